@@ -1,13 +1,13 @@
-"""The newest state of a log that a process knows, and how it moves on: reading, proving, publishing, checkpoints.
+"""The latest state of a log that a process has read, and following the log: read, prove, publish, write checkpoints.
 
-A log is truncated behind a log start (docs/decisions/0011). To a process that may have slept, neither an entry nor a
-missing one proves anything by itself: the version may have been deleted, and even created again by another process that
-slept. What was read on from a published head is a :class:`ReadAhead` until the log start has been read *after* it. If
-that is not above the head, nothing beyond the head was ever deleted, every entry read is in the log, and the missing
-one has never been there. Else what was read is dropped, and the log is opened again from a checkpoint that is not below
-the log start.
+A log is truncated up to a log start (docs/decisions/0011). For a process that was stopped for a while, neither an entry
+nor a missing one proves anything by itself: the version may have been deleted, and even created again by another such
+process. So entries that were read after the published head are a :class:`ReadAhead` until the log start is read *after*
+them. If the log start is not above the head, no entry after the head was ever deleted: every entry read is in the log,
+and the missing one never existed. Otherwise the entries are dropped, and the log is opened again from a checkpoint that
+is not below the log start.
 
-Rules. Only what is proven is published, and checkpoints are written of published heads only, in a thread of their own:
+Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
 """
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from lakebed.state.machine import Machine
 
 OPENINGS_MAX = 20
-"""How often a log is opened again because it was truncated meanwhile; each truncation takes two checkpoints."""
+"""Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
 
 LOOKS_MAX = 60
-"""Looks past an end that moves on."""
+"""Attempts to look past an end that moves."""
 
 CAME_BYTES_MAX = 64 * 2**20
-"""Entries kept in memory that are not published, to be applied to a head that rests on a newer checkpoint."""
+"""Bytes of unpublished entries that are kept, to be applied to a head that is based on a newer checkpoint."""
 
 Amiss = DamagedError | UnsupportedFormatError
-"""What may end a reading: the log is damaged or too new, or truncated, and a process that slept wrote this entry."""
+"""Errors that end a reading: the log is damaged or too new, or it is truncated and a late process wrote the entry."""
 
 
 @dataclass(slots=True)
 class ReadAhead(Generic[State]):
-    """Entries read on from version ``start``, which is published, to ``head``, and not proven yet.
+    """Entries from the published version ``start`` to ``head`` that are read and not proven yet.
 
-    ``came`` has their bytes, ``size_bytes`` in all, and what each weighs for a checkpoint; None: they are too many to
-    keep, and weigh ``size_bytes``. The state rests on the checkpoint of version ``base``; 0: on none.
+    ``came`` has their bytes, ``size_bytes`` in total, and the weight of each for a checkpoint; None if they are too
+    many to keep. The state is based on the checkpoint of version ``base``; 0: on none.
     """
 
     start: int
@@ -59,7 +59,7 @@ class ReadAhead(Generic[State]):
     came: list[tuple[bytes, int]] | None = field(default_factory=list)
 
     def take(self, head: Head[State], data: bytes, weight_bytes: int) -> None:
-        """The next entry is of these bytes, weighs so much with its sidecars, and leads to this head."""
+        """Add the next entry: the head after it, its bytes, and its weight with its sidecars."""
         self.head = head
         self.size_bytes += len(data)
         if self.came is not None:
@@ -99,7 +99,7 @@ class LogTail(Generic[State]):
 
     @property
     def head(self) -> Head[State]:
-        """The newest state this process knows; no request."""
+        """The latest head that this process has read; no request."""
         return self._head
 
     # -- following ----------------------------------------------------------------------------------------------
@@ -167,17 +167,17 @@ class LogTail(Generic[State]):
             for data, _ in reading.came[published.start - reading.head.version :]:
                 self.read_on(published, data)
         except (DamagedError, NotRetainedError, StorageError):
-            # A sidecar, or a part, cannot be read just now.
+            # A sidecar or a segment cannot be read now.
             return None
         return published
 
     def go_on_from(self, reading: ReadAhead[State]) -> None:
-        """The next reading begins where this one is now, before it is proven: whatever proves that one proves both."""
+        """Begin the next reading at the end of this one, before it is proven: a proof of the next proves both."""
         came = None if reading.came is None else list(reading.came)
         self._ahead = ReadAhead(reading.start, reading.head, reading.base, reading.size_bytes, came)
 
     def read_on(self, reading: ReadAhead[State], data: bytes) -> None:
-        """Take the next entry, of these bytes. Raises DamagedError, UnsupportedFormatError."""
+        """Apply the next entry, of these bytes. Raises DamagedError, UnsupportedFormatError."""
         version = reading.head.version
         after, entry = advance(reading.head, data, self._identity, self._machine, self._read_sidecars)
         if entry.last_modified_us is not None:
@@ -205,7 +205,7 @@ class LogTail(Generic[State]):
         return True
 
     def open(self) -> Head[State]:
-        """The newest head this process knows, else that of the newest checkpoint, which need not be proven."""
+        """The latest head that this process has read, else that of the latest checkpoint, which needs no proof."""
         with self._advancing:
             if not self.opened:
                 self._may_be_behind = True
@@ -215,7 +215,7 @@ class LogTail(Generic[State]):
             return self._head
 
     def _open_above(self, log_start: int) -> None:
-        """Go on from a checkpoint that is not below the log start."""
+        """Continue from a checkpoint that is not below the log start."""
         self._may_be_behind = True
         found = self.checkpoints.latest()
         if found is None or found.version < log_start:
@@ -235,7 +235,7 @@ class LogTail(Generic[State]):
         if not self.checkpoints.wants_newer(self._log_start):
             return
         self._may_be_behind = True
-        # The state is as right without, so whatever fails may.
+        # Best effort: the state is correct without it.
         with suppress(StorageError, DamagedError, NotRetainedError):
             if base := self.checkpoints.newer(self._log_start):
                 newer = self.past.onwards(base, self._head.version)
@@ -247,7 +247,7 @@ class LogTail(Generic[State]):
         return self.past.at(version).state
 
     def _publish(self, reading: ReadAhead[State]) -> None:
-        """Make what was read the head, unless another thread was further already."""
+        """Publish the end of the reading as the head, unless another thread has published a later one."""
         with self._advancing:
             published = self._nothing_read()
         if reading.base < published.base and published.start < reading.head.version and reading.came is not None:
@@ -276,7 +276,7 @@ class LogTail(Generic[State]):
                 self._writing.start()
 
     def wait_for_checkpoint(self) -> None:
-        """Return when no checkpoint is being written."""
+        """Wait until no checkpoint is being written."""
         with self._advancing:
             writing = self._writing
         if writing is not None:

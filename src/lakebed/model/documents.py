@@ -19,7 +19,7 @@ UNREADABLE = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError,
     msgspec.MsgspecError,
 )  # fmt: skip
-"""What reading facts out of a document raises if it is another one than expected, or nested too deep."""
+"""The errors of interpreting a malformed document."""
 
 
 def dump(document: Any) -> bytes:
@@ -39,7 +39,7 @@ def load(data: bytes | str) -> Any:
 
 @contextmanager
 def reading(what: str, **facts: Any) -> Iterator[None]:
-    """Turn a failure to make sense of a document inside the block into a DamagedError that says ``what`` it should be.
+    """Turn an error while a document is interpreted in the block into a DamagedError that begins with ``what``.
 
     Errors about damage or a newer format pass as they are.
     """

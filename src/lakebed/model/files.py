@@ -18,16 +18,16 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Field
 
 SUMMARY_BYTES_MIN = 128 * 1024
-"""A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
+"""Smaller data files have no stored summary: reading the file takes one request too."""
 
 WIDE_ROW_BYTES = 16 * 1024
-"""From so many bytes a row on, the engine does not read a file: its allocator keeps what it has read."""
+"""Files with at least this many bytes a row are not read by the engine, whose allocator keeps the memory."""
 
 KEY_FILTERS = "lakebed.key_filters"
-"""Where a data file says, in the key-value metadata of its footer, where its filters over whole keys lie."""
+"""The key, in the key-value metadata of a data file's footer, of the location of its filters over whole keys."""
 
 NAMES_KEPT = 1024
-"""Names of log objects that are kept once made: each read of a table looks for the next entry and the log start."""
+"""Cached names of log objects: each read of a table looks for the next entry and the log start."""
 
 VERSION_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
@@ -99,9 +99,9 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class CommittedFile:
-    """What the table state knows of a file by its id: its place in the order of arrival, when references came and went.
+    """A file in the table state, by its id: its sequence span, and the versions that added and dropped its references.
 
-    ``file`` has the facts of a file that no partition refers to any more; those of all others are with the partitions.
+    ``file`` has the facts of a file without references; the facts of others are with their references.
     """
 
     sequence_lo: int
@@ -114,7 +114,7 @@ class CommittedFile:
 
     @property
     def facts(self) -> DataFile:
-        """Those of a file that no partition refers to. Raises DamagedError if the state lacks them."""
+        """The facts of a file without references. Raises DamagedError if the state lacks them."""
         if self.file is None:
             raise Code.STATE_INCONSISTENT(
                 f"a file of sequence {self.sequence_lo} to {self.sequence_hi} lacks its own facts"
@@ -160,7 +160,7 @@ def instance_name() -> str:
 
 
 def tables_folder() -> str:
-    """Where all tables lie."""
+    """The folder of all tables."""
     return "tables"
 
 
@@ -171,12 +171,12 @@ def table_of_object(name: str) -> str | None:
 
 
 def table_prefix(table_id: str) -> str:
-    """Where everything of a table lies."""
+    """The folder of a table."""
     return f"tables/{table_id}"
 
 
 def data_folder(table_id: str) -> str:
-    """Where the objects of a table's data files lie, a folder a job."""
+    """The folder of a table's data files, with a folder for each job."""
     return f"tables/{table_id}/data"
 
 
@@ -212,7 +212,7 @@ def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
 
 
 def pin_folder(table_id: str) -> str:
-    """Where readers say which numbers of a table they need."""
+    """The folder of a table's pins."""
     return f"tables/{table_id}/pins"
 
 
@@ -228,7 +228,7 @@ def is_pin_name(table_id: str, name: str) -> bool:
 
 
 def failure_folder(table_id: str) -> str:
-    """Where failed calls of a table are on record."""
+    """The folder of the records of failed calls of a table."""
     return f"tables/{table_id}/failures"
 
 
@@ -250,7 +250,7 @@ def entry_name(prefix: str, version: int) -> str:
 
 
 def entry_folder(prefix: str) -> str:
-    """Where the objects of a log's entries lie."""
+    """The folder of a log's entries."""
     return f"{prefix}/log"
 
 
@@ -268,7 +268,7 @@ def log_of_entry(name: str) -> str | None:
 
 @lru_cache(maxsize=NAMES_KEPT)
 def log_start_name(prefix: str) -> str:
-    """The object of a log's start; it lies among the entries."""
+    """The object of a log's start, in the folder of the entries."""
     return f"{prefix}/log/log-start.ndjson"
 
 

@@ -48,7 +48,7 @@ class Deep:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be; without ``damage`` it is only worth knowing.
+    """A difference that a verification found; without ``damage`` it does no harm.
 
     One about a data file names the ``file``, its ``object`` by URL, its least and greatest key, and how many ``rows``
     of the table it holds, which are at risk. All of these are None if the finding is about something else.
@@ -70,10 +70,10 @@ def _is_share(value: Any) -> bool:
 
 
 def damage(kind: str, what: str, remedy: str = RESTORE) -> Finding:
-    """Something that cannot be derived again, or that a store changed, or that gives wrong answers."""
+    """A finding about data that cannot be derived again, that a store changed, or that give wrong answers."""
     return Finding(kind, damage=True, what=what, remedy=remedy)
 
 
 def note(kind: str, what: str, remedy: str) -> Finding:
-    """Something that is worth knowing, and does no harm."""
+    """A finding that does no harm."""
     return Finding(kind, damage=False, what=what, remedy=remedy)

@@ -38,7 +38,7 @@ class Partitions:
 
     @classmethod
     def at(cls, boundaries: tuple[bytes, ...]) -> Self:
-        """Fresh partitions cut at these ascending boundaries. Raises DamagedError if they do not ascend."""
+        """New partitions with these boundaries. Raises DamagedError unless they ascend strictly."""
         count = len(boundaries) + 1
         return cls.of(boundaries, tuple(range(1, count + 1)), count + 1, {})
 
@@ -46,7 +46,7 @@ class Partitions:
     def of(
         cls, boundaries: tuple[bytes, ...], ids: tuple[int, ...], next_id: int, parents: Mapping[int, tuple[int, ...]]
     ) -> Self:
-        """Partitions as they were written. Raises DamagedError if they do not tile the key space."""
+        """Stored partitions. Raises DamagedError if they do not tile the key space."""
         lows = (b"", *boundaries)
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
         if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
@@ -61,7 +61,7 @@ class Partitions:
         return len(self.ids)
 
     def position(self, key: bytes) -> int:
-        """Where the partition that holds the key stands, by binary search."""
+        """The position of the partition that holds the key, by binary search."""
         return bisect_right(self.boundaries, key)
 
     def range_at(self, position: int) -> EncodedRange:
@@ -71,7 +71,7 @@ class Partitions:
         return EncodedRange(lower, upper)
 
     def position_of(self, partition: int) -> int | None:
-        """Where the partition of that id stands; None if it is gone."""
+        """The position of the partition with that id; None if it does not exist."""
         low = self._lower.get(partition)
         return None if low is None else self.position(low)
 
@@ -99,7 +99,7 @@ class Partitions:
         return self.replaced([((partition,), keys) for partition, keys in cuts.items()])
 
     def refuses(self, partition: int, keys: tuple[bytes, ...]) -> str | None:
-        """Why a partition cannot be cut at these keys; None: it can."""
+        """Why a partition cannot be split at these keys; None if it can."""
         position = self.position_of(partition)
         if position is None:
             return f"partition {partition} is gone: it was split or joined before"

@@ -119,7 +119,7 @@ def from_json(document: Any) -> pa.DataType:
 
 
 def canonical(kind: pa.DataType) -> pa.DataType:
-    """The type that a table keeps for rows of this one: one layout for text, bytes and lists, no dictionaries."""
+    """The type in which a table stores values of a type: one layout for text, bytes and lists, no dictionaries."""
     if pa.types.is_dictionary(kind):
         return canonical(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -160,7 +160,7 @@ def check_new_type(name: str, kind: pa.DataType) -> None:
 
 
 def check_name(name: Any) -> None:
-    """Raise UsageError for what cannot be the name of a column or of a struct's member."""
+    """Raise UsageError for an invalid name of a column or of a struct's member."""
     if not isinstance(name, str) or not name:
         raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
     # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
@@ -171,7 +171,7 @@ def check_name(name: Any) -> None:
 
 
 def _flaw(kind: pa.DataType, levels: int) -> str | None:
-    """What is wrong with a type, at any depth; None if nothing is."""
+    """The fault of a type, at any depth; None if there is none."""
     if pa.types.is_nested(kind) and not levels:
         return f"it is nested deeper than {NESTING_MAX} levels"
     if pa.types.is_struct(kind):
@@ -205,7 +205,7 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
 
 
 def in_parquet(kind: pa.DataType) -> pa.DataType:
-    """What Parquet gives back for a type: it has no seconds, and keeps milliseconds in their place."""
+    """The type that Parquet returns for a type: it has no seconds, and stores milliseconds instead."""
     if pa.types.is_timestamp(kind) and kind.unit == "s":
         return pa.timestamp("ms", kind.tz)
     if pa.types.is_time32(kind):

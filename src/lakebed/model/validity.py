@@ -44,7 +44,7 @@ def invalid(column: pa.Array) -> pa.Array | None:
     """
     if _is_valid(column):
         return None
-    # With every value as mere bytes and integers, what is left to be wrong is the layout.
+    # As bytes and integers all values are valid, so this checks the layout alone.
     check_layout(column)
     rows = canonical(column)
     return _bad_rows(rows, lambda part: part.validate(full=True))
@@ -63,7 +63,7 @@ def unstorable(column: pa.Array) -> pa.Array | None:
 
 
 def check_layout(column: pa.Array) -> None:
-    """Raise ArrowInvalid if the array is malformed. What follows may then read anywhere, whatever its values are."""
+    """Raise ArrowInvalid if the array is malformed. After it, reading any value is safe, whether it is valid or not."""
     column.validate()
     column.view(_raw(column.type)).validate(full=True)
 

@@ -99,12 +99,12 @@ class Pin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._released.set()
-        # After a renewal that is under way, or it would come back. What cannot be removed dies by itself.
+        # After a running renewal, which would write it again. A pin that cannot be deleted expires.
         with self._writing, suppress(StorageError):
             self._storage.delete([self._name])
 
     def put(self, version: int) -> None:
-        """Hold that version, and none that was held before. Raises StorageError."""
+        """Pin that version instead of the one before. Raises StorageError."""
         document = {
             "format": FORMAT,
             "features": [],

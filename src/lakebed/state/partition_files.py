@@ -1,11 +1,11 @@
-"""The files that each partition refers to: a persistent table whose changes are the files that came and went.
+"""The files of each partition: a persistent table whose changes are the files that were added and dropped.
 
-A commit notes what it changed and reads nothing else: to add a file to a partition is to note it there, whatever the
-partition holds already. So a commit of files reads no segment of a checkpoint, and one that reaches all partitions of
-a large table takes the memory of its own references only. Base and change are merged when a partition is looked up.
+A commit records its changes and reads nothing else: a file is added to a partition without reading the files that the
+partition has. So a commit reads no segment of a checkpoint, and one that reaches all partitions of a large table takes
+the memory of its own references only. Base and changes are merged when a partition is looked up.
 
-Merged values are cached, up to a bound. Files that only came since are appended to the cached value: a hundred files of
-a partition take a third of a millisecond to decode, longer than a lookup among them takes.
+Merged values are cached, up to a bound. Files that were added since are appended to the cached value: decoding the
+hundred files of a partition takes a third of a millisecond, longer than a lookup in them.
 
 Rules. Pure. The files of a partition are in the order of arrival.
 """
@@ -27,7 +27,7 @@ Held = tuple[PartitionFile, ...]
 
 
 FACTS_BYTES = 150
-"""A segment has the facts of each file that it names: two ids of 36 characters, two digests of 32, counts."""
+"""The stored bytes of a file's facts in a segment: two ids of 36 characters, two digests of 32, counts."""
 
 CACHED_MAX = 16_384
 """References in the cache: about 0.7 kB each, so 11 MB of each open table."""
@@ -35,7 +35,7 @@ CACHED_MAX = 16_384
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What differs from the base in one partition: ids of files that went, and files that came."""
+    """The changes of one partition since the base: ids of files that were dropped, and files that were added."""
 
     gone: frozenset[str] = frozenset()
     came: Held = ()
@@ -60,8 +60,8 @@ def _since(change: _Change, then: _Change) -> _Change:
     count = len(then.came)
     if change.gone == then.gone and change.came[:count] == then.came:
         return _Change(frozenset(), change.came[count:])
-    # What had come goes, and comes again as far as it is there. None of it is in the base still: a partition refers
-    # to a file once, so one that came again had gone.
+    # Drop all files that the earlier change added, and add those that are still there. A partition refers to a file
+    # once, so a file that was added again had been dropped before.
     return _Change((change.gone - then.gone).union(one.file.id for one in then.came), change.came)
 
 
@@ -69,7 +69,7 @@ _FILES: MergeOperator[int, Held] = MergeOperator(_merge, _compose, _since)
 
 
 class _Cache:
-    """What partitions over one base held when they were looked up last. Safe to use from many threads."""
+    """The files of partitions over one base, as of their last lookup. Safe to use from many threads."""
 
     __slots__ = ("_count", "_held")
 
@@ -78,7 +78,7 @@ class _Cache:
         self._count = 0
 
     def rebased(self, delta: HashTrieMap[int, _Change]) -> _Cache:
-        """What partitions hold with their changes on this base, for a base that has these changes."""
+        """The cache for a base that includes the changes of ``delta``."""
         made = _Cache()
         for partition in tuple(self._held):
             if held := self.get(partition, delta.get(partition, _NONE)):
@@ -86,7 +86,7 @@ class _Cache:
         return made
 
     def get(self, partition: int, change: _Change) -> Held | None:
-        """What the partition holds with this change on its base, if that is cached, or all but what came last."""
+        """The files of a partition with this change, if cached, with files that were added since; else None."""
         change_then, held = self._held.get(partition, (change, None))
         if held is None or change_then is change:
             return held
@@ -98,8 +98,8 @@ class _Cache:
         return held
 
     def keep(self, partition: int, change: _Change, held: Held) -> None:
-        """Cache what a partition holds; a full cache is emptied first."""
-        # Two threads may count past one another, which moves the bound by a partition.
+        """Cache the files of a partition; a full cache is emptied first."""
+        # A race of two threads makes the count wrong by a partition.
         if self._count >= CACHED_MAX:
             self._held, self._count = {}, 0
         _, before = self._held.get(partition, (None, ()))
@@ -108,9 +108,7 @@ class _Cache:
 
 
 class PartitionFiles(Mapping[int, Held]):
-    """An immutable mapping from partition ids to the files that they refer to. A partition without files is not in
-    it.
-    """
+    """An immutable mapping from partition ids to their files. It has no partitions without files."""
 
     __slots__ = ("_cache", "_delta", "_table")
 
@@ -128,12 +126,12 @@ class PartitionFiles(Mapping[int, Held]):
 
     @property
     def base(self) -> Mapping[int, Held]:
-        """What lies below the changes."""
+        """The mapping below the changes."""
         return self._table.base
 
     @property
     def changes(self) -> Changes[int, Held]:
-        """The partitions that differ from the base, with what they hold now; None: nothing."""
+        """The partitions that differ from the base, with their present files; None: no files."""
         return Changes(self._delta, self.get)
 
     def exceeds(self, partition: int, count: int) -> bool:
@@ -149,15 +147,15 @@ class PartitionFiles(Mapping[int, Held]):
         return len(self.base.get(partition, ())) > left
 
     def added(self, came: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
-        """With these files behind those that the partitions hold."""
+        """With these files added at the end of those of their partitions."""
         return self._with({partition: _Change(came=tuple(files)) for partition, files in came.items()})
 
     def dropped(self, gone: Mapping[int, Collection[str]]) -> PartitionFiles:
-        """Without the files of these ids, which the partitions hold."""
+        """Without the files of these ids, by partition. Requires that the partitions have them."""
         return self._with({partition: _Change(gone=frozenset(ids)) for partition, ids in gone.items()})
 
     def rebased(self, base: Mapping[int, Held]) -> PartitionFiles:
-        """The same over a base that holds all of it. The cache stays."""
+        """The same mapping over a base that includes all changes. The cache is kept."""
         return PartitionFiles(base, cache=self._cache.rebased(self._delta))
 
     def rebased_onto(self, rebased: PartitionFiles, then: PartitionFiles) -> PartitionFiles:

@@ -1,14 +1,14 @@
 """A mapping that shares its parts between versions: an immutable base, and a delta of changes on top of it.
 
 A table may have millions of files and references, and each commit makes a new state of them. Copying a dictionary of
-132,000 would take some milliseconds a commit, so a state shares all that a commit did not touch: the delta is a hash
-trie, of which a commit copies a few nodes, and the base never changes. The base may be the columns of a checkpoint,
-which are decoded row by row as they are looked up.
+132,000 would take some milliseconds a commit, so states share what a commit did not change: the delta is a hash trie,
+of which a commit copies a few nodes, and the base never changes. The base may be the columns of a checkpoint, which are
+decoded row by row when they are looked up.
 
 Core types. :class:`PersistentTable`, and the :class:`MergeOperator` that says what a change is: with :data:`REPLACE`
-it is the new value, or None for a key that is gone.
+it is the new value, or None for a removed key.
 
-Rules. Pure. The order of iteration means nothing.
+Rules. Pure. The order of iteration is not defined.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _UNTOUCHED: Any = object()
 class MergeOperator(Generic[K, V]):
     """How the changes of a key are merged; the term is RocksDB's.
 
-    ``merge`` gives the value of a key of the base with a change; None: it is gone. ``compose`` makes one change of an
-    older and a newer one, and ``since`` what is left of a change once an earlier one is part of the base; without them
-    the newer change stands alone.
+    ``merge`` returns the value of a key of the base with a change; None: removed. ``compose`` combines an older and a
+    newer change, and ``since`` is the rest of a change after an earlier one became part of the base; without them the
+    newer change replaces the older.
     """
 
     merge: Callable[[Mapping[K, V], K, Any], V | None]
@@ -62,12 +62,12 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
 
     @property
     def base(self) -> Mapping[K, V]:
-        """What lies below the changes."""
+        """The mapping below the changes."""
         return self._base
 
     @property
     def changes(self) -> Changes[K, V]:
-        """The keys that differ from the base, with their values; None: gone."""
+        """The keys that differ from the base, with their values; None: removed."""
         return Changes(self._delta, self.get)
 
     @property
@@ -83,7 +83,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(self._base, self._operator, self._delta.update(changes))
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
-        """With these values, and without those keys. Raises KeyError if one that should go is not there."""
+        """With these values, and without the keys of ``gone``. Raises KeyError if one of them does not exist."""
         changes: dict[K, V | None] = dict(changed)
         for key in gone:
             if key not in self:
@@ -103,13 +103,13 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(rebased._base, self._operator, HashTrieMap(changes))
 
     def having(self, name: str) -> Iterator[V]:
-        """The values of which that attribute is not None. Columns decode no others."""
+        """The items whose attribute is not None. Columns decode no others."""
         rows = self._base.having(name) if isinstance(self._base, Columns) else self._base.items()
         yield from (value for key, value in rows if key not in self._delta and getattr(value, name) is not None)
         yield from (v for v in self.changes.values() if v is not None and getattr(v, name) is not None)
 
     def at_least(self, name: str, least: int) -> PersistentTable[K, V]:
-        """Without the values of which that attribute is less. Columns decode none, and keep what loses nothing."""
+        """The items whose attribute is at least ``least``. Columns decode none, and share unchanged segments."""
         base = self._base
         if isinstance(base, Columns):
             kept: Mapping[K, V] = base.at_least(name, least)

@@ -1,11 +1,11 @@
 """Lists of references as they are stored: in the document of their transaction or, if long, as columns in a sidecar.
 
-In place of a long list the document has a :class:`Claim`, which names the sidecar by the digest of its bytes and says
-how much is in it, so that code that only counts need not read it. Pairs of file and partition are stored the same way.
-The encoder returns the bytes of sidecars beside the document, for the caller to store; the decoder takes them.
+Instead of a long list the document has a :class:`Claim`, which names the sidecar by the digest of its bytes and has its
+counts, so that code that only counts need not read it. Pairs of file and partition are stored the same way. The encoder
+returns the bytes of sidecars beside the document, for the caller to store; the decoder takes them. Pure.
 
-A file that reaches 132,000 partitions is 12 MB of JSON and 0.2 to 0.6 MB of columns, and its references are read in
-less than half the time. The names of files and runs are dictionaries: each is there once, and once in memory. Pure.
+The references of a file that reaches 132,000 partitions are 12 MB of JSON, and 0.2 to 0.6 MB of columns, which are read
+in less than half the time. The names of files and runs are dictionaries, so each is stored and held in memory once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INLINE_MAX = 1024
 """References in a line: 95 KB. A sidecar of as many is 4 to 7 KB, read no faster, and takes two more requests."""
 
 _REFERENCE_BYTES, _SIDECAR_BYTES_MIN = 256, 64 * 1024
-"""What one takes as columns at most: 25 bytes of numbers and two ids of up to 64 characters with their offsets."""
+"""The most that a reference takes as columns: 25 bytes of numbers, and two ids of up to 64 characters with offsets."""
 
 _REFERENCES_MAX = 4_000_000
-"""In one list, whatever a claim says: twice what a transaction may add."""
+"""The most references in a list, whatever its claim says: twice what a transaction may add."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _REFERENCES = pa.schema(
@@ -43,7 +43,7 @@ _PAIRS = pa.schema([("file", _NAME), ("partition", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The bytes of a sidecar, and how many references they are."""
+    """The bytes of a sidecar, and the number of its references."""
 
     data: bytes
     references: int
@@ -57,7 +57,7 @@ SidecarData = Mapping[str, bytes] | None
 
 
 class Claim(Struct, frozen=True):
-    """What stands in place of a list that is in a sidecar. ``rows`` is None for pairs, which have none."""
+    """Stored instead of a list that is in a sidecar: its digest and counts. ``rows`` is None for pairs."""
 
     sidecar: str
     references: Whole
@@ -71,7 +71,7 @@ PairList = list[tuple[Id, Positive]] | Claim
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCounts:
-    """How much a list is: references, distinct partitions, rows (None: pairs have none)."""
+    """The counts of a list: references, distinct partitions, rows (None for pairs)."""
 
     references: int
     partitions: int
@@ -82,7 +82,7 @@ class ReferenceCounts:
 
 
 def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> ReferenceList:
-    """The list; or the claim that stands in its place, its sidecar added to ``sidecars``."""
+    """The list, or a claim for it, with its sidecar added to ``sidecars``."""
     if len(references) <= INLINE_MAX:
         return [(r.file, r.partition, r.rows, r.exact, r.run) for r in references]
     columns = [list(map(attrgetter(name), references)) for name in _REFERENCES.names]
@@ -90,7 +90,7 @@ def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> Re
 
 
 def decode_references(listed: ReferenceList, sidecars: SidecarData) -> tuple[Reference, ...]:
-    """The references of a list or claim. Raises DamagedError for a sidecar that is not as claimed."""
+    """The references of a list or claim. Raises DamagedError for a sidecar that differs from its claim."""
     if isinstance(listed, Claim):
         return () if sidecars is None else tuple(map(Reference, *_claimed(_REFERENCES, listed, sidecars)))
     return tuple(starmap(Reference, listed))
@@ -114,7 +114,7 @@ def decode_pairs(listed: PairList, sidecars: SidecarData) -> tuple[tuple[str, in
 
 
 def count_references(listed: ReferenceList | PairList) -> ReferenceCounts:
-    """How much a list is, or a claim says."""
+    """The counts of a list or claim."""
     if isinstance(listed, Claim):
         return ReferenceCounts(listed.references, listed.partitions, listed.rows)
     rows = sum(row[2] for row in listed if len(row) > 2) if not listed or len(listed[0]) > 2 else None
@@ -134,7 +134,7 @@ def _claimed(schema: pa.Schema, claim: Claim, sidecars: Mapping[str, bytes]) -> 
         raise Code.SIDECAR_DAMAGED(
             f"sidecar {sidecar} is referenced, but not named by the header of the entry", sidecar=sidecar
         )
-    # What a list of so many can take: a name of its own for each file and run.
+    # The largest size of such a list: each file and run has another name.
     bytes_max = _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(claim.references, _REFERENCES_MAX)
     columns = _decode(schema, sidecars[sidecar], sidecar, bytes_max)
     found, claimed = _count_columns(columns), count_references(claim)

@@ -1,6 +1,6 @@
 """Stores that fail on purpose, and a store that counts.
 
-A :class:`FaultyStorage` stands in front of any store and makes calls go wrong by a plan::
+A :class:`FaultyStorage` wraps any store and makes calls fail according to a plan::
 
     plan = FaultPlan(
         [
@@ -25,9 +25,9 @@ SHORT          does not fire                                        get, fetch: 
 FLIPPED        does not fire                                        get, fetch: one bit is wrong
 =============  ===================================================  ====================================================
 
-Of several rules that match a call the first that fires decides. Whether a rule with a probability fires is a function
-of the seed, the rule and how often the rule has matched, so one seed gives one run however threads interleave other
-calls. :attr:`FaultyStorage.fired` tells how often each fault did: a test in which none fired has proved nothing.
+If several rules match a call, the first one that fires counts. Whether a rule with a probability fires is a function of
+the seed, the rule and how often the rule has matched, so a seed gives the same run however threads interleave other
+calls. :attr:`FaultyStorage.fired` counts the faults: a test should check that some have fired.
 
 Damage to ``fetch`` is done to a copy before the digest is verified, so a fetch with a digest must raise.
 """
@@ -61,7 +61,7 @@ class _Delayed:
 
 
 class FaultyStorage:
-    """A store whose calls go wrong by a plan."""
+    """A store whose calls fail according to a plan."""
 
     def __init__(self, inner: Storage, plan: FaultPlan) -> None:
         self.inner = inner
@@ -334,7 +334,7 @@ class CountingStorage:
         return self.inner.delete_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
-        """The inner store's; not counted, for it asks nobody."""
+        """The inner store's; not counted, because it makes no request."""
         return self.inner.object_url(name)
 
     def _count(self, operation: Operation, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Which calls to a store go wrong, and how: the plans of :mod:`lakebed.testing.faults`."""
+"""Plans of :mod:`lakebed.testing.faults`: which calls to a store fail, and how."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONDITIONAL: frozenset[Operation] = frozenset({"create", "replace_if"})
 
 
 class Fault(Enum):
-    """What goes wrong; see the table in :mod:`lakebed.testing.faults`."""
+    """A way to fail; see the table in :mod:`lakebed.testing.faults`."""
 
     FAIL_BEFORE = "fail_before"
     FAIL_AFTER = "fail_after"
@@ -66,7 +66,7 @@ class Rule:
     """LATE only: how many calls of any kind pass before it takes effect."""
 
     def matches(self, operation: Operation, name: str) -> bool:
-        """Whether a call is one this rule counts."""
+        """Whether the rule counts a call."""
         return (
             self.operation in ("*", operation) and operation in _FIRES_ON[self.fault] and fnmatchcase(name, self.name)
         )
