@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
     from lakebed.spark.pipeline import Pipeline
 
+LOOK_EVERY_S = 0.2
+"""Period of looking for an interrupt. A library that replaces the signal handler, as polars does, lets system calls
+restart: a wait without an end then goes on until the work has ended, and the interrupt with it."""
+
 CANCEL_EVERY_S = 0.5
 """Period of cancelling: a job that was submitted just after its tag was cancelled is cancelled in the next round."""
 
@@ -202,7 +206,8 @@ def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
     """Wait until the thread has ended. Thread.join, once interrupted, takes a running thread for ended."""
     try:
         thread.start()
-        ended.wait()
+        while not ended.wait(LOOK_EVERY_S):
+            pass
     except KeyboardInterrupt:
         stop.ask()
         # A thread that has not begun checks the stop first.

@@ -79,6 +79,28 @@ def test_an_interrupt_cancels_the_jobs_of_the_call_and_no_others() -> None:
     assert not other.is_set()
 
 
+def test_an_interrupt_arrives_where_it_does_not_end_a_system_call() -> None:
+    """As after polars has replaced the signal handler."""
+
+    def work() -> None:
+        # The caller waits by then.
+        time.sleep(0.3)
+        interrupt()
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s:
+            current_stop().check()
+            time.sleep(0.01)
+        raise RuntimeError("the call went on to its end")
+
+    signal.siginterrupt(signal.SIGINT, False)
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            call(work, None)
+        assert caught.value.__cause__ is None
+    finally:
+        signal.siginterrupt(signal.SIGINT, True)
+
+
 def test_what_a_call_began_before_it_looks_again_is_finished() -> None:
     """An interrupt reaches the thread that waits: a commit is not broken in the middle."""
     done = []
