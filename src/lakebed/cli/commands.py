@@ -73,7 +73,11 @@ LAKEBED = Group(
                 Deferred("show", "Show a table's schema and size.", "tables:show"),
                 Deferred("alter", "Change a table's schema, name or state; no file is rewritten.", "tables:alter"),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
-                Deferred("restore", "Give a table the rows of an older version back; asks first.", "versions:restore"),
+                Deferred(
+                    "restore",
+                    "Give a table the rows of an older version back; asks for its name first.",
+                    "versions:restore",
+                ),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
                 Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "integrity:repair"),
