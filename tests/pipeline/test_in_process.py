@@ -49,11 +49,11 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from lakebed.spark.worker_pool import WorkerPool
 run, calls = WorkerPool.run, []
-def first(self, documents, work, stop, **how):
+def first(self, values, work, made, stop, **how):
     calls.append(1)
     while len(calls) > 1 and not stop.asked:
         time.sleep(0.1)
-    return run(self, documents, work, stop, **how)
+    return run(self, values, work, made, stop, **how)
 WorkerPool.run = first
 from lakebed.cli import main
 sys.exit(main())

@@ -19,11 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
-from lakebed.inspect.rows_check import Problem, RowsCheck
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.findings import Deep, Finding, damage
 from lakebed.model.key_summaries import Summary
@@ -34,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow.parquet as pq
+
+    from lakebed.inspect.rows_check import Problem, RowsCheck
     from lakebed.model.files import DataFile, PartitionFile
     from lakebed.model.keys import EncodedRange
     from lakebed.state.table_state import TableState
@@ -180,6 +181,9 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, options: _Option
                 yield damage("file_damaged", error.message, _RESTORE_OR_REMOVE)
                 return
             if options.rows:
+                # Imports what decodes Parquet, which a verification of names and sizes does not need.
+                from lakebed.inspect.rows_check import RowsCheck
+
                 check = RowsCheck(file, used.slices, state.created, summary)
                 yield from (
                     _finding(name, problem) for problem in _rows_amiss(path, check, use_threads=options.use_threads)
@@ -226,6 +230,10 @@ def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary |
 
 def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[Problem]:
     """The problems of the rows of a file whose bytes have the right digest."""
+    import pyarrow.parquet as pq
+
+    from lakebed.inspect.rows_check import Problem
+
     try:
         with pq.ParquetFile(path) as opened:
             repeated = _dictionary_columns(opened.metadata)
