@@ -76,7 +76,7 @@ class WriteTarget(Protocol):
         ...
 
     def state(self, max_staleness: float | None = None) -> TableState:
-        """The newest state, or the one of at most so many seconds ago."""
+        """The latest state, or one that was the latest at most ``max_staleness`` seconds ago."""
         ...
 
     def settings_in_force(self) -> Settings:

@@ -52,7 +52,7 @@ _GLOB = re.compile(r"[*?\[]")
 def find_files(source: str | Path | Sequence[str | Path], home: Storage | None = None) -> tuple[Source, ...]:
     """All files of paths, folders, globs and URIs, in order of name.
 
-    Raises NotFoundError for an item without files, UsageError for what is not a path, or is a device, pipe or socket.
+    Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
     items = [source] if isinstance(source, str | Path) else list(source) if isinstance(source, list | tuple) else []
     if not items:

@@ -48,7 +48,7 @@ INLINE_BYTES = 128 * 1024
 """Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
 
 CHECK_INTERVAL_S = 60.0
-"""The shortest time between two checks for a newer checkpoint. Segments stay for a day, so many checks fit in."""
+"""The shortest time between two checks for a newer checkpoint. Unnamed segments stay for a day."""
 
 _THREADS = 8
 """Segments that are fetched or written in parallel."""
