@@ -1,0 +1,224 @@
+"""The functions of aggregates: one value of each group of rows, for a whole column at once.
+
+Nulls are ignored; a group of nothing but nulls gives null. Integers are summed and multiplied exactly: a result that
+the column's type cannot hold is an error. Sums and products of floats depend on how rows are grouped, in their last
+bits.
+
+Errors: :class:`DoesNotFit`, with the number of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.merging.groups import Groups, take_or_null
+from lakebed.model.arrays import booleans
+
+if TYPE_CHECKING:
+    from lakebed.model.arrays import Integers
+
+_INT64_MAX = 2**63 - 1
+
+JOIN_SEPARATOR = ","
+
+
+class DoesNotFit(Exception):  # noqa: N818 - it is caught at once, and becomes an error that names the key
+    """The result of a group is not a value of the column's type."""
+
+    def __init__(self, group: int, value: Any) -> None:
+        super().__init__(f"group {group}: {value}")
+        self.group = group
+        self.value = value
+
+
+def combine(function: str, column: pa.Array, groups: Groups) -> pa.Array:
+    """One value for each group, of the column's type. Raises DoesNotFit."""
+    if groups.alone:
+        return column
+    return _COMBINE[function](column, groups)
+
+
+def _by_arrow(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    """By a function of Arrow's that gives the type of its argument."""
+    rows = pa.table({"group": pa.array(groups.numbers()), "value": column})
+    found = rows.group_by("group", use_threads=False).aggregate([("value", name)])
+    return found.column(f"value_{name}").combine_chunks()
+
+
+def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    if pa.types.is_float16(column.type):
+        return _by_arrow(name, column.cast(pa.float32()), groups).cast(column.type)
+    return _by_arrow(name, column, groups)
+
+
+def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    """A sum or a product."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return _by_arrow(name, column.cast(pa.float64()), groups).cast(kind)
+    if pa.types.is_decimal(kind):
+        return _narrowed(_by_arrow(name, column, groups), kind)
+    if name == "sum" and _adds_up(column):
+        return _narrowed(_by_arrow(name, column, groups), kind)
+    return _exactly(name, column, groups)
+
+
+def _adds_up(column: pa.Array) -> bool:
+    """Whether no sum of these integers can leave 64 bits."""
+    bounds = pc.min_max(column)
+    largest = max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0))
+    return bool(largest * len(column) <= _INT64_MAX)
+
+
+def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    """With Python's integers, which have no bound: for values that are large, and products."""
+    values = column.to_pylist()
+    ends = np.append(groups.starts[1:], groups.rows)
+    found: list[int | None] = []
+    for first, end in zip(groups.starts.tolist(), ends.tolist(), strict=True):
+        held = [value for value in values[first:end] if value is not None]
+        if not held:
+            found.append(None)
+        elif name == "sum":
+            found.append(sum(held))
+        else:
+            result = 1
+            for value in held:
+                result *= value
+            found.append(result)
+    low, high = _bounds(column.type)
+    for group, value in enumerate(found):
+        if value is not None and not low <= value <= high:
+            raise DoesNotFit(group, value)
+    return pa.array(found, column.type)
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_unsigned_integer(kind):
+        return 0, 2**kind.bit_width - 1
+    return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+
+
+def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        for group, value in enumerate(values):
+            try:
+                pa.array([value.as_py()], values.type).cast(kind)
+            except pa.ArrowInvalid:
+                raise DoesNotFit(group, value.as_py()) from None
+        raise
+
+
+def _bitwise_or(column: pa.Array, groups: Groups) -> pa.Array:
+    values = pc.fill_null(column, pa.scalar(0, column.type)).to_numpy(zero_copy_only=False)
+    found = np.bitwise_or.reduceat(values, groups.starts)
+    missing = groups.last_where(booleans(column.is_valid())) < 0
+    return pa.array(found, column.type, mask=missing)
+
+
+def _first(column: pa.Array, groups: Groups) -> pa.Array:
+    return take_or_null(column, groups.first_where(booleans(column.is_valid())))
+
+
+def _last(column: pa.Array, groups: Groups) -> pa.Array:
+    return take_or_null(column, groups.last_where(booleans(column.is_valid())))
+
+
+def _members(column: pa.Array, groups: Groups) -> tuple[Integers, pa.Array, Any]:
+    """The elements of a column of lists or maps, the group of each, and which groups have no list at all."""
+    if pa.types.is_map(column.type):
+        pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(pair))
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    missing = groups.last_where(booleans(column.is_valid())) < 0
+    return np.repeat(groups.numbers(), lengths), column.flatten(), missing
+
+
+def _ends(owners: Integers, count: int) -> pa.Array:
+    """The offsets of lists, of elements whose lists these are."""
+    ends = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))])
+    return pa.array(ends.astype(np.int32))
+
+
+def _concatenated(column: pa.Array, groups: Groups) -> pa.Array:
+    owners, members, missing = _members(column, groups)
+    return pa.ListArray.from_arrays(_ends(owners, groups.count), members, column.type, mask=pa.array(missing))
+
+
+def _union(column: pa.Array, groups: Groups) -> pa.Array:
+    """The distinct elements, in ascending order; null last."""
+    owners, members, missing = _members(column, groups)
+    rows = pa.table({"group": pa.array(owners), "value": members})
+    rows = rows.group_by(["group", "value"], use_threads=False).aggregate([])
+    rows = rows.sort_by([("group", "ascending"), ("value", "ascending")])
+    ends = _ends(rows.column("group").to_numpy(), groups.count)
+    return pa.ListArray.from_arrays(ends, rows.column("value").combine_chunks(), column.type, mask=pa.array(missing))
+
+
+def _joined(column: pa.Array, groups: Groups) -> pa.Array:
+    lists = _by_arrow("list", column.drop_null(), _of_valid(column, groups))
+    joined = pc.binary_join(lists, JOIN_SEPARATOR)
+    present = np.flatnonzero(groups.last_where(booleans(column.is_valid())) >= 0)
+    positions = np.full(groups.count, -1)
+    positions[present] = np.arange(len(present))
+    return take_or_null(joined, positions)
+
+
+def _of_valid(column: pa.Array, groups: Groups) -> Groups:
+    """The groups of the rows whose value is not null; those without one are left out."""
+    owners = groups.numbers()[booleans(column.is_valid())]
+    begins = np.flatnonzero(np.diff(owners, prepend=-1))
+    return Groups(begins, len(owners))
+
+
+def _by_map_key(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    """Maps merged key by key, their keys in ascending order."""
+    owners, members, missing = _members(column, groups)
+    rows = pa.table({"group": pa.array(owners), "key": members.field("key"), "value": members.field("value")})
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[("group", "ascending"), ("key", "ascending")])).combine_chunks()
+    if not rows.num_rows:
+        return pa.MapArray.from_arrays(_ends(owners, groups.count), *_no_members(column), mask=pa.array(missing))
+    inner = Groups.of(rows.to_batches()[0], ("group", "key"))
+    values = rows.column("value").combine_chunks()
+    try:
+        merged = combine(name, values, inner)
+    except DoesNotFit as error:
+        raise DoesNotFit(int(rows.column("group")[int(inner.starts[error.group])].as_py()), error.value) from None
+    firsts = rows.take(pa.array(inner.starts))
+    ends = _ends(firsts.column("group").to_numpy(), groups.count)
+    keys = firsts.column("key").combine_chunks()
+    return pa.MapArray.from_arrays(ends, keys, merged, column.type, mask=pa.array(missing))
+
+
+def _no_members(column: pa.Array) -> tuple[pa.Array, pa.Array, pa.DataType]:
+    return pa.array([], column.type.key_type), pa.array([], column.type.item_type), column.type
+
+
+_COMBINE: dict[str, Callable[[pa.Array, Groups], pa.Array]] = {
+    "sum": partial(_arithmetic, "sum"),
+    "product": partial(_arithmetic, "product"),
+    "min": partial(_extreme, "min"),
+    "max": partial(_extreme, "max"),
+    "first": _first,
+    "last": _last,
+    "any": partial(_by_arrow, "any"),
+    "all": partial(_by_arrow, "all"),
+    "or": _bitwise_or,
+    "count": partial(_arithmetic, "sum"),
+    "list": _concatenated,
+    "set": _union,
+    "join": _joined,
+    "map_sum": partial(_by_map_key, "sum"),
+    "map_min": partial(_by_map_key, "min"),
+    "map_max": partial(_by_map_key, "max"),
+}

@@ -1,0 +1,72 @@
+"""Groups of neighbouring rows with equal keys, in sorted rows.
+
+Core types: :class:`Groups`. Groups are numbered from 0 in the order of their rows; positions count rows of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.model.arrays import Integers, booleans
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Where the groups of some rows begin: ascending positions, of which the first is 0; and the number of rows."""
+
+    starts: Integers
+    rows: int
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, names: Sequence[str]) -> Groups:
+        """The groups of sorted rows by these columns, which have no nulls. There is at least one row."""
+        begins = np.zeros(rows.num_rows, np.bool_)
+        begins[0] = True
+        for name in names:
+            column = rows.column(name)
+            begins[1:] |= booleans(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+        return cls(np.flatnonzero(begins), rows.num_rows)
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.starts)
+
+    @property
+    def alone(self) -> bool:
+        """Whether every group is a single row."""
+        return self.count == self.rows
+
+    @property
+    def lasts(self) -> Integers:
+        """The position of each group's last row."""
+        return np.append(self.starts[1:], self.rows) - 1
+
+    def numbers(self) -> Integers:
+        """The number of its group, for each row."""
+        return np.repeat(np.arange(self.count), np.diff(np.append(self.starts, self.rows)))
+
+    def last_where(self, flags: Flags) -> Integers:
+        """The position of the last row of each group that has the flag; -1 where none has."""
+        return np.maximum.reduceat(np.where(flags, np.arange(self.rows), -1), self.starts)
+
+    def first_where(self, flags: Flags) -> Integers:
+        """The position of the first row of each group that has the flag; -1 where none has."""
+        found = np.minimum.reduceat(np.where(flags, np.arange(self.rows), self.rows), self.starts)
+        return np.where(found == self.rows, -1, found)
+
+
+def take_or_null(column: pa.Array, positions: Integers) -> pa.Array:
+    """The values at these positions; null for -1."""
+    missing = positions < 0
+    if not missing.any():
+        return column.take(pa.array(positions))
+    return column.take(pa.array(np.where(missing, 0, positions), mask=missing))

@@ -1,0 +1,163 @@
+"""Merging rows with equal keys in a sorted stream, by the merge mode of a table.
+
+Core types: :class:`RowMerger`, which takes the rows of several runs in one sorted stream and gives merged rows, batch
+by batch. It holds one batch and one row, however many rows a key has.
+
+Rows come sorted by row key, then sort key; rows with equal keys in order of arrival. Where rows of different sort keys
+are merged by arrival (``Latest()``, ``First()``), the column :data:`~lakebed.model.row_kinds.ARRIVAL` has the order.
+
+Rules: a merge of *all* runs of a key is complete: it gives whole rows and drops deletes. A merge of some of them keeps
+deletes, and partial rows that found no whole row, because older runs may have the key.
+
+Errors: SchemaMismatchError for an aggregate that its column cannot hold; it names the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import SchemaMismatchError
+from lakebed.merging.aggregates import DoesNotFit, combine
+from lakebed.merging.groups import Groups, take_or_null
+from lakebed.model.arrays import booleans
+from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode, merge_key
+from lakebed.model.row_kinds import ARRIVAL, KIND, RowKind, is_hidden, presence_name
+
+if TYPE_CHECKING:
+    from lakebed.merging.groups import Flags
+    from lakebed.model.arrays import Integers
+    from lakebed.model.schema import Schema
+
+
+class RowMerger:
+    """Merges rows of one schema. ``complete`` says that the merge has all runs of its keys."""
+
+    def __init__(self, mode: MergeMode, schema: Schema, *, complete: bool) -> None:
+        self._mode = mode
+        self._schema = schema
+        self._complete = complete
+        self._key = merge_key(mode, schema)
+        self._merge = self._merge_function()
+
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row for each key of the sorted rows; no batch is empty.
+
+        A column of arrival is left out, and hidden columns if the merge is complete.
+        """
+        held: pa.RecordBatch | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            rows = batch if held is None else pa.concat_batches([held, batch])
+            merged = self._merged(rows)
+            # The last key may have more rows in the next batch. Taken: a slice would hold the whole batch.
+            held = merged.take(pa.array([merged.num_rows - 1]))
+            yield from self._finished(merged.slice(0, merged.num_rows - 1))
+        if held is not None:
+            yield from self._finished(held)
+
+    def _merge_function(self) -> Callable[[pa.RecordBatch, Groups], pa.RecordBatch]:
+        match self._mode:
+            case KeepAll():
+                return lambda rows, _: rows
+            case Latest() | First():
+                return self._chosen
+            case Aggregate():
+                return self._aggregated
+            case _:
+                assert_never(self._mode)
+
+    def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._key:
+            return rows
+        groups = Groups.of(rows, self._key)
+        return rows if groups.alone else self._merge(rows, groups)
+
+    def _finished(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        dropped = [name for name in rows.schema.names if name == ARRIVAL or (self._complete and is_hidden(name))]
+        if self._complete and KIND in rows.schema.names:
+            kinds = _kinds(rows)
+            if (kinds == RowKind.DELETE).any():
+                rows = rows.filter(pa.array(kinds != RowKind.DELETE))
+        if rows.num_rows:
+            yield rows.drop_columns(dropped) if dropped else rows
+
+    def _chosen(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        """The row of each group that counts; with partial rows, put together of several."""
+        by_arrival = self._schema.sort_key and not (isinstance(self._mode, Latest) and self._mode.by == "sort_key")
+        if by_arrival:
+            # Ties keep their order: rows of a file older than the merge mode are in order of the sort key.
+            arrival = rows.column(ARRIVAL).to_numpy()
+            rows = rows.take(pa.array(np.lexsort((arrival, groups.numbers()))))
+        if isinstance(self._mode, First):
+            return rows.take(pa.array(groups.starts))
+        if KIND in rows.schema.names:
+            kinds = _kinds(rows)
+            if (kinds == RowKind.PARTIAL).any():
+                return self._put_together(rows, groups, kinds)
+        return rows.take(pa.array(groups.lasts))
+
+    def _put_together(self, rows: pa.RecordBatch, groups: Groups, kinds: Integers) -> pa.RecordBatch:
+        """Each column from the last row of the group that has it. A whole row and a delete have all columns."""
+        resets = kinds != RowKind.PARTIAL
+        last_reset = groups.last_where(resets)
+        merged_kinds = np.where(last_reset < 0, RowKind.PARTIAL, RowKind.WHOLE).astype(np.int8)
+        merged_kinds = np.where(last_reset == groups.lasts, kinds[groups.lasts], merged_kinds)
+        columns = {KIND: pa.array(merged_kinds, pa.int8())}
+        for field in self._schema.values:
+            presence = presence_name(field)
+            if field.name not in rows.schema.names and presence not in rows.schema.names:
+                continue
+            present = groups.last_where(resets | _present(rows, presence))
+            if field.name in rows.schema.names:
+                columns[field.name] = take_or_null(rows.column(field.name), present)
+            if presence in rows.schema.names:
+                columns[presence] = pa.array(present >= 0)
+        lasts = pa.array(groups.lasts)
+        arrays = [columns[f.name] if f.name in columns else rows.column(f.name).take(lasts) for f in rows.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+    def _aggregated(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        assert isinstance(self._mode, Aggregate)
+        functions = dict(self._mode.functions)
+        starts = pa.array(groups.starts)
+        arrays = []
+        for field in rows.schema:
+            column = rows.column(field.name)
+            if field.name not in functions:
+                arrays.append(column.take(starts))
+                continue
+            try:
+                arrays.append(combine(functions[field.name], column, groups))
+            except DoesNotFit as error:
+                raise self._too_large(rows, groups, field, error) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+    def _too_large(
+        self, rows: pa.RecordBatch, groups: Groups, field: pa.Field, error: DoesNotFit
+    ) -> SchemaMismatchError:
+        assert isinstance(self._mode, Aggregate)
+        row = int(groups.starts[error.group])
+        key = {name: rows.column(name)[row].as_py() for name in self._key}
+        return SchemaMismatchError(
+            f"{dict(self._mode.functions)[field.name]} of column {field.name} is {error.value} for key {key}, which "
+            f"{field.type} cannot hold; widen the column, or remove rows of the key",
+            column=field.name,
+        )
+
+
+def _kinds(rows: pa.RecordBatch) -> Integers:
+    found: Integers = pc.fill_null(rows.column(KIND), int(RowKind.WHOLE)).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _present(rows: pa.RecordBatch, name: str) -> Flags:
+    """Which rows have a value for a field; where nothing is said, every row has."""
+    if name not in rows.schema.names:
+        return np.ones(rows.num_rows, np.bool_)
+    return booleans(pc.fill_null(rows.column(name), True))

@@ -1,0 +1,203 @@
+"""Merge modes: what the rows of a table become when their keys are equal.
+
+A table declares one mode. Compaction applies it to the runs that it merges and every read to the runs that are left, so
+a reader sees the same rows before and after a compaction. Pure: no I/O.
+
+Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First` and
+:class:`Aggregate`; :data:`FUNCTIONS`, the functions of aggregates.
+
+Rules: every mode is a function f over the rows of a key, in order of arrival, with f(f(A) + B) = f(A + B), where A + B
+is A followed by B. So runs may be merged in any grouping of neighbours.
+
+Errors: UsageError for a mode that does not fit its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+import pyarrow as pa
+
+from lakebed.errors import UsageError
+from lakebed.model.checks import is_text, shown
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAll:
+    """Every row stays; the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """One row a row key: the one that arrived last, or, ``by="sort_key"``, the one with the greatest sort key.
+
+    Of rows with the same sort key the one that arrived last counts. Tables of this mode take upserts, partial rows and
+    deletes.
+    """
+
+    by: str = "arrival"
+
+    def __post_init__(self) -> None:
+        if self.by not in ("arrival", "sort_key"):
+            raise UsageError(f"Latest(by={shown(self.by)}): by is 'arrival' or 'sort_key'")
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """One row a row key: the one that arrived first."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Aggregate:
+    """Rows with equal row key and sort key become one; ``functions`` has a function of :data:`FUNCTIONS` for each value
+    field, by name.
+    """
+
+    functions: tuple[tuple[str, str], ...]
+
+    def __init__(self, functions: Mapping[str, str] | tuple[tuple[str, str], ...]) -> None:
+        if not isinstance(functions, Mapping | tuple):
+            raise UsageError(f"Aggregate takes a function for each value field by name, not {shown(functions)}")
+        pairs = tuple(functions.items()) if isinstance(functions, Mapping) else functions
+        for name, function in pairs:
+            if not is_text(name) or function not in FUNCTIONS:
+                raise UsageError(
+                    f"no aggregate function {shown(function)} for {shown(name)}; there are: {', '.join(FUNCTIONS)}"
+                )
+        object.__setattr__(self, "functions", pairs)
+
+    def renamed(self, old: str, new: str) -> Aggregate:
+        """The same functions after the field ``old`` has become ``new``."""
+        return Aggregate(tuple((new if name == old else name, function) for name, function in self.functions))
+
+
+MergeMode = KeepAll | Latest | First | Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An aggregate function: which types it takes, as a test and in words; and whether the order of rows matters."""
+
+    takes: Callable[[pa.DataType], bool]
+    types: str
+    ordered: bool = False
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_map_of(takes: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool(pa.types.is_map(kind) and takes(kind.item_type))
+
+
+def _is_ordered_type(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_boolean(kind) and not pa.types.is_null(kind)
+
+
+def _always(_: pa.DataType) -> bool:
+    return True
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "sum": Function(_is_number, "numbers"),
+    "product": Function(lambda kind: bool(pa.types.is_integer(kind) or pa.types.is_floating(kind)), "numbers"),
+    "min": Function(_is_ordered_type, "plain types"),
+    "max": Function(_is_ordered_type, "plain types"),
+    "first": Function(_always, "any type", ordered=True),
+    "last": Function(_always, "any type", ordered=True),
+    "any": Function(pa.types.is_boolean, "bool"),
+    "all": Function(pa.types.is_boolean, "bool"),
+    "or": Function(pa.types.is_integer, "integers"),
+    "count": Function(lambda kind: kind == pa.int64(), "int64"),
+    "list": Function(pa.types.is_list, "lists", ordered=True),
+    "set": Function(lambda kind: bool(pa.types.is_list(kind) and _is_ordered_type(kind.value_type)), "lists"),
+    "join": Function(pa.types.is_string, "string", ordered=True),
+    "map_sum": Function(_is_map_of(_is_number), "maps to numbers"),
+    "map_min": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
+    "map_max": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
+}
+"""The functions of :class:`Aggregate` by name. Each ignores nulls; of nothing but nulls it gives null."""
+
+
+def check_mode(mode: Any, schema: Schema) -> MergeMode:
+    """The mode, if rows of this schema can be merged so. Raises UsageError naming field, type and function."""
+    match mode:
+        case KeepAll() | First():
+            return mode
+        case Latest():
+            if mode.by == "sort_key" and not schema.sort_key:
+                raise UsageError('Latest(by="sort_key") needs a sort key, and the schema has none')
+            return mode
+        case Aggregate():
+            _check_functions(mode, schema)
+            return mode
+        case _:
+            raise UsageError(f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First() or Aggregate(…)")
+
+
+def _check_functions(mode: Aggregate, schema: Schema) -> None:
+    functions = dict(mode.functions)
+    if len(functions) != len(mode.functions):
+        raise UsageError("Aggregate names a field twice")
+    values = {field.name: field for field in schema.values}
+    for name, function in functions.items():
+        if name in schema.by_name and name not in values:
+            raise UsageError(f"{name!r} is a key field; only value fields have an aggregate function")
+        if name not in values:
+            raise UsageError(f"no value field {name!r}; there are: {', '.join(values)}")
+        if not FUNCTIONS[function].takes(values[name].type):
+            raise UsageError(
+                f"{function} takes {FUNCTIONS[function].types}; {name!r} is {values[name].type}", column=name
+            )
+    missing = [name for name in values if name not in functions]
+    if missing:
+        raise UsageError(f"Aggregate needs a function for every value field; missing: {', '.join(missing)}")
+
+
+def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
+    """The names of the fields whose values rows must share to be merged; none, if rows are never merged."""
+    match mode:
+        case KeepAll():
+            return ()
+        case Latest() | First():
+            return schema.row_key_names
+        case Aggregate():
+            return schema.sort_names
+        case _:
+            assert_never(mode)
+
+
+def mode_to_json(mode: MergeMode) -> dict[str, Any]:
+    """The JSON form of a mode; :func:`mode_from_json` gives it back."""
+    match mode:
+        case KeepAll():
+            return {"mode": "keep_all"}
+        case Latest():
+            return {"mode": "latest", "by": mode.by}
+        case First():
+            return {"mode": "first"}
+        case Aggregate():
+            return {"mode": "aggregate", "functions": dict(mode.functions)}
+        case _:
+            assert_never(mode)
+
+
+def mode_from_json(document: Any) -> MergeMode:
+    """The mode of a JSON form. Raises UsageError if it is none."""
+    match document:
+        case {"mode": "keep_all"}:
+            return KeepAll()
+        case {"mode": "latest", "by": by}:
+            return Latest(by)
+        case {"mode": "first"}:
+            return First()
+        case {"mode": "aggregate", "functions": dict(functions)}:
+            return Aggregate(functions)
+        case _:
+            raise UsageError(f"not a merge mode: {shown(document)}")

@@ -1,0 +1,242 @@
+"""Merging rows of sorted streams, against the plain meaning of each mode."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed import Schema
+from lakebed.errors import SchemaMismatchError
+from lakebed.merging.row_merger import RowMerger
+from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
+from lakebed.model.row_kinds import ARRIVAL, KIND, RowKind, presence_name
+
+PLAIN = Schema({"k": "int64"}, (), {"a": "int64", "b": "string"})
+SORTED = Schema({"k": "int64"}, {"s": "int64"}, {"a": "int64"})
+
+
+def batches_of(rows: list[dict[str, Any]], schema: pa.Schema, cuts: list[int]) -> list[pa.RecordBatch]:
+    table = pa.Table.from_pylist(rows, schema)
+    edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
+    return [
+        batch
+        for low, high in zip(edges, edges[1:], strict=False)
+        for batch in table.slice(low, high - low).combine_chunks().to_batches()
+    ]
+
+
+def merged(mode: MergeMode, schema: Schema, rows: list[pa.RecordBatch], *, complete: bool = True) -> pa.Table:
+    found = list(RowMerger(mode, schema, complete=complete).merge(iter(rows)))
+    assert all(batch.num_rows for batch in found)
+    return pa.Table.from_batches(found) if found else schema.arrow.empty_table()
+
+
+KEYS = st.lists(st.integers(0, 5), max_size=30)
+CUTS = st.lists(st.integers(0, 30), max_size=4)
+
+
+@given(KEYS, CUTS, st.randoms(use_true_random=False))
+def test_latest_keeps_the_row_that_arrived_last(keys, cuts, chance):
+    rows = [{"k": key, "s": chance.randrange(4), "a": n, ARRIVAL: n} for n, key in enumerate(keys)]
+    wanted = {row["k"]: row["a"] for row in rows}
+    rows.sort(key=lambda row: (row["k"], row["s"], row[ARRIVAL]))
+    schema = SORTED.arrow.append(pa.field(ARRIVAL, pa.int64()))
+    found = merged(Latest(), SORTED, batches_of(rows, schema, cuts))
+    assert dict(zip(found["k"].to_pylist(), found["a"].to_pylist(), strict=True)) == wanted
+    assert found.num_rows == len(wanted)
+    assert found.column_names == ["k", "s", "a"]
+
+
+@given(KEYS, CUTS, st.randoms(use_true_random=False))
+def test_latest_by_sort_key_keeps_the_greatest_sort_key_then_the_newest(keys, cuts, chance):
+    rows = [{"k": key, "s": chance.randrange(4), "a": n} for n, key in enumerate(keys)]
+    rows.sort(key=lambda row: (row["k"], row["s"], row["a"]))
+    wanted = {row["k"]: (row["s"], row["a"]) for row in rows}
+    found = merged(Latest(by="sort_key"), SORTED, batches_of(rows, SORTED.arrow, cuts)).to_pylist()
+    assert {row["k"]: (row["s"], row["a"]) for row in found} == wanted
+    assert len(found) == len(wanted)
+
+
+@given(KEYS, CUTS)
+def test_first_keeps_the_row_that_arrived_first(keys, cuts):
+    rows = sorted(({"k": key, "a": n} for n, key in enumerate(keys)), key=lambda row: (row["k"], row["a"]))
+    wanted = {row["k"]: row["a"] for row in reversed(rows)}
+    found = merged(First(), PLAIN, batches_of(rows, PLAIN.arrow, cuts)).to_pylist()
+    assert [(row["k"], row["a"]) for row in found] == sorted(wanted.items())
+
+
+@given(KEYS, CUTS)
+def test_keep_all_keeps_all(keys, cuts):
+    rows = [{"k": key, "a": n} for n, key in enumerate(sorted(keys))]
+    assert merged(KeepAll(), PLAIN, batches_of(rows, PLAIN.arrow, cuts))["a"].to_pylist() == list(range(len(keys)))
+
+
+def hidden(schema: Schema) -> pa.Schema:
+    found = schema.arrow.append(pa.field(KIND, pa.int8()))
+    for field in schema.values:
+        found = found.append(pa.field(presence_name(field), pa.bool_()))
+    return found
+
+
+CHANGES = st.tuples(
+    st.integers(0, 3),
+    st.sampled_from(list(RowKind)),
+    st.one_of(st.none(), st.integers(0, 9)),
+    st.one_of(st.none(), st.text("xyz", max_size=2)),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def change_row(change: Any) -> dict[str, Any]:
+    key, kind, a, b, has_a, has_b = change
+    a_field, b_field = PLAIN.values
+    match kind:
+        case RowKind.WHOLE:
+            return {"k": key, "a": a, "b": b}
+        case RowKind.DELETE:
+            return {"k": key, KIND: int(kind)}
+        case RowKind.PARTIAL:
+            held = {"a": a if has_a else None, "b": b if has_b else None}
+            return {"k": key, KIND: int(kind), presence_name(a_field): has_a, presence_name(b_field): has_b, **held}
+
+
+def apply_change(rows: dict[int, dict[str, Any]], change: Any) -> None:
+    key, kind, a, b, has_a, has_b = change
+    match kind:
+        case RowKind.WHOLE:
+            rows[key] = {"a": a, "b": b}
+        case RowKind.DELETE:
+            rows.pop(key, None)
+        case RowKind.PARTIAL:
+            held = rows.setdefault(key, {"a": None, "b": None})
+            held.update({"a": a} if has_a else {}, **({"b": b} if has_b else {}))
+
+
+@given(st.lists(CHANGES, max_size=25), CUTS, st.lists(st.integers(0, 25), max_size=3))
+def test_partial_rows_and_deletes_mean_the_same_however_runs_are_grouped(changes, cuts, groups):
+    wanted: dict[int, dict[str, Any]] = {}
+    for change in changes:
+        apply_change(wanted, change)
+
+    def in_order(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+        return batches_of(sorted(rows, key=lambda row: row["k"]), hidden(PLAIN), cuts)
+
+    # Neighbouring changes are merged first, as compactions of some runs are, then the results with each other.
+    edges = sorted({0, len(changes), *(edge for edge in groups if edge < len(changes))})
+    runs: list[dict[str, Any]] = []
+    for low, high in zip(edges, edges[1:], strict=False):
+        rows = [change_row(change) for change in changes[low:high]]
+        runs += merged(Latest(), PLAIN, in_order(rows), complete=False).to_pylist()
+    found = merged(Latest(), PLAIN, in_order(runs))
+    assert {row["k"]: {"a": row["a"], "b": row["b"]} for row in found.to_pylist()} == wanted
+    assert found.num_rows == len(wanted)
+    assert found.column_names == ["k", "a", "b"]
+
+
+def reduced(function: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
+    return lambda values: functools.reduce(function, values)
+
+
+def map_by(function: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
+    def merge(maps: list[list[tuple[str, int]]]) -> list[tuple[str, int]]:
+        found: dict[str, int] = {}
+        for key, value in (pair for one in maps for pair in one):
+            found[key] = value if key not in found else function(found[key], value)
+        return sorted(found.items())
+
+    return merge
+
+
+INTEGERS = st.integers(-1000, 1000)
+MAPS = st.dictionaries(st.sampled_from("abc"), INTEGERS).map(lambda d: sorted(d.items()))
+AGGREGATES: dict[str, tuple[Any, Any, Callable[[list[Any]], Any]]] = {
+    "sum": (pa.int32(), INTEGERS, sum),
+    "count": (pa.int64(), st.integers(0, 3), sum),
+    "product": (pa.int64(), st.integers(-2, 2), reduced(operator.mul)),
+    "min": (pa.string(), st.text("xyz", max_size=3), min),
+    "max": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False), max),
+    "first": (pa.list_(pa.int64()), st.lists(INTEGERS, max_size=2), lambda values: values[0]),
+    "last": (pa.string(), st.text("xyz", max_size=3), lambda values: values[-1]),
+    "any": (pa.bool_(), st.booleans(), any),
+    "all": (pa.bool_(), st.booleans(), all),
+    "or": (pa.uint16(), st.integers(0, 2**16 - 1), reduced(operator.or_)),
+    "list": (pa.list_(pa.string()), st.lists(st.text("xyz", max_size=2), max_size=3), reduced(operator.add)),
+    "set": (
+        pa.list_(pa.int64()),
+        st.lists(st.integers(0, 4), max_size=3, unique=True).map(sorted),
+        lambda values: sorted({value for one in values for value in one}),
+    ),
+    "join": (pa.string(), st.text("xyz", min_size=1, max_size=2), ",".join),
+    "map_sum": (pa.map_(pa.string(), pa.int64()), MAPS, map_by(operator.add)),
+    "map_min": (pa.map_(pa.string(), pa.int64()), MAPS, map_by(min)),
+    "map_max": (pa.map_(pa.string(), pa.int64()), MAPS, map_by(max)),
+}
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+@given(data=st.data())
+def test_an_aggregate_is_its_function_over_the_values_that_are_not_null(name, data):
+    kind, values, function = AGGREGATES[name]
+    schema = Schema({"k": "int64"}, {"s": "int64"}, {"v": kind})
+    rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.one_of(st.none(), values)), max_size=20)
+    )
+    cuts = data.draw(CUTS)
+    ordered = sorted(({"k": k, "s": s, "v": v} for k, s, v in rows), key=lambda row: (row["k"], row["s"]))
+    found = merged(Aggregate({"v": name}), schema, batches_of(ordered, schema.arrow, cuts))
+    wanted: dict[tuple[int, int], list[Any]] = {}
+    for row in ordered:
+        wanted.setdefault((row["k"], row["s"]), []).extend([] if row["v"] is None else [row["v"]])
+    values_of = {key: function(held) if held else None for key, held in wanted.items()}
+    assert {(row["k"], row["s"]): row["v"] for row in found.to_pylist()} == values_of
+    assert found.num_rows == len(values_of)
+    assert found.schema.field("v").type == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "values"),
+    [
+        (pa.int8(), "sum", [100, 100]),
+        (pa.int64(), "sum", [2**62, 2**62]),
+        (pa.uint64(), "sum", [2**63, 2**63]),
+        (pa.int32(), "product", [2**20, 2**20]),
+        (pa.map_(pa.string(), pa.int8()), "map_sum", [[("a", 100)], [("a", 100)]]),
+    ],
+)
+def test_a_result_that_the_column_cannot_hold_names_the_key(kind, function, values):
+    schema = Schema({"k": "string"}, (), {"v": kind})
+    rows = pa.table({"k": ["x", "y", "y"], "v": pa.array([values[0], *values], kind)}, schema=schema.arrow)
+    with pytest.raises(SchemaMismatchError, match=r"'y'") as caught:
+        merged(Aggregate({"v": function}), schema, rows.to_batches())
+    assert caught.value.column == "v"
+
+
+def test_sums_at_the_edges_of_64_bits_are_exact():
+    schema = Schema({"k": "string"}, (), {"v": "int64"})
+    rows = pa.table({"k": ["x"] * 3, "v": [2**63 - 1, 1, -1]}, schema=schema.arrow)
+    assert merged(Aggregate({"v": "sum"}), schema, rows.to_batches())["v"].to_pylist() == [2**63 - 1]
+
+
+def test_a_key_with_very_many_rows_is_merged_batch_by_batch():
+    schema = Schema({"k": "int64"}, (), {"v": "int64"})
+    held = 0
+
+    def batches():
+        nonlocal held
+        for n in range(200):
+            held = pa.total_allocated_bytes()
+            yield pa.record_batch({"k": np.zeros(50_000, np.int64), "v": np.full(50_000, n)}, schema=schema.arrow)
+
+    before = pa.total_allocated_bytes()
+    found = list(RowMerger(Aggregate({"v": "sum"}), schema, complete=True).merge(batches()))
+    assert [batch.to_pydict() for batch in found] == [{"k": [0], "v": [50_000 * 199 * 100]}]
+    assert held - before < 8 * 1024 * 1024
