@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lakebed.log.segments import set_state_cache_bytes
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
+    from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
     from lakebed.read.counting import Count
+    from lakebed.state.transactions.merge_changes import SetMerge
     from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
     from lakebed.table.instance import Instance, create, open
     from lakebed.table.table import Table
@@ -39,6 +41,7 @@ __version__ = VERSION
 
 __all__ = [
     "AddField",
+    "Aggregate",
     "AllowNulls",
     "BadKeyError",
     "ContentionError",
@@ -49,15 +52,19 @@ __all__ = [
     "Error",
     "ExistsError",
     "Field",
+    "First",
     "Generated",
     "Instance",
+    "KeepAll",
     "KeyRange",
+    "Latest",
     "NotFoundError",
     "NotRetainedError",
     "RejectedError",
     "RenameField",
     "Schema",
     "SchemaMismatchError",
+    "SetMerge",
     "StorageError",
     "Table",
     "UnknownOutcomeError",
@@ -75,16 +82,21 @@ __all__ = [
 
 _HOMES = {
     "AddField": "lakebed.state.transactions.schema_changes",
+    "Aggregate": "lakebed.model.merge_modes",
     "AllowNulls": "lakebed.state.transactions.schema_changes",
     "Count": "lakebed.read.counting",
     "Deep": "lakebed.model.findings",
     "DropField": "lakebed.state.transactions.schema_changes",
     "Field": "lakebed.model.schema",
+    "First": "lakebed.model.merge_modes",
     "Generated": "lakebed.model.schema",
     "Instance": "lakebed.table.instance",
+    "KeepAll": "lakebed.model.merge_modes",
     "KeyRange": "lakebed.model.keys",
+    "Latest": "lakebed.model.merge_modes",
     "RenameField": "lakebed.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
+    "SetMerge": "lakebed.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
     "WidenField": "lakebed.state.transactions.schema_changes",
     "create": "lakebed.table.instance",

@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-from lakebed.model.keys import EncodedRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.merge_modes import Latest
 from lakebed.model.schema import Field, Schema
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
@@ -26,6 +27,7 @@ from lakebed.state.transactions import (
     RemoveTag,
     Request,
     RetireFiles,
+    SetMerge,
     SetTag,
     Source,
     SubmitRequests,
@@ -82,6 +84,9 @@ def everything():
         ProposeSchema((AddField("w", "int8"), RenameField("k", "key"), DropField("v"))),
         lambda states: ProposeRestore(states[21]),
         OpenJob(job("j4", "f3", "f4", began_us=9)),
+        CloseJob("j4", "gave up"),
+        ProposeRemoval((ALL_KEYS,), fence=True),
+        SetMerge(Latest()),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())

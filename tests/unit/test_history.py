@@ -136,6 +136,7 @@ def test_every_kind_of_transaction_is_told_in_words():
         "fail_request": "request 0: no such object",
         "reject_request": "request 1: no such bucket",
         "remove_range": "1 range, 1 partition emptied, for good",
+        "set_merge": "Latest(by='arrival')",
         "restore_version": "to version 22, 6 partitions replaced",
         "drop_table": "",
     }

@@ -32,6 +32,7 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.files import NewFile
 from lakebed.model.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.model.merge_modes import KeepAll
 from lakebed.parquet.layout import SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.row_groups import read_row_groups
@@ -98,6 +99,11 @@ def attach(table: WriteTarget, source: Any, job_id: str | None, execute: Execute
     first = committed_at(state, "job_id", job_id)
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
+    if not isinstance(state.merge, KeepAll):
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {table.name} merges rows by {state.merge}, and files are attached as they are: import them instead",
+            table=table.name,
+        )
     settings = table.settings_in_force()
     target = AttachTarget(
         table.id,

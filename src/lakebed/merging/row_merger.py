@@ -3,8 +3,8 @@
 Core types: :class:`RowMerger`, which takes the rows of several runs in one sorted stream and gives merged rows, batch
 by batch. It holds one batch and one row, however many rows a key has.
 
-Rows come sorted by row key, then sort key; rows with equal keys in order of arrival. Where rows of different sort keys
-are merged by arrival (``Latest()``, ``First()``), the column :data:`~lakebed.model.row_kinds.ARRIVAL` has the order.
+Rows come sorted by the keys of the merge schema (:func:`~lakebed.model.row_kinds.merge_schema`); rows with equal keys
+in order of arrival.
 
 Rules: a merge of *all* runs of a key is complete: it gives whole rows and drops deletes. A merge of some of them keeps
 deletes, and partial rows that found no whole row, because older runs may have the key.
@@ -21,14 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import SchemaMismatchError
+from lakebed.errors import Code
 from lakebed.merging.aggregates import DoesNotFit, combine
 from lakebed.merging.groups import Groups, take_or_null
 from lakebed.model.arrays import booleans
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode, merge_key
-from lakebed.model.row_kinds import ARRIVAL, KIND, RowKind, is_hidden, presence_name
+from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name
 
 if TYPE_CHECKING:
+    from lakebed.errors import Error
     from lakebed.merging.groups import Flags
     from lakebed.model.arrays import Integers
     from lakebed.model.schema import Schema
@@ -47,7 +48,7 @@ class RowMerger:
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each key of the sorted rows; no batch is empty.
 
-        A column of arrival is left out, and hidden columns if the merge is complete.
+        Hidden columns are left out if the merge is complete.
         """
         held: pa.RecordBatch | None = None
         for batch in batches:
@@ -79,7 +80,7 @@ class RowMerger:
         return rows if groups.alone else self._merge(rows, groups)
 
     def _finished(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        dropped = [name for name in rows.schema.names if name == ARRIVAL or (self._complete and is_hidden(name))]
+        dropped = [name for name in rows.schema.names if self._complete and is_hidden(name)]
         if self._complete and KIND in rows.schema.names:
             kinds = _kinds(rows)
             if (kinds == RowKind.DELETE).any():
@@ -89,11 +90,6 @@ class RowMerger:
 
     def _chosen(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
         """The row of each group that counts; with partial rows, put together of several."""
-        by_arrival = self._schema.sort_key and not (isinstance(self._mode, Latest) and self._mode.by == "sort_key")
-        if by_arrival:
-            # Ties keep their order: rows of a file older than the merge mode are in order of the sort key.
-            arrival = rows.column(ARRIVAL).to_numpy()
-            rows = rows.take(pa.array(np.lexsort((arrival, groups.numbers()))))
         if isinstance(self._mode, First):
             return rows.take(pa.array(groups.starts))
         if KIND in rows.schema.names:
@@ -138,13 +134,11 @@ class RowMerger:
                 raise self._too_large(rows, groups, field, error) from None
         return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
-    def _too_large(
-        self, rows: pa.RecordBatch, groups: Groups, field: pa.Field, error: DoesNotFit
-    ) -> SchemaMismatchError:
+    def _too_large(self, rows: pa.RecordBatch, groups: Groups, field: pa.Field, error: DoesNotFit) -> Error:
         assert isinstance(self._mode, Aggregate)
         row = int(groups.starts[error.group])
         key = {name: rows.column(name)[row].as_py() for name in self._key}
-        return SchemaMismatchError(
+        return Code.AGGREGATE_TOO_LARGE(
             f"{dict(self._mode.functions)[field.name]} of column {field.name} is {error.value} for key {key}, which "
             f"{field.type} cannot hold; widen the column, or remove rows of the key",
             column=field.name,
@@ -160,4 +154,4 @@ def _present(rows: pa.RecordBatch, name: str) -> Flags:
     """Which rows have a value for a field; where nothing is said, every row has."""
     if name not in rows.schema.names:
         return np.ones(rows.num_rows, np.bool_)
-    return booleans(pc.fill_null(rows.column(name), True))
+    return booleans(pc.fill_null(rows.column(name), fill_value=True))

@@ -47,7 +47,8 @@ class DataFile:
 
     ``last_modified_us`` is the store's own last-modified time (microseconds since 1970), the digests are XXH3-128 of
     the whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``). ``bounds`` are
-    those of the key fields after the first (:mod:`lakebed.model.field_bounds`).
+    those of the key fields after the first (:mod:`lakebed.model.field_bounds`). ``markers`` is the number of rows that
+    are deletes or partial rows (:mod:`lakebed.model.row_kinds`).
     """
 
     id: str
@@ -62,6 +63,7 @@ class DataFile:
     footer_bytes: int
     footer_digest: str
     bounds: bytes = b""
+    markers: int = 0
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:

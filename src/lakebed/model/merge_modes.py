@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import is_text, shown
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Latest:
 
     def __post_init__(self) -> None:
         if self.by not in ("arrival", "sort_key"):
-            raise UsageError(f"Latest(by={shown(self.by)}): by is 'arrival' or 'sort_key'")
+            raise Code.MERGE_MODE_INVALID(f"Latest(by={shown(self.by)}): by is 'arrival' or 'sort_key'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,13 @@ class Aggregate:
 
     def __init__(self, functions: Mapping[str, str] | tuple[tuple[str, str], ...]) -> None:
         if not isinstance(functions, Mapping | tuple):
-            raise UsageError(f"Aggregate takes a function for each value field by name, not {shown(functions)}")
+            raise Code.MERGE_MODE_INVALID(
+                f"Aggregate takes a function for each value field by name, not {shown(functions)}"
+            )
         pairs = tuple(functions.items()) if isinstance(functions, Mapping) else functions
         for name, function in pairs:
             if not is_text(name) or function not in FUNCTIONS:
-                raise UsageError(
+                raise Code.MERGE_MODE_INVALID(
                     f"no aggregate function {shown(function)} for {shown(name)}; there are: {', '.join(FUNCTIONS)}"
                 )
         object.__setattr__(self, "functions", pairs)
@@ -77,6 +79,8 @@ class Aggregate:
 
 
 MergeMode = KeepAll | Latest | First | Aggregate
+
+KEEP_ALL = KeepAll()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,32 +136,36 @@ def check_mode(mode: Any, schema: Schema) -> MergeMode:
             return mode
         case Latest():
             if mode.by == "sort_key" and not schema.sort_key:
-                raise UsageError('Latest(by="sort_key") needs a sort key, and the schema has none')
+                raise Code.MERGE_MODE_INVALID('Latest(by="sort_key") needs a sort key, and the schema has none')
             return mode
         case Aggregate():
             _check_functions(mode, schema)
             return mode
         case _:
-            raise UsageError(f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First() or Aggregate(…)")
+            raise Code.MERGE_MODE_INVALID(
+                f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First() or Aggregate(…)"
+            )
 
 
 def _check_functions(mode: Aggregate, schema: Schema) -> None:
     functions = dict(mode.functions)
     if len(functions) != len(mode.functions):
-        raise UsageError("Aggregate names a field twice")
+        raise Code.MERGE_MODE_INVALID("Aggregate names a field twice")
     values = {field.name: field for field in schema.values}
     for name, function in functions.items():
         if name in schema.by_name and name not in values:
-            raise UsageError(f"{name!r} is a key field; only value fields have an aggregate function")
+            raise Code.MERGE_MODE_INVALID(f"{name!r} is a key field; only value fields have an aggregate function")
         if name not in values:
-            raise UsageError(f"no value field {name!r}; there are: {', '.join(values)}")
+            raise Code.MERGE_MODE_INVALID(f"no value field {name!r}; there are: {', '.join(values)}")
         if not FUNCTIONS[function].takes(values[name].type):
-            raise UsageError(
+            raise Code.MERGE_MODE_INVALID(
                 f"{function} takes {FUNCTIONS[function].types}; {name!r} is {values[name].type}", column=name
             )
     missing = [name for name in values if name not in functions]
     if missing:
-        raise UsageError(f"Aggregate needs a function for every value field; missing: {', '.join(missing)}")
+        raise Code.MERGE_MODE_INVALID(
+            f"Aggregate needs a function for every value field; missing: {', '.join(missing)}"
+        )
 
 
 def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
@@ -173,11 +181,11 @@ def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
             assert_never(mode)
 
 
-def mode_to_json(mode: MergeMode) -> dict[str, Any]:
-    """The JSON form of a mode; :func:`mode_from_json` gives it back."""
+def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
+    """The JSON form of a mode, None for the default; :func:`mode_of` gives it back."""
     match mode:
         case KeepAll():
-            return {"mode": "keep_all"}
+            return None
         case Latest():
             return {"mode": "latest", "by": mode.by}
         case First():
@@ -188,11 +196,11 @@ def mode_to_json(mode: MergeMode) -> dict[str, Any]:
             assert_never(mode)
 
 
-def mode_from_json(document: Any) -> MergeMode:
+def mode_of(document: Any) -> MergeMode:
     """The mode of a JSON form. Raises UsageError if it is none."""
     match document:
-        case {"mode": "keep_all"}:
-            return KeepAll()
+        case None:
+            return KEEP_ALL
         case {"mode": "latest", "by": by}:
             return Latest(by)
         case {"mode": "first"}:
@@ -200,4 +208,4 @@ def mode_from_json(document: Any) -> MergeMode:
         case {"mode": "aggregate", "functions": dict(functions)}:
             return Aggregate(functions)
         case _:
-            raise UsageError(f"not a merge mode: {shown(document)}")
+            raise Code.MERGE_MODE_INVALID(f"not a merge mode: {shown(document)}")

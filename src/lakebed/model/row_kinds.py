@@ -1,36 +1,35 @@
 """Row kinds: hidden columns that say of a row that it is not a whole row.
 
 A data file of a table with the merge mode ``Latest`` may hold *deletes*, which say that a key has no row any more, and
-*partial rows*, which leave some columns as older rows have them. Files with neither have no hidden column, and a file
-without the column has whole rows only: the columns are nullable, and null is the whole row.
+*partial rows*, which leave some columns as older rows have them; together they are its *markers*. Files with neither
+have no hidden column, and a file without the columns has whole rows only: they are nullable, and null is the whole row.
 
-Core types: :class:`RowKind`; :func:`with_hidden`, a schema with the hidden columns as value fields.
+Core types: :class:`RowKind`; :func:`merge_schema`, the schema by which rows are read in order to be merged.
 
 Rules: names and ids of hidden columns are reserved. Hidden columns come after all others.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from lakebed.model.schema import Field, Schema
+from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
+from lakebed.model.schema import HIDDEN_ID_MIN, Field, Schema
+from lakebed.model.types import HIDDEN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HIDDEN_PREFIX = "__lakebed_"
-"""No field of a user's has a name that begins so."""
-
-HIDDEN_ID_MIN = 2**30
-"""Ids of hidden fields; those of users' fields are below. The field ``HIDDEN_ID_MIN + id`` is the presence of a field.
-"""
+    from lakebed.model.merge_modes import MergeMode
 
 KIND = HIDDEN_PREFIX + "kind"
+
 ARRIVAL = HIDDEN_PREFIX + "arrival"
-"""A column of rows while they are merged, never of files: the order of arrival, as int64."""
+"""A column of an engine's merge, never of files: the position of the row's file in the order of arrival."""
 
 
 class RowKind(IntEnum):
@@ -47,16 +46,34 @@ def presence_name(field: Field) -> str:
 
 
 def hidden_fields(schema: Schema) -> tuple[Field, ...]:
-    """The hidden fields of a schema: the kind, and the presence of each value field."""
+    """The hidden fields of a schema: the kind, and the presence of each value field, by the field's id."""
     presences = (Field(HIDDEN_ID_MIN + f.id, presence_name(f), pa.bool_(), nullable=True) for f in schema.values)
     return (Field(HIDDEN_ID_MIN, KIND, pa.int8(), nullable=True), *presences)
 
 
 def with_hidden(schema: Schema) -> Schema:
-    """The schema with the hidden fields as further value fields."""
-    return Schema(
-        schema.row_key, schema.sort_key, (*schema.values, *hidden_fields(schema)), version=schema.version
-    )
+    """The schema with the hidden fields as further value fields: that of a file with markers."""
+    return Schema(schema.row_key, schema.sort_key, (*schema.values, *hidden_fields(schema)), version=schema.version)
+
+
+def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
+    """The schema by which rows are sorted and read to be merged; ``hidden``: some of their files have markers.
+
+    Its keys are those that rows must share to be merged and, by ``Latest(by="sort_key")``, the sort key. A file of the
+    table is sorted by them too, as it has one row for each key that rows are merged by. The columns are the same, in
+    the same order.
+    """
+    match mode:
+        case Latest(by="arrival") | First() if schema.sort_key:
+            demoted = tuple(replace(field, expression="", inputs=()) for field in schema.sort_key)
+            wanted = Schema(schema.row_key, (), (*demoted, *schema.values), version=schema.version)
+        case Latest() | First() | Aggregate() | KeepAll():
+            wanted = schema
+        case _:
+            assert_never(mode)
+    if not hidden:
+        return wanted
+    return Schema(wanted.row_key, wanted.sort_key, (*wanted.values, *hidden_fields(schema)), version=schema.version)
 
 
 def is_hidden(name: str) -> bool:

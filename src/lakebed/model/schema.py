@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 FIELD_ID_MAX = 2**31 - 1
 """Parquet keeps ids of fields in 32 bits."""
 
-FIRST_CHOSEN_ID = 2**30
-"""Ids from here on were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
+FIRST_CHOSEN_ID = 2**29
+"""Ids from here on, and below 2^30, were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
+
+HIDDEN_ID_MIN = 2**30
+"""Ids from here on are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
@@ -364,13 +367,6 @@ def _field_to_json(field: Field) -> dict[str, Any]:
     document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
     computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
     return document | computed
-
-
-def check_new(schema: Schema) -> None:
-    """Raise UsageError for names and types that a new table must not have. Tables that have them can be opened."""
-    for field in schema.fields:
-        types.check_name(field.name)
-        types.check_new_type(field.name, field.type)
 
 
 def _check(schema: Schema) -> None:

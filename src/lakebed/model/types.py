@@ -42,6 +42,9 @@ _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("halffloat", "float", "double")
 _UNITS = ("s", "ms", "us", "ns")
 
+HIDDEN_PREFIX = "__lakebed_"
+"""Names that begin so are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
+
 WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
 """What a value field may become: any type further right in the row that has its own. No integer becomes a float, for
 float64 does not keep every int64; and nothing becomes text."""
@@ -167,6 +170,10 @@ def check_name(name: Any) -> None:
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
         raise Code.SCHEMA_INVALID(
             f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates"
+        )
+    if name.startswith(HIDDEN_PREFIX):
+        raise Code.SCHEMA_INVALID(
+            f"not a name for a field: {name!r}; names that begin with {HIDDEN_PREFIX} are reserved"
         )
 
 

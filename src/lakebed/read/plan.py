@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
 
@@ -47,13 +48,15 @@ class QueryPlan:
     """Partition queries in key order, without partitions that cannot hold a result.
 
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
-    partitions that overlap the ranges, ``files_considered`` that of their file references.
+    partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
+    are merged by ``merge``.
     """
 
     partitions: tuple[PartitionQuery, ...]
     schema: Schema
     partitions_met: int = 0
     files_considered: int = 0
+    merge: MergeMode = KEEP_ALL
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
@@ -75,7 +78,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
         files = state.files_of(partition)
         considered += len(files)
         partitions += _partition_query(partition, files if among is None else _matching(files, among), inner)
-    return QueryPlan(tuple(partitions), state.created, len(inside), considered)
+    return QueryPlan(tuple(partitions), state.created, len(inside), considered, state.merge)
 
 
 def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:

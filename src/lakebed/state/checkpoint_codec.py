@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
+from lakebed.model.merge_modes import mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
@@ -48,7 +49,7 @@ class EncodedState(Generic[State]):
     segments: Mapping[str, Sequence[Segment[Any, Any]]]
 
 
-class TableDocument(Struct, frozen=True, kw_only=True):
+class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A table's state as it is stored, without the parts that are in segments.
 
     :mod:`lakebed.model.schema` checks the schemas.
@@ -71,6 +72,8 @@ class TableDocument(Struct, frozen=True, kw_only=True):
     request_watermark: Whole
     orphan_cutoff_us: Whole
     dropped: bool
+    merge: dict[str, Any] | None = None
+    merge_version: Whole = 0
 
 
 _NamedByText = tuple[Id, str, Whole, Positive, str, str]
@@ -123,6 +126,8 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         request_watermark=state.request_watermark,
         orphan_cutoff_us=state.orphan_cutoff_us,
         dropped=state.dropped,
+        merge=stored_mode(state.merge),
+        merge_version=state.merge_version,
     )
     segments: dict[str, Sequence[Segment[Any, Any]]] = {
         "files": files.segments,
@@ -184,6 +189,8 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             request_watermark=stored.request_watermark,
             orphan_cutoff_us=stored.orphan_cutoff_us,
             dropped=stored.dropped,
+            merge=mode_of(stored.merge),
+            merge_version=stored.merge_version,
         )
 
 

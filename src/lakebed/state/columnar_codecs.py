@@ -32,6 +32,7 @@ _FACTS = [
     pa.field("footer_bytes", pa.int64()),
     pa.field("footer_digest", pa.string()),
     pa.field("bounds", pa.binary()),
+    pa.field("markers", pa.int64()),
 ]
 """The fields of a DataFile, in its order."""
 

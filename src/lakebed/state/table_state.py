@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
@@ -57,7 +58,8 @@ class TableState:
     ``earliest_retained_version`` on, or a tagged one, needs has been retired. No file whose last-modified time is
     before ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those with a base version below
     the ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
-    latest rejected ones, oldest first.
+    latest rejected ones, oldest first. ``merge`` says what rows with equal keys become; it was set at
+    ``merge_version``, or at the creation of the table if that is 0.
     """
 
     version: int = 0
@@ -78,6 +80,8 @@ class TableState:
     request_watermark: int = 0
     orphan_cutoff_us: int = 0
     dropped: bool = False
+    merge: MergeMode = KEEP_ALL
+    merge_version: int = 0
 
     @cached_property
     def created(self) -> Schema:

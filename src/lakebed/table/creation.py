@@ -7,8 +7,9 @@ from typing import Any
 
 from lakebed import settings
 from lakebed.errors import Code
+from lakebed.model import types
 from lakebed.model.checks import TABLE_NAME, shown
-from lakebed.model.schema import Schema, check_new
+from lakebed.model.schema import HIDDEN_ID_MIN, Schema
 
 
 def check_name(name: Any) -> None:
@@ -31,13 +32,22 @@ def own_settings(own: Mapping[str, Any]) -> dict[str, Any]:
 def first_schema(schema: Schema) -> Schema:
     """The schema as that of a new table, its expressions checked."""
     first = Schema(schema.row_key, schema.sort_key, schema.values)
-    check_new(first)
+    _check_new(first)
     if not first.generated:
         return first
 
     from lakebed.engine.computed_columns import checked
 
     return checked(first)
+
+
+def _check_new(schema: Schema) -> None:
+    """Raise UsageError for names, types and ids that a new table must not have. Tables that have them can be opened."""
+    for field in schema.fields:
+        types.check_name(field.name)
+        types.check_new_type(field.name, field.type)
+        if field.id >= HIDDEN_ID_MIN:
+            raise Code.SCHEMA_INVALID(f"field {field.name}: id = {field.id} is reserved; use ids below {HIDDEN_ID_MIN}")
 
 
 def boundaries_of(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:

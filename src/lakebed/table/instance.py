@@ -22,6 +22,7 @@ from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, is_text, shown
 from lakebed.model.documents import dump
 from lakebed.model.files import checkpoint_name, instance_name
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
@@ -183,7 +184,7 @@ class Instance:
 
     # -- tables -------------------------------------------------------------------------------------------------
 
-    def create_table(
+    def create_table(  # noqa: PLR0913 - what a table is made of
         self,
         name: str,
         schema: Schema,
@@ -191,15 +192,20 @@ class Instance:
         split_points: Iterable[Any] = (),
         settings: Mapping[str, Any] | None = None,
         online: bool = True,
+        merge: MergeMode = KEEP_ALL,
     ) -> Table:
         """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut partitions at.
+
+        ``merge`` says what rows with equal keys become: :class:`~lakebed.model.merge_modes.KeepAll`, ``Latest``,
+        ``First`` or ``Aggregate``.
 
         With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so.
 
         Raises:
             ExistsError: the name is taken.
             RejectedError: dropped tables were deleted at the same time; create it again.
-            UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
+            UsageError: a bad name, split point or setting, an expression that cannot generate its field, or a merge
+                mode that does not fit the schema.
         """
         from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
 
@@ -215,7 +221,7 @@ class Instance:
         table = self._handle(clock.new_id(), name)
         # A schema taken from another table may be any of its versions; here it is the first.
         first = first_schema(schema)
-        table.commit(CreateTable(table.id, first, own, boundaries))
+        table.commit(CreateTable(table.id, first, own, boundaries, check_mode(merge, first)))
         self._change(RegisterTable(table.id, name, catalog.version, online), name)
         return table
 

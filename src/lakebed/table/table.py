@@ -15,10 +15,11 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import version_of
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
+from lakebed.model.merge_modes import check_mode
 from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
-from lakebed.state.transactions import AlterSettings, ProposeRestore, ProposeSchema, RemoveTag, SetTag
+from lakebed.state.transactions import AlterSettings, ProposeRestore, ProposeSchema, RemoveTag, SetMerge, SetTag
 from lakebed.state.transactions.schema_changes import check_changes
 
 if TYPE_CHECKING:
@@ -281,16 +282,22 @@ class Table(TableReads):
         """Change settings of this table; None takes the instance's default again. Returns the version."""
         return self.commit(AlterSettings(settings.validate(changes)))
 
-    def alter(self, *changes: SchemaChange) -> int:
+    def alter(self, *changes: SchemaChange | SetMerge) -> int:
         """Change the schema by values such as :class:`AddField`, in order, all or none; returns the version.
 
-        No file is rewritten: rows that are there are read as the new schema has them.
+        No file is rewritten: rows that are there are read as the new schema has them. A single :class:`SetMerge`
+        changes the merge mode of a table without rows.
 
         Raises:
             UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
             RejectedError: the latest schema does not allow one of them; the message says which and why.
         """
-        return self.commit(ProposeSchema(check_changes(changes)))
+        match changes:
+            case (SetMerge() as change,):
+                check_mode(change.mode, self.schema)
+                return self.commit(change)
+            case _:
+                return self.commit(ProposeSchema(check_changes(changes)))
 
     # -- for the pipeline ---------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from lakebed import Schema
 from lakebed.errors import SchemaMismatchError
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
-from lakebed.model.row_kinds import ARRIVAL, KIND, RowKind, presence_name
+from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name
 
 PLAIN = Schema({"k": "int64"}, (), {"a": "int64", "b": "string"})
 SORTED = Schema({"k": "int64"}, {"s": "int64"}, {"a": "int64"})
@@ -28,7 +29,7 @@ def batches_of(rows: list[dict[str, Any]], schema: pa.Schema, cuts: list[int]) -
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     return [
         batch
-        for low, high in zip(edges, edges[1:], strict=False)
+        for low, high in itertools.pairwise(edges)
         for batch in table.slice(low, high - low).combine_chunks().to_batches()
     ]
 
@@ -45,11 +46,11 @@ CUTS = st.lists(st.integers(0, 30), max_size=4)
 
 @given(KEYS, CUTS, st.randoms(use_true_random=False))
 def test_latest_keeps_the_row_that_arrived_last(keys, cuts, chance):
-    rows = [{"k": key, "s": chance.randrange(4), "a": n, ARRIVAL: n} for n, key in enumerate(keys)]
+    rows = [{"k": key, "s": chance.randrange(4), "a": n} for n, key in enumerate(keys)]
     wanted = {row["k"]: row["a"] for row in rows}
-    rows.sort(key=lambda row: (row["k"], row["s"], row[ARRIVAL]))
-    schema = SORTED.arrow.append(pa.field(ARRIVAL, pa.int64()))
-    found = merged(Latest(), SORTED, batches_of(rows, schema, cuts))
+    ordered = merge_schema(Latest(), SORTED, hidden=False)
+    rows.sort(key=lambda row: [row[name] for name in ordered.sort_names])
+    found = merged(Latest(), SORTED, batches_of(rows, ordered.arrow, cuts))
     assert dict(zip(found["k"].to_pylist(), found["a"].to_pylist(), strict=True)) == wanted
     assert found.num_rows == len(wanted)
     assert found.column_names == ["k", "s", "a"]
@@ -133,7 +134,7 @@ def test_partial_rows_and_deletes_mean_the_same_however_runs_are_grouped(changes
     # Neighbouring changes are merged first, as compactions of some runs are, then the results with each other.
     edges = sorted({0, len(changes), *(edge for edge in groups if edge < len(changes))})
     runs: list[dict[str, Any]] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         rows = [change_row(change) for change in changes[low:high]]
         runs += merged(Latest(), PLAIN, in_order(rows), complete=False).to_pylist()
     found = merged(Latest(), PLAIN, in_order(runs))

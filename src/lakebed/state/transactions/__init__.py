@@ -35,6 +35,7 @@ from lakebed.state.transactions.job_changes import (
     Replace,
     ReplaceDocument,
 )
+from lakebed.state.transactions.merge_changes import SetMerge, SetMergeDocument
 from lakebed.state.transactions.partition_changes import (
     ConcatenateRuns,
     Cuts,
@@ -75,25 +76,25 @@ __all__ = [
     "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeFiles",
     "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore", "ProposeSchema", "ProposeSplit", "PurgeFiles",
     "RaiseWatermark", "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace",
-    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetTag", "Source", "SplitPartitions",
+    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions",
     "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
     CreateTable | ProposeFiles | OpenJob | ProposeOutput | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin
-    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | RetireFiles | PurgeFiles | RaiseWatermark
-    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | RetireFiles | PurgeFiles
+    | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
-    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag
-    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | RetireFiles | PurgeFiles | RaiseWatermark
+    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 StoredTransaction = (
     CreateTableDocument | AddFilesDocument | OpenJobDocument | ReplaceDocument | CloseJob | ConcatenateRuns
     | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings | AlterSchemaDocument
-    | RetireFiles | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest
-    | RejectRequest | DropTable
+    | SetMergeDocument | RetireFiles | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument
+    | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` says which."""
 

@@ -21,7 +21,8 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
 from lakebed.model.keys import ALL_KEYS
-from lakebed.state.fields import Hex, Id, Positive, Whole
+from lakebed.state.fields import Whole
+from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.table_state import Answer
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld, count_of
@@ -87,6 +88,13 @@ class ProposeFiles(Struct, frozen=True):
         if self.base_version > state.version:
             text = f"its base version {self.base_version} is not there yet; the newest is {state.version}"
             return Rejected(Code.PROPOSAL_INVALID, text, base)
+        if self.base_version < state.merge_version:
+            # Its rows were merged by another mode, or not at all.
+            text = (
+                f"it was begun at version {self.base_version}, and version {state.merge_version} changed the merge "
+                "mode; write it again"
+            )
+            return Rejected(Code.MERGE_CHANGED, text, base)
         if refused := refused_files(self.files, state) or self._fenced(state):
             return refused
         closed = [name for name in self.requests if name not in state.open_requests]
@@ -147,58 +155,6 @@ class AddFiles(Struct, frozen=True):
         """As it is stored."""
         files, references = [FileDocument.of(file) for file in self.files], encode_references(self.references, sidecars)
         return AddFilesDocument(self.request_key, self.base_version, list(self.requests), files, references)
-
-
-class FileDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A data file as it is stored."""
-
-    bounds: Hex = ""
-    id: Id
-    job: Id
-    rows: Positive
-    size_bytes: Positive
-    min_key: Hex
-    max_key: Hex
-    schema_version: Positive
-    last_modified_us: Whole
-    digest: str
-    footer_bytes: Whole
-    footer_digest: str
-
-    @classmethod
-    def of(cls, file: DataFile) -> FileDocument:
-        """The document of a file."""
-        return cls(
-            bounds=file.bounds.hex(),
-            id=file.id,
-            job=file.job,
-            rows=file.rows,
-            size_bytes=file.size_bytes,
-            min_key=file.min_key.hex(),
-            max_key=file.max_key.hex(),
-            schema_version=file.schema_version,
-            last_modified_us=file.last_modified_us,
-            digest=file.digest,
-            footer_bytes=file.footer_bytes,
-            footer_digest=file.footer_digest,
-        )
-
-    def value(self) -> DataFile:
-        """The file."""
-        return DataFile(
-            self.id,
-            self.job,
-            self.rows,
-            self.size_bytes,
-            bytes.fromhex(self.min_key),
-            bytes.fromhex(self.max_key),
-            self.schema_version,
-            self.last_modified_us,
-            self.digest,
-            self.footer_bytes,
-            self.footer_digest,
-            bytes.fromhex(self.bounds),
-        )
 
 
 class AddFilesDocument(Struct, frozen=True, tag_field="type", tag="add_files"):

@@ -10,7 +10,7 @@ Source: the random models in tests/model/protocol break every simpler rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KeepAll
 from lakebed.state.fields import Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
+from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import (
     PairList,
     ReferenceList,
@@ -27,11 +29,12 @@ from lakebed.state.reference_lists import (
     encode_pairs,
     encode_references,
 )
-from lakebed.state.transactions.add_files import FileDocument, added, dropped, references_to, refused_files
+from lakebed.state.transactions.add_files import added, dropped, references_to, refused_files
 from lakebed.state.transactions.resolution import Description, Rejected, count_of
 
 if TYPE_CHECKING:
-    from lakebed.model.files import DataFile, NewFile, Reference
+    from lakebed.errors import Facts
+    from lakebed.model.files import DataFile, NewFile, PartitionFile, Reference
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
 
@@ -43,7 +46,8 @@ class Job:
     ``owner`` names the process that opened it (a hint, to release what a dead process left); anyone may close the job
     once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the store of the data, taken
     before the job was proposed: none of its files is older. (Entries may lie elsewhere, under another clock.)
-    ``opened`` is the version of the entry that opened it, 0 before.
+    ``opened`` is the version of the entry that opened it, 0 before. ``complete`` says that no reference inside ``keys``
+    is older than the inputs, so that deletes that are merged may go.
     """
 
     id: str
@@ -53,9 +57,10 @@ class Job:
     deadline_s: int
     began_us: int
     opened: int = 0
+    complete: bool = False
 
 
-class JobDocument(Struct, frozen=True):
+class JobDocument(Struct, frozen=True, omit_defaults=True):
     """A job as it is stored."""
 
     id: Id
@@ -66,16 +71,26 @@ class JobDocument(Struct, frozen=True):
     deadline_s: Whole
     began_us: Whole
     opened: Whole
+    complete: bool = False
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
         """The document of a job."""
-        return cls(job.id, *encode_bounds(job.keys), job.inputs, job.owner, job.deadline_s, job.began_us, job.opened)
+        return cls(
+            job.id,
+            *encode_bounds(job.keys),
+            job.inputs,
+            job.owner,
+            job.deadline_s,
+            job.began_us,
+            job.opened,
+            job.complete,
+        )
 
     def value(self) -> Job:
         """The job."""
         keys = decode_bounds((self.min, self.max))
-        return Job(self.id, keys, self.inputs, self.owner, self.deadline_s, self.began_us, self.opened)
+        return Job(self.id, keys, self.inputs, self.owner, self.deadline_s, self.began_us, self.opened, self.complete)
 
 
 class OpenJob(Struct, frozen=True):
@@ -100,6 +115,8 @@ class OpenJob(Struct, frozen=True):
                 text = f"input {gone[0]} of job {job.id} is not referenced there any more; plan again"
                 return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "file": gone[0]})
         elif refused := _part_missing(job, state):
+            return refused
+        if not isinstance(state.merge, KeepAll) and (refused := _out_of_order(job, state)):
             return refused
         inputs = set(job.inputs)
         for other in state.jobs.values():
@@ -130,6 +147,28 @@ class OpenJobDocument(Struct, frozen=True, tag_field="type", tag="open_job"):
     def transaction(self, _sidecars: SidecarData) -> OpenJob:
         """The transaction."""
         return OpenJob(self.job.value())
+
+
+def _out_of_order(job: Job, state: TableState) -> Rejected | None:
+    """Why the inputs of a job cannot be merged into one run of a table that merges rows; None if they can.
+
+    The output stands where the inputs stood, so no other reference of a partition may stand between them; and if the
+    job is complete, none before them.
+    """
+    inputs = set(job.inputs)
+    for position in state.partitions.overlapping(job.keys):
+        partition = state.partitions.ids[position]
+        places = [place for place, held in enumerate(state.held_by(partition)) if held.file.id in inputs]
+        if not places:
+            continue
+        facts: Facts = {"job": job.id, "partition": partition}
+        if places[-1] - places[0] >= len(places):
+            text = f"the inputs of job {job.id} are not neighbours in partition {partition} by arrival; plan again"
+            return Rejected(Code.PROPOSAL_OUTDATED, text, facts)
+        if job.complete and places[0]:
+            text = f"partition {partition} has files older than the inputs of job {job.id}; plan again"
+            return Rejected(Code.PROPOSAL_OUTDATED, text, facts)
+    return None
 
 
 def _part_missing(job: Job, state: TableState) -> Rejected | None:
@@ -215,8 +254,11 @@ class Replace(Struct, frozen=True):
         # An input of which every reference was removed meanwhile may be purged by now.
         inputs = [state.files[name] for name in job.inputs if name in state.files]
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
-        state = dropped(_without_job(state, self.job), _held_pairs(state, self.drop))
-        return added(state, self.files, self.references, sequence_span)
+        going = _held_pairs(state, self.drop)
+        replaced = added(dropped(_without_job(state, self.job), going), self.files, self.references, sequence_span)
+        if isinstance(state.merge, KeepAll):
+            return replaced
+        return _in_place(replaced, {partition: state.held_by(partition) for partition in going})
 
     def describe(self, added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
         """The rows of the output; those of the dropped references are not on record."""
@@ -264,6 +306,24 @@ def _held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[
             )
         going.setdefault(partition, []).append(file)
     return going
+
+
+def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) -> TableState:
+    """The state with the outputs of a job, which are last in their partitions, where the last of its inputs was.
+
+    ``before`` are the files that the partitions had.
+    """
+    order: dict[int, list[PartitionFile]] = {}
+    for partition, old in before.items():
+        now = state.held_by(partition)
+        known, kept = {held.file.id for held in old}, {held.file.id for held in now}
+        outputs = [held for held in now if held.file.id not in known]
+        last_input = max(place for place, held in enumerate(old) if held.file.id not in kept)
+        older = [held for held in old[:last_input] if held.file.id in kept]
+        order[partition] = [*older, *outputs, *old[last_input + 1 :]]
+    # All go and come, in the order that they are to have.
+    left = state.references.dropped({partition: [held.file.id for held in files] for partition, files in order.items()})
+    return replace(state, references=left.added(order))
 
 
 class CloseJob(StoredAsIs, frozen=True, tag="close_job"):

@@ -25,8 +25,9 @@ from lakebed.errors import Code
 from lakebed.model.files import DataFile, Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.state.fields import Hex, Positive
+from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
-from lakebed.state.transactions.add_files import FileDocument, committed_file, dropped, referred
+from lakebed.state.transactions.add_files import committed_file, dropped, referred
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ class ProposeRestore(Struct, frozen=True):
         if not 1 <= version <= state.version or self.target.table != state.table:
             text = f"there is no version {version} of this table to restore; the newest is {state.version}"
             return Rejected(Code.PROPOSAL_INVALID, text, {"version": version})
+        if self.target.merge_version != state.merge_version:
+            text = (
+                f"version {version} cannot be restored: version {state.merge_version} changed the merge mode from "
+                f"{self.target.merge} to {state.merge}; read it as a snapshot"
+            )
+            return Rejected(Code.MERGE_CHANGE_REJECTED, text, {"version": version})
         regions: list[Region] = []
         references: list[Reference] = []
         files: dict[str, DataFile] = {}

@@ -24,9 +24,11 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
+from lakebed.state.transactions.merge_changes import followed_by, unfit
 from lakebed.state.transactions.resolution import Description, Rejected, count_of
 
 if TYPE_CHECKING:
@@ -39,10 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddField:
-    """A new value field behind the others; null in all rows that are there. ``type`` is an Arrow type or its name."""
+    """A new value field behind the others; null in all rows that are there. ``type`` is an Arrow type or its name.
+
+    A table that aggregates rows needs the field's ``function`` (:class:`~lakebed.model.merge_modes.Aggregate`).
+    """
 
     name: str
     type: Any
+    function: str = ""
 
     def __post_init__(self) -> None:
         types.check_name(self.name)
@@ -144,7 +150,9 @@ class ProposeSchema(Struct, frozen=True):
             next_id += isinstance(change, AddField)
         if schema.fields == newest.fields:
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
-        return AlterSchema(schema, tuple(map(describe, self.changes)))
+        functions = {change.name: change.function for change in self.changes if isinstance(change, AddField)}
+        merge = followed_by(state.merge, newest, schema, functions)
+        return unfit(merge, schema) or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
@@ -219,14 +227,15 @@ def _with(schema: Schema, changed: Field) -> Schema:
 
 
 class AlterSchema(Struct, frozen=True):
-    """The table's next schema. ``changes`` are the words for what led to it."""
+    """The table's next schema. ``changes`` are the words for what led to it, ``merge`` is the mode in its names."""
 
     schema: Schema
     changes: tuple[str, ...]
+    merge: MergeMode = KEEP_ALL
 
     def apply(self, state: TableState) -> TableState:
         """The schema is the newest; the older ones stay."""
-        return replace(state, schemas=followed(state.schemas, self.schema))
+        return replace(state, schemas=followed(state.schemas, self.schema), merge=self.merge)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The changes."""
@@ -234,18 +243,19 @@ class AlterSchema(Struct, frozen=True):
 
     def document(self, _sidecars: Sidecars) -> AlterSchemaDocument:
         """As it is stored."""
-        return AlterSchemaDocument(self.schema.to_json(), self.changes)
+        return AlterSchemaDocument(self.schema.to_json(), self.changes, stored_mode(self.merge))
 
 
-class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_schema"):
+class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_schema", omit_defaults=True):
     """As docs/format.md describes it. A schema checks itself (:mod:`lakebed.model.schema`)."""
 
     schema: dict[str, Any]
     changes: tuple[str, ...]
+    merge: dict[str, Any] | None = None
 
     def transaction(self, _sidecars: SidecarData) -> AlterSchema:
         """The transaction."""
-        return AlterSchema(Schema.from_json(self.schema), self.changes)
+        return AlterSchema(Schema.from_json(self.schema), self.changes, mode_of(self.merge))
 
 
 def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
@@ -294,6 +304,7 @@ class CreateTable(Struct, frozen=True):
     schema: Schema
     settings: Mapping[str, Any]
     boundaries: tuple[bytes, ...]
+    merge: MergeMode = KEEP_ALL
 
     def resolve(self, state: TableState) -> CreateTable | Rejected:
         """Itself, if the log is empty."""
@@ -307,6 +318,7 @@ class CreateTable(Struct, frozen=True):
             schemas=followed((), self.schema),
             settings=dict(self.settings),
             partitions=Partitions.at(self.boundaries),
+            merge=self.merge,
         )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
@@ -316,21 +328,23 @@ class CreateTable(Struct, frozen=True):
     def document(self, _sidecars: Sidecars) -> CreateTableDocument:
         """As it is stored."""
         boundaries = [boundary.hex() for boundary in self.boundaries]
-        return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries)
+        merge = stored_mode(self.merge)
+        return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries, merge)
 
 
-class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_table"):
+class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_table", omit_defaults=True):
     """As docs/format.md describes it."""
 
     table: Id
     schema: dict[str, Any]
     settings: Settings
     boundaries: list[Hex]
+    merge: dict[str, Any] | None = None
 
     def transaction(self, _sidecars: SidecarData) -> CreateTable:
         """The transaction."""
         boundaries = tuple(map(bytes.fromhex, self.boundaries))
-        return CreateTable(self.table, Schema.from_json(self.schema), self.settings, boundaries)
+        return CreateTable(self.table, Schema.from_json(self.schema), self.settings, boundaries, mode_of(self.merge))
 
 
 class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):

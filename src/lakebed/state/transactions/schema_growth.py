@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema
+from lakebed.state.transactions.merge_changes import unfit
 from lakebed.state.transactions.resolution import Rejected
 from lakebed.state.transactions.schema_changes import AddField, AlterSchema, describe
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from lakebed.model.files import NewFile
     from lakebed.state.table_state import TableState
 
-_NEW_IDS = 2**30 - 256
-"""Iceberg keeps the last 200 ids of 31 bits for columns of its own."""
+_NEW_IDS = 2**29
+"""Ids from 2^30 on are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
 
 
 def new_id(name: str, used: Collection[int]) -> int:
@@ -90,7 +91,10 @@ def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
         for new in files
     )
     words = tuple(describe(AddField(field.name, field.type)) for field in missing.values())
-    return Grown(known, AlterSchema(schema, words) if missing else None)
+    # A function for the new fields is not in the rows: a table that aggregates is refused here.
+    if refused := unfit(state.merge, schema):
+        return refused
+    return Grown(known, AlterSchema(schema, words, state.merge) if missing else None)
 
 
 def _refusal(field: Field, held: Field | None) -> Rejected | None:

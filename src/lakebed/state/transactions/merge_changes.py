@@ -1,0 +1,86 @@
+"""The merge mode of a table, set and kept in step with the schema. Pure.
+
+A mode is set while the table has no rows: rows that are there were merged by another mode, or not at all, and no mode
+can be applied to them afterwards that gives the same rows to readers before and after a compaction. What began before
+the change is refused: writes by their base version, jobs because none may be open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lakebed.errors import Code, Error
+from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
+
+
+class SetMerge(Struct, frozen=True):
+    """Merge rows with equal keys by another mode from now on."""
+
+    mode: MergeMode
+
+    def resolve(self, state: TableState) -> SetMerge | Repeated | Rejected:
+        """Itself, if the table has no rows and no open job, and the mode fits its newest schema."""
+        if self.mode == state.merge:
+            return Repeated(state.version)
+        if state.references:
+            files = len(state.referenced())
+            text = (
+                f"the table has rows, in {count_of(files, 'file')}, which are merged by {state.merge}; make a table "
+                f"with {self.mode} and import the rows into it, or remove all rows first"
+            )
+            return Rejected(Code.MERGE_CHANGE_REJECTED, text)
+        for job in state.jobs.values():
+            return Rejected(Code.JOB_CONFLICT, f"job {job.id} is open; set the mode when it is closed", {"job": job.id})
+        return unfit(self.mode, state.created) or self
+
+    def apply(self, state: TableState) -> TableState:
+        """The mode, and the version that set it."""
+        return replace(state, merge=self.mode, merge_version=state.version)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The mode."""
+        return Description(str(self.mode))
+
+    def document(self, _sidecars: Sidecars) -> SetMergeDocument:
+        """As it is stored."""
+        return SetMergeDocument(stored_mode(self.mode))
+
+
+class SetMergeDocument(Struct, frozen=True, tag_field="type", tag="set_merge"):
+    """As docs/format.md describes it."""
+
+    merge: dict[str, Any] | None
+
+    def transaction(self, _sidecars: SidecarData) -> SetMerge:
+        """The transaction."""
+        return SetMerge(mode_of(self.merge))
+
+
+def unfit(mode: MergeMode, schema: Schema) -> Rejected | None:
+    """Why rows of a schema cannot be merged by a mode; None if they can."""
+    try:
+        check_mode(mode, schema)
+    except Error as error:
+        return Rejected(Code.MERGE_CHANGE_REJECTED, str(error))
+    return None
+
+
+def followed_by(mode: MergeMode, before: Schema, after: Schema, functions: dict[str, str]) -> MergeMode:
+    """The mode after a change of the schema: aggregate functions follow their fields, which keep their ids.
+
+    ``functions`` are those of fields that are new.
+    """
+    if not isinstance(mode, Aggregate):
+        return mode
+    by_id = {before.by_name[name].id: function for name, function in mode.functions}
+    followed = {field.name: by_id.get(field.id) or functions.get(field.name, "") for field in after.values}
+    return Aggregate({name: function for name, function in followed.items() if function})
