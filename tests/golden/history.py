@@ -87,6 +87,8 @@ def everything():
         CloseJob("j4", "gave up"),
         ProposeRemoval((ALL_KEYS,), fence=True),
         SetMerge(Latest()),
+        lambda states: ProposeFiles((new_file("f7", "ab", last_modified_us=9),), None, states[-1].version),
+        OpenJob(job("j5", "f7", began_us=9)),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())

@@ -118,9 +118,9 @@ def test_every_kind_of_transaction_is_told_in_words():
     }
     assert told_of == {
         "create_table": "1 partition",
-        "add_files": "2 references in 1 partition",
+        "add_files": "1 reference in 1 partition",
         "raise_watermark": "earliest_retained_version to 20",
-        "open_job": "over 2 files, for 60 s",
+        "open_job": "over 1 file, for 60 s",
         "split_partitions": "partition 1 cut into 2",
         "replace": "4 references replaced by 2",
         "close_job": "gave up",
