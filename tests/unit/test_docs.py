@@ -73,6 +73,7 @@ RUN_BY = {
     "docs/clusters.md": "tests/spark/test_pages.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
+    "docs/merging.md": "tests/unit/test_docs.py",
     "docs/removing.md": "tests/unit/test_docs.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
@@ -108,6 +109,13 @@ def test_the_code_of_the_page_on_removals_gives_what_stands_beside_it():
     first, *others = pages.blocks("docs/removing.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
     assert sum(pages.run(block, names) for block in (first, *others)) == 12
+
+
+def test_the_code_of_the_page_on_merging_gives_what_stands_beside_it():
+    names = {"lakebed": lakebed, "pa": pa, "dt": dt} | {name: getattr(lakebed, name) for name in lakebed.__all__}
+    first, *others = pages.blocks("docs/merging.md", "python")
+    first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 0
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():
