@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import json
 import re
 import uuid
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_the_error_reference_has_no_class_that_is_gone():
 
 RUN_BY = {
     "README.md": "tests/unit/test_docs.py",
+    "docs/changes.md": "tests/unit/test_docs.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
@@ -116,6 +118,13 @@ def test_the_code_of_the_page_on_merging_gives_what_stands_beside_it():
     first, *others = pages.blocks("docs/merging.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
     assert sum(pages.run(block, names) for block in (first, *others)) == 0
+
+
+def test_the_code_of_the_page_on_changes_gives_what_stands_beside_it():
+    names = {"lakebed": lakebed, "pa": pa, "json": json, "Schema": lakebed.Schema}
+    first, *others = pages.blocks("docs/changes.md", "python")
+    first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 12
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

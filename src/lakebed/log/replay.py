@@ -7,12 +7,12 @@ counts, and is deleted by its version, never by its age: when the log is truncat
 (:mod:`lakebed.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
-verification.
+verification; :meth:`Past.after` gives each step with its changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
@@ -22,7 +22,7 @@ from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.last_modified_times import gone
 from lakebed.model.files import checkpoints_folder, parse_retained_version
-from lakebed.state.machine import State
+from lakebed.state.machine import Change, State
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -47,14 +47,30 @@ def advance(
     Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
     ``read_sidecars`` does.
     """
+    entry, steps = applied(head, data, identity, machine, read_sidecars)
+    return Head(entry.version, entry.digest, steps[-1][1] if steps else head.state), entry
+
+
+def applied(
+    head: Head[State],
+    data: bytes,
+    identity: str,
+    machine: Machine[State, Any, Change],
+    read_sidecars: ReadSidecars,
+) -> tuple[entries.Entry, list[tuple[Change, State]]]:
+    """The entry after a head, whose bytes these are, and its changes, each with the state after it.
+
+    Raises as :func:`advance`.
+    """
     entry = entries.decode(data, identity, head.version + 1, head.digest)
     sidecars = read_sidecars(entry) if entry.sidecars else {}
-    state = head.state
+    state, steps = head.state, []
     for document in entry.documents:
         with entries.naming(identity, entry.version):
             change = machine.decode(document, sidecars)
         state = machine.apply(state, change, entry.version)
-    return Head(entry.version, entry.digest, state), entry
+        steps.append((change, state))
+    return entry, steps
 
 
 class RetainedCheckpoints(Generic[State]):
@@ -171,13 +187,28 @@ class Past(Generic[State]):
 
     def onwards(self, head: Head[State], version: int) -> Head[State]:
         """The head with all entries up to a number applied; raises as :meth:`at`."""
-        while head.version < version:
-            data = self.backend.get(head.version + 1)
-            if data is None:
-                log_start = self.backend.log_start()
-                raise self._truncated(version) if log_start > head.version else gone(self.identity, head.version + 1)
-            head, _ = advance(head, data, self.identity, self.machine, self.read_sidecars)
+        for following, _ in self.after(head, version):
+            head = following
         return head
+
+    def after(self, head: Head[State], version: int) -> Iterator[tuple[Head[State], list[tuple[Any, State]]]]:
+        """The heads after a head, up to a version, each with the changes of its entry and the state after each change.
+
+        An entry is read when the iterator reaches it. Raises as :meth:`at`.
+        """
+        while head.version < version:
+            data = self._next(head, version)
+            entry, steps = applied(head, data, self.identity, self.machine, self.read_sidecars)
+            head = Head(entry.version, entry.digest, steps[-1][1] if steps else head.state)
+            yield head, steps
+
+    def _next(self, head: Head[State], version: int) -> bytes:
+        """The bytes of the entry after a head, on the way to a version."""
+        data = self.backend.get(head.version + 1)
+        if data is None:
+            log_start = self.backend.log_start()
+            raise self._truncated(version) if log_start > head.version else gone(self.identity, head.version + 1)
+        return data
 
     def _truncated(self, version: int) -> Error:
         return Code.VERSION_NOT_RETAINED(

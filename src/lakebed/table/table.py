@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
+    from lakebed.read.row_stream import RowStream
     from lakebed.settings import Settings
     from lakebed.state.transactions import Proposal
     from lakebed.state.transactions.schema_changes import SchemaChange
@@ -227,6 +228,43 @@ class Table(TableReads):
         return dict(sorted(self.state().tags.items()))
 
     # -- what happened ------------------------------------------------------------------------------------------
+
+    def changes(
+        self,
+        since: int | datetime | str,
+        until: int | datetime | str | None = None,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> RowStream:
+        """What the versions after ``since`` changed, up to ``until``, by default the latest.
+
+        Each is a version (0: before the first), a time, or a text that names one of these or a tag, as for ``--at``.
+        The rows have the columns ``_version``, ``_change`` and ``_range``, and then those of the table at ``until``, or
+        ``columns`` of them. They come by version; in a version removed ranges first, then rows in key order.
+        ``_change`` is one of:
+
+        * ``insert``, ``delete``: this row came, or went.
+        * ``update_before``, ``update_after``: the old and the new row of a key, one after the other, where a table has
+          one row for each key.
+        * ``remove_range``: all rows with a key in ``_range`` went, which is JSON; the columns of the table are null.
+
+        Applied in this order to the rows at ``since``, they give the rows at ``until``. Compactions, splits and joins
+        change no rows. With ``ranges`` and ``where`` it is the same of the rows with keys in the ranges for which the
+        predicate is true. Memory is bounded as for :meth:`scan`.
+
+        Raises:
+            NotFoundError: a version, time or tag that is not there.
+            NotRetainedError: ``since`` is older than :attr:`earliest_retained_version` of the error, the earliest
+                version from which changes can be read. Also while the stream is read, if it takes longer than
+                ``history_s``.
+            UsageError, BadKeyError: as :meth:`scan`; ``until`` is older than ``since``; or the table has a column with
+                the name of one of the three.
+        """
+        from lakebed.changes.feed import changes
+
+        return changes(self, since, until, ranges=ranges, columns=columns, where=where)
 
     def outcome(self, request_key: str) -> int | None:
         """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.

@@ -1,0 +1,298 @@
+"""The change feed of a table: reads what each version after one changed, as one stream in bounded memory.
+
+Rows come by version; in a version first the removed ranges and then the rows, in key order. The states between the two
+versions come from the log, one entry after another. Rows come from the files that the entry added; where rows may have
+gone as well, both states are read and compared.
+
+Errors: NotRetainedError for a version that is too old, before or while the stream is read; it says from which version
+on a feed can start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebed.changes.change_rows import ChangeKind, change_rows, change_schema, removed_ranges
+from lakebed.changes.comparison import differences
+from lakebed.changes.plan import Scope, VersionChange, cut_at, version_change
+from lakebed.errors import Code, NotRetainedError
+from lakebed.log.replay import replay
+from lakebed.model.arrays import of_binary
+from lakebed.model.checks import is_whole, shown
+from lakebed.model.keys import ALL_KEYS, iter_ranges
+from lakebed.read.key_ranges import shared
+from lakebed.read.row_stream import RowStream
+from lakebed.state.time_travel import moment_in
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakebed.changes.plan import Compared
+    from lakebed.engine.predicate import Predicate
+    from lakebed.log.checkpoint import Head
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Schema
+    from lakebed.read.plan import QueryPlan
+    from lakebed.snapshot.table_reads import TableReads
+    from lakebed.state.table_state import TableState
+
+
+KEYS_MAX = 8192
+KEYS_BYTES = 16 * 1024 * 1024
+"""The most keys that are looked up at once, and about the bytes of their rows, by the size of the rows that came."""
+
+
+def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the caller's choice
+    table: TableReads,
+    since: int | datetime | str,
+    until: int | datetime | str | None = None,
+    *,
+    ranges: Sequence[KeyRange] = (),
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+) -> RowStream:
+    """As :meth:`lakebed.table.table.Table.changes`."""
+    known = table.log.head
+    newest = table.state()
+    first = version_of(table, "since", since, newest)
+    last = newest.version if until is None else version_of(table, "until", until, newest)
+    if last < first:
+        raise Code.ARGUMENT_INVALID(f"until = {last} is an older version than since = {first}")
+    if first < newest.earliest_retained_version and first < last:
+        raise _too_old(first, newest)
+    present = newest if last in (first, newest.version) else table.at(version=last).state
+    feed = Feed.of(table, present, ranges, columns, where)
+
+    def rows() -> Generator[pa.RecordBatch]:
+        if first < last:
+            yield from feed.rows(known if known.version == first > 0 else None, first, last)
+
+    return RowStream(feed.arrow, rows())
+
+
+def follow(
+    table: TableReads,
+    since: int,
+    *,
+    columns: Sequence[str] | None,
+    where: str | None,
+    wait: Callable[[int], None],
+) -> Generator[pa.RecordBatch]:
+    """The changes of the versions after one, and then of each version that comes, without end.
+
+    ``wait`` is called with the version when there is no newer one yet. Rows have the schema of the time they are read,
+    with the columns of the time of the call.
+
+    Raises as :func:`changes`, and UsageError if one of the columns is dropped.
+    """
+    state = table.state()
+    if since < state.earliest_retained_version and since < state.version:
+        raise _too_old(since, state)
+    names = state.created.project(columns)
+    head: Head[TableState] | None = None
+    while True:
+        newest = table.state()
+        if newest.version == since:
+            wait(since)
+            continue
+        feed = Feed.of(table, newest, (), names, where)
+        head = yield from feed.rows(head, since, newest.version)
+        since = newest.version
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What is read of each version. Rows are seen by the schema of ``present``, the state at the last version."""
+
+    table: TableReads
+    present: TableState
+    names: tuple[str, ...]
+    arrow: pa.Schema
+    scope: Scope
+    where: Predicate | None
+
+    @classmethod
+    def of(
+        cls,
+        table: TableReads,
+        present: TableState,
+        ranges: Sequence[KeyRange],
+        columns: Sequence[str] | None,
+        where: str | None,
+    ) -> Feed:
+        """Check what is asked for. Raises UsageError, BadKeyError."""
+        schema = present.created
+        names = schema.project(columns)
+        asked = tuple(iter_ranges([schema.codec.encode_range(one) for one in ranges])) if ranges else (ALL_KEYS,)
+        scope, predicate = _scope(asked, where, schema)
+        return cls(table, present, names, change_schema(schema, names), scope, predicate)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that all rows have."""
+        return self.present.created
+
+    def rows(
+        self, head: Head[TableState] | None, first: int, last: int
+    ) -> Generator[pa.RecordBatch, None, Head[TableState]]:
+        """The changes of the versions after the first, up to the last; returns the head there.
+
+        ``head`` is the one of the first version, if it is known.
+        """
+        log = self.table.log
+        try:
+            head = replay(log, first) if head is None else head
+            for following, steps in log.past.after(head, last):
+                with closing(self._version_rows(version_change(head.state, steps, self.present))) as batches:
+                    yield from batches
+                head = following
+        except NotRetainedError as error:
+            earliest = self.table.state().earliest_retained_version
+            text = f"{error.message}. The changes since version {earliest} are retained"
+            raise error.restated(text, earliest_retained_version=earliest) from error
+        return head
+
+    def _version_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
+        removed = list(shared(change.removed, self.scope.ranges))
+        if removed:
+            yield removed_ranges(removed, change.version, self.arrow, self.schema)
+        for keys in cut_at(change.compared):
+            scope = self.scope.within(keys)
+            if keys in change.compared:
+                yield from self._compared_rows(change, change.compared_rows(scope))
+            elif change.files and change.merges:
+                yield from self._updated_rows(change, scope)
+            elif change.files:
+                yield from self._added_rows(change, scope)
+
+    def _added_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
+        with self._scan(change.added_rows(scope), self.names) as stream:
+            for rows in stream:
+                yield change_rows(rows, ChangeKind.INSERT, change.version, self.arrow)
+
+    def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
+        """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
+        plan = change.added_rows(replace(scope, narrowed=None, keys=None))
+        files = [file for partition in plan.partitions for file in partition.files]
+        row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
+        keys_max = max(1, min(KEYS_MAX, KEYS_BYTES // max(1, row_bytes)))
+        with self.table.reader.scan(plan, self.schema.row_key_names, None) as stream:
+            for keys in _key_batches(stream, self.schema, keys_max):
+                yield from self._changes_of(change, keys)
+
+    def _changes_of(self, change: VersionChange, keys: Sequence[bytes]) -> Generator[pa.RecordBatch]:
+        if change.key is not self.schema.codec:
+            # A key may have any number of rows, of which few changed.
+            yield from self._compared_rows(change, change.rows_of(keys), keys)
+            return
+        names, reader = self._compared_names(), self.table.reader
+        read = names if self.where is None else tuple(dict.fromkeys((*names, *self.where.columns)))
+        before = reader.get_many(change.before, change.held_before(keys), read)
+        after = reader.get_many(change.after, keys, read)
+        yield from self._differences(change, self._kept(before, names), self._kept(after, names))
+
+    def _compared_rows(
+        self, change: VersionChange, plans: Compared, keys: Sequence[bytes] | None = None
+    ) -> Generator[pa.RecordBatch]:
+        """The differences of the rows of both sides; of those with the given row keys, if any are given."""
+        names = self._compared_names()
+        with self._scan(plans.before, names) as before, self._scan(plans.after, names) as after:
+            yield from self._differences(change, _among(before, keys, self.schema), _among(after, keys, self.schema))
+
+    def _differences(
+        self, change: VersionChange, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch]
+    ) -> Generator[pa.RecordBatch]:
+        for rows, kinds in differences(iter(before), iter(after), change.key, merged=change.merges):
+            yield change_rows(rows, kinds, change.version, self.arrow)
+
+    def _kept(self, rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows for which the predicate is true."""
+        if self.where is None:
+            yield from rows.to_batches()
+            return
+        from lakebed.engine.predicate import keep
+
+        for batch in rows.to_batches():
+            yield keep(batch, self.where).select(names)
+
+    def _compared_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.schema.sort_names, *self.names)))
+
+    def _scan(self, plan: QueryPlan, names: Sequence[str]) -> RowStream:
+        return self.table.reader.scan(plan, tuple(dict.fromkeys(names)), None, where=self.where)
+
+
+def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:
+    """The distinct keys of sorted rows, ascending."""
+    held: list[bytes] = []
+    last = b""
+    for batch in batches:
+        for key in schema.codec.encode_columns(batch).to_pylist():
+            if key != last:
+                held.append(key)
+                last = key
+        while len(held) >= keys_max:
+            yield held[:keys_max]
+            held = held[keys_max:]
+    if held:
+        yield held
+
+
+def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """The rows with one of the row keys; all of them for None."""
+    if keys is None:
+        yield from batches
+        return
+    import pyarrow.compute as pc
+
+    some = of_binary(keys)
+    for batch in batches:
+        yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
+
+
+def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
+    """The version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
+    if isinstance(moment, str):
+        given = moment_in(moment)
+        moment = given.get("version", moment)
+        if "version" not in given:
+            return table.at(**given).version
+    if is_whole(moment, -(2**63)):
+        if not 0 <= moment <= newest.version:
+            raise Code.VERSION_NOT_FOUND(
+                f"{name} = {moment}: the table has versions up to {newest.version}, and 0 is before the first",
+                version=moment,
+            )
+        return int(moment)
+    if isinstance(moment, bool) or not hasattr(moment, "utcoffset"):
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(moment)}: must be a version, a tag, or a time")
+    return table.at(time=moment).version
+
+
+def _scope(asked: tuple[Any, ...], where: str | None, schema: Schema) -> tuple[Scope, Predicate | None]:
+    if where is None:
+        return Scope(asked), None
+    from lakebed.engine.predicate import check_where
+    from lakebed.read.expressions import narrow
+
+    predicate = check_where(where, schema.arrow)
+    narrowed, keys = narrow(asked, predicate.parts, schema)
+    return Scope(asked, tuple(narrowed), keys), predicate
+
+
+def _too_old(version: int, newest: TableState) -> NotRetainedError:
+    earliest = newest.earliest_retained_version
+    error = Code.VERSION_NOT_RETAINED(
+        f"the changes since version {version} are no longer retained; those since version {earliest} are. Read the "
+        "table as it is at a version from there on (Table.at), and then the changes since that version. To keep more, "
+        "raise the setting history_s",
+        version=version,
+        earliest_retained_version=earliest,
+    )
+    assert isinstance(error, NotRetainedError)
+    return error

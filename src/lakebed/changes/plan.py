@@ -1,0 +1,243 @@
+"""What one version of a table changed, from its log entry and the states before and after it: what has to be read.
+
+An entry may hold several transactions; they count together, as one step from the state before to the state after. Each
+kind of transaction says where rows may differ:
+
+* A removal takes away all rows in its ranges. The ranges are the change; no row is read. Everything else is compared
+  with what the removal left, so a consumer removes the ranges first.
+* Added files bring the rows that they hold in the state after. If all rows of a key are kept, these are the change.
+  Otherwise the rows of their keys are compared, before and after.
+* A restore may change any row in the regions that it replaces. The rows there are compared.
+* All other transactions change no rows: compactions, splits and joins, tags, settings, requests, and schemas, by which
+  all versions are read alike.
+
+Core types. :class:`VersionChange`; :class:`Scope`, the keys that are wanted; :class:`Compared`, the two sides of a
+comparison. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
+from lakebed.model.merge_modes import KeepAll, merge_key
+from lakebed.read.key_ranges import shared
+from lakebed.read.plan import PartitionQuery, QueryPlan, coarser, plan
+from lakebed.state.transactions import (
+    AddFiles,
+    AlterSchema,
+    AlterSettings,
+    CloseJob,
+    ConcatenateRuns,
+    CreateTable,
+    DropTable,
+    FailRequest,
+    JoinPartitions,
+    OpenJob,
+    PurgeFiles,
+    RaiseWatermark,
+    RejectRequest,
+    RemoveRange,
+    RemoveTag,
+    Replace,
+    RestoreVersion,
+    RetireFiles,
+    SetMerge,
+    SetTag,
+    SplitPartitions,
+    SubmitRequests,
+)
+from lakebed.state.transactions.merge_changes import followed_by
+
+if TYPE_CHECKING:
+    from lakebed.model.files import DataFile
+    from lakebed.model.keys import KeyCodec
+    from lakebed.read.key_ranges import KeySet
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The keys whose changes are wanted: disjoint ranges in key order, and what a predicate says of keys.
+
+    ``narrowed`` are the ranges in which the predicate can be true, ``keys`` as for a plan.
+    """
+
+    ranges: tuple[EncodedRange, ...] = (ALL_KEYS,)
+    narrowed: tuple[EncodedRange, ...] | None = None
+    keys: KeySet | None = None
+
+    def within(self, keys: EncodedRange) -> Scope:
+        """The part that lies in a range."""
+        narrowed = None if self.narrowed is None else tuple(shared(self.narrowed, (keys,)))
+        return replace(self, ranges=tuple(shared(self.ranges, (keys,))), narrowed=narrowed)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """The step from ``before`` to ``after``, the next version, both seen by one schema.
+
+    All ranges are disjoint, in key order. ``removed`` are the ranges of removals. ``files`` are the ids of added files,
+    which lie in ``added``. Rows in ``compared`` have to be compared.
+    """
+
+    before: TableState
+    after: TableState
+    removed: tuple[EncodedRange, ...] = ()
+    files: frozenset[str] = frozenset()
+    added: tuple[EncodedRange, ...] = ()
+    compared: tuple[EncodedRange, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version that made the change."""
+        return self.after.version
+
+    @property
+    def merges(self) -> bool:
+        """Whether rows with equal keys are merged, so that a row may be updated."""
+        return not isinstance(self.after.merge, KeepAll)
+
+    @property
+    def key(self) -> KeyCodec:
+        """The fields by which rows are compared: those of the merge, or all that rows are sorted by."""
+        schema = self.after.created
+        return schema.codec if merge_key(self.after.merge, schema) == schema.row_key_names else schema.order
+
+    def added_rows(self, scope: Scope) -> QueryPlan:
+        """What to read of the added files: their rows, before any merge."""
+        within = list(shared(self.added, scope.ranges))
+        narrower = within if scope.narrowed is None else list(shared(within, scope.narrowed))
+        found = coarser(plan(self.after, narrower, scope.keys), within)
+        partitions = (
+            replace(one, files=tuple([file for file in one.files if file.id in self.files])) for one in found.partitions
+        )
+        return QueryPlan(tuple(one for one in partitions if one.files), self.after.created)
+
+    def held_before(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Those of the ascending keys that a removal did not take the rows of."""
+        left = [one for one in cut_at(self.removed) if one not in self.removed]
+        return [one.min for one in shared([EncodedRange(key, successor(key)) for key in keys], left)]
+
+    def rows_of(self, keys: Sequence[bytes]) -> Compared:
+        """What to read of both states to find the rows of ascending keys, among others."""
+        ranges, left = ([EncodedRange(key, successor(key)) for key in some] for some in (keys, self.held_before(keys)))
+        return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
+
+    def compared_rows(self, scope: Scope) -> Compared:
+        """What to read of both states where rows are compared.
+
+        Left out are files that both have there, if all rows are kept; otherwise places where all files are the same.
+        """
+        before: list[PartitionQuery] = []
+        after: list[PartitionQuery] = []
+        for keys in shared(self.compared, scope.ranges):
+            for piece in self._pieces(keys):
+                past = [] if any(removed.covers(piece) for removed in self.removed) else _files(self.before, piece)
+                present = _files(self.after, piece)
+                same = {file.id for file in past} & {file.id for file in present}
+                if self.merges:
+                    same = same if past == present else set()
+                before += _query(self.before, piece, [file for file in past if file.id not in same])
+                after += _query(self.after, piece, [file for file in present if file.id not in same])
+        schema = self.after.created
+        return Compared(
+            QueryPlan(tuple(before), schema, merge=self.before.merge),
+            QueryPlan(tuple(after), schema, merge=self.after.merge),
+        )
+
+    def _pieces(self, keys: EncodedRange) -> Iterator[EncodedRange]:
+        """A range, cut at the partition boundaries of both states and at the ends of removed ranges."""
+        cuts = {*self.before.partitions.inside(keys), *self.after.partitions.inside(keys)}
+        ends = {end for one in self.removed for end in (one.min, one.max) if end is not None}
+        cuts |= {end for end in ends if keys.contains(end) and end != keys.min}
+        lows = [keys.min, *sorted(cuts)]
+        return (EncodedRange(low, high) for low, high in zip(lows, [*lows[1:], keys.max], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The two sides of a comparison. Rows that both sides would have are in neither."""
+
+    before: QueryPlan
+    after: QueryPlan
+
+
+def version_change(
+    before: TableState, steps: Sequence[tuple[Transaction, TableState]], present: TableState
+) -> VersionChange:
+    """What the transactions of one entry changed; each comes with the state after it.
+
+    Rows are seen by the schema of ``present``, a later state of the table.
+    """
+    removed: list[EncodedRange] = []
+    files: set[str] = set()
+    added: list[EncodedRange] = []
+    compared: list[EncodedRange] = []
+    last_next_id = before.partitions.next_id
+    for transaction, state in steps:
+        match transaction:
+            case AddFiles():
+                files.update(file.id for file in transaction.files)
+                added += _ranges(state, {reference.partition for reference in transaction.references})
+            case RemoveRange():
+                removed += transaction.ranges
+            case RestoreVersion():
+                compared += _ranges(state, range(last_next_id, state.partitions.next_id))
+            case (
+                CreateTable() | OpenJob() | Replace() | CloseJob() | ConcatenateRuns() | SplitPartitions()
+                | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | RaiseWatermark()
+                | SetMerge() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest() | RejectRequest() | DropTable()
+            ):  # fmt: skip
+                pass
+            case _:
+                assert_never(transaction)
+        last_next_id = state.partitions.next_id
+    return VersionChange(
+        _seen_by(present, before),
+        _seen_by(present, steps[-1][1]),
+        *(tuple(iter_ranges(removed)), frozenset(files), tuple(iter_ranges(added)), tuple(iter_ranges(compared))),
+    )
+
+
+def _seen_by(present: TableState, state: TableState) -> TableState:
+    """The state with the schema of a later one, and its own merge mode in the names of that schema."""
+    if state.merge_version == present.merge_version:
+        merge = present.merge
+    else:
+        merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
+    return replace(state, schemas=present.schemas, merge=merge)
+
+
+def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:
+    """All keys in order, as these ascending disjoint ranges and what lies between them."""
+    begin: bytes | None = b""
+    for keys in ranges:
+        assert begin is not None, "no range follows one without an end"
+        if begin < keys.min:
+            yield EncodedRange(begin, keys.min)
+        yield keys
+        begin = keys.max
+    if begin is not None:
+        yield EncodedRange(begin)
+
+
+def _ranges(state: TableState, partitions: Iterable[int]) -> Iterator[EncodedRange]:
+    for partition in partitions:
+        position = state.partitions.position_of(partition)
+        assert position is not None, "a transaction refers to partitions that it leaves"
+        yield state.partitions.range_at(position)
+
+
+def _files(state: TableState, keys: EncodedRange) -> list[DataFile]:
+    """The files that may have rows in a range that lies in one partition."""
+    position = state.partitions.position(keys.min)
+    return [file for file in state.files_of(state.partitions.ids[position]) if file.reaches(keys)]
+
+
+def _query(state: TableState, keys: EncodedRange, files: Sequence[DataFile]) -> Iterator[PartitionQuery]:
+    if files:
+        yield PartitionQuery(state.partitions.ids[state.partitions.position(keys.min)], (keys,), tuple(files))
