@@ -1,6 +1,7 @@
 """Tables as DuckDB relations: DuckDB reads the live rows of the data files itself.
 
-A file with rows that are not live is read with a condition on the key, by which statistics can prune. DuckDB checks no
+A file with rows that are not live is read with a condition on the key, by which statistics can prune. Overlapping files
+of a table that merges rows are read from a merged copy. DuckDB checks no
 digests: local files are verified before DuckDB gets their paths, and files on a store are read through PyArrow.
 """
 
@@ -13,18 +14,19 @@ import pyarrow as pa
 
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import EncodedRange
-from lakebed.read.plan import LiveFile, live_files
+from lakebed.read.merged_copy import merged_copy
+from lakebed.read.plan import LiveFile, divided, live_files
 
 if TYPE_CHECKING:
     import duckdb
 
     from lakebed.model.schema import Field, Schema
-    from lakebed.parquet.open_files import OpenFile
+    from lakebed.parquet.open_files import LocalCopy, OpenFile
     from lakebed.read.plan import QueryPlan
     from lakebed.read.reader import Reader
 
 
-_held: WeakKeyDictionary[Any, list[OpenFile]] = WeakKeyDictionary()
+_held: WeakKeyDictionary[Any, list[LocalCopy]] = WeakKeyDictionary()
 """Copies of files that a connection reads, deleted with the connection."""
 
 
@@ -37,13 +39,19 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
         import duckdb
     target: Any = duckdb if connection is None else connection
     schema = plan.schema
-    files = live_files(plan)
+    direct, overlapping = divided(plan)
+    files = live_files(direct)
     opened = [reader.open(live.file, schema) for live in files]
     empty = target.from_arrow(schema.arrow.empty_table())
     kinds = {f.id: str(kind) for f, kind in zip(schema.fields, empty.types, strict=True)}
     sources = [_source(target, one, reader) for one in opened]
     selects = [_select(*one, schema, kinds) for one in zip(sources, opened, files, strict=True)]
-    _held.setdefault(target, []).extend(one for one in opened if one.copy is not None)
+    copies = [one.copy for one in opened if one.copy is not None]
+    if overlapping.partitions:
+        merged = merged_copy(overlapping, reader)
+        selects.append(_select_all(merged, schema, kinds))
+        copies.append(merged)
+    _held.setdefault(target, []).extend(copies)
     found: duckdb.DuckDBPyRelation = target.sql(" UNION ALL ".join(selects)) if selects else empty
     return found
 
@@ -66,6 +74,12 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
     )
     where = "" if live.whole else f" WHERE {' OR '.join(_inside(schema, names, keys) for keys in live.ranges)}"
     return f"SELECT {columns} FROM {source}{where}"  # noqa: S608 - names and texts are quoted
+
+
+def _select_all(copy: LocalCopy, schema: Schema, kinds: dict[int, str]) -> str:
+    """The rows of a merged copy, in the form of the schema."""
+    columns = ", ".join(f"{_name(f.name)}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields)
+    return f"SELECT {columns} FROM read_parquet({_text(str(copy.path))})"  # noqa: S608 - names and texts are quoted
 
 
 def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.errors import Code
 from lakebed.model.files import data_name
-from lakebed.read.plan import live_files, plan
+from lakebed.read.plan import divided, live_files, plan
 from lakebed.state.sums import PartitionSums, partition_sums, table_rows
 from lakebed.state.transactions import RemoveRange, RestoreVersion, apply
 
@@ -149,6 +150,14 @@ def files_table(
     )
     known = {(row["partition"], row["file_id"]): row for row in file_rows(state, table_id, object_url)}
     asked = plan(state, ranges)
+    _, overlapping = divided(asked)
+    for query in overlapping.partitions:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"partition {query.partition} has {len(query.files)} files whose rows are merged by {state.merge}, so no "
+            "file holds the rows of the table: run `lakebed compact --strategy full` first, or read the rows with "
+            "to_arrow, sql, to_duckdb or register",
+            partition=query.partition,
+        )
     whole = {live.file.id: live.whole for live in live_files(asked)}
     rows = [
         known[partition.partition, file.id] | _bounds(keys, state.created) | {"whole": whole[file.id]}

@@ -6,8 +6,9 @@ is kept cheap: one context for each batch size, one frame for each file, express
 optimizer rules, since the physical rules push down filter, projection and limit as well.
 
 *Frames.* :func:`frame_of` gives the rows of a plan as one frame for any context, in no order. Files of which only some
-rows are live are filtered by conditions on the key. The engine treats a missing file as empty, so whoever runs a frame
-must call :func:`check_found` with the physical plan.
+rows are live are filtered by conditions on the key. Overlapping files of a table that merges rows are read from a
+merged copy. The engine treats a missing file as empty, so whatever runs a frame must call :func:`check_found` with the
+physical plan.
 
 *Memory.* The engine's Parquet reader keeps the compressed bytes that it has read until its plan ends, and its allocator
 keeps freed memory for some time. So a range is cut into slices (:mod:`lakebed.read.slices`), one plan after another:
@@ -42,11 +43,12 @@ from lakebed.engine.datafusion import column, inside, read_as, scalars, scan_con
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Footer, RowGroup, per_unit
-from lakebed.parquet.open_files import OpenFile, OpenFiles
+from lakebed.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.parquet.stored_file import stored_dataset
-from lakebed.read.plan import LiveFile, live_files
+from lakebed.read.merged_copy import merged_copy
+from lakebed.read.plan import LiveFile, divided, live_files
 from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
 from lakebed.sorting.merge import merge_stream, ordered
@@ -103,6 +105,17 @@ class ScanEngine:
             for f in schema.fields
         ]
         return frame.select(*columns)
+
+    def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
+        """All rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
+        frame = self._context(_BATCH_ROWS[0]).read_parquet(copy.path.as_uri(), file_extension="")
+        names = frame.schema().names
+        return frame.select(
+            *(
+                (self._column(f.name) if f.name in names else lit(None)).cast(f.type).alias(f.name)
+                for f in schema.fields
+            )
+        )
 
     def merge_in_levels(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
@@ -243,10 +256,14 @@ def _add_statistics(plan: ExecutionPlan, statistics: ReadStatistics) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame, and the files that it reads. Local copies among them exist as long as this value."""
+    """A frame, and the files that it reads. Local copies among them exist as long as this value.
+
+    ``merged`` has the rows of overlapping files, if the table merges rows.
+    """
 
     rows: DataFrame
     opened: tuple[OpenFile, ...]
+    merged: LocalCopy | None = None
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -260,16 +277,20 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
     Raises as :meth:`lakebed.read.reader.Reader.scan`.
     """
     engine, schema = reader.engine(), plan.schema
-    files = live_files(plan)
+    direct, overlapping = divided(plan)
+    files = live_files(direct)
     opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
     for live, one in zip(files, opened, strict=True):
         with reader.attribute_errors([live.file]):
             rows = engine.rows(one, schema)
         frames.append(rows if live.whole else rows.filter(_is_live(live, schema)))
+    copy = merged_copy(overlapping, reader, columns) if overlapping.partitions else None
+    if copy is not None:
+        frames.append(engine.copied_rows(copy, schema))
     if not frames:
         return Frame(SessionContext().from_arrow(schema.arrow.empty_table()), ())
-    return Frame(_union(frames), opened)
+    return Frame(_union(frames), opened, copy)
 
 
 def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:

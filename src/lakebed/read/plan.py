@@ -6,7 +6,7 @@ and come in key order, so their rows are concatenated, never merged. Even a quer
 partitions, because a file may hold rows of another partition that were compacted away or removed there.
 
 :func:`live_files` gives the same for an engine that reads data files by itself: the files, with the key ranges of their
-live rows.
+live rows. :func:`divided` says for which parts of a plan an engine may do so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
 
@@ -175,6 +175,22 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
     begins = [keys.min, *(part[0].min_key for part in parts[1:])]
     for part, begin, following in zip(parts, begins, [*begins[1:], keys.max], strict=True):
         yield EncodedRange(begin, following), tuple(part)
+
+
+def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
+    """The parts of a plan whose files hold the rows of the table, and those whose rows have to be merged."""
+    if isinstance(plan.merge, KeepAll):
+        return plan, replace(plan, partitions=())
+    direct: list[PartitionQuery] = []
+    merged: list[PartitionQuery] = []
+    for query in plan.partitions:
+        for keys in query.ranges:
+            for part, files in successive(query.files, keys):
+                names = {file.id for file in files}
+                arrived = tuple(file for file in query.files if file.id in names)
+                is_whole = len(files) == 1 and not files[0].markers
+                (direct if is_whole else merged).append(PartitionQuery(query.partition, (part,), arrived))
+    return replace(plan, partitions=tuple(direct)), replace(plan, partitions=tuple(merged))
 
 
 @dataclass(frozen=True, slots=True)

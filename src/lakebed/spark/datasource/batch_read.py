@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.state.table_state import TableState
@@ -64,10 +65,11 @@ class RowsPartition(InputPartition):
 class Scan:
     """What all tasks of a scan share: where the table is, and the columns and types that Spark wants."""
 
-    def __init__(self, place: Place, table_id: str, schema: Schema, wanted: pa.Schema) -> None:
+    def __init__(self, place: Place, table_id: str, schema: Schema, merge: MergeMode, wanted: pa.Schema) -> None:
         self._place = place
         self._table_id = table_id
         self._schema = schema
+        self._merge = merge
         self._wanted = wanted
 
     def read(self, share: Share) -> Iterator[pa.RecordBatch]:
@@ -76,7 +78,7 @@ class Scan:
 
         on_one_core()
         reader = Reader(self._place.connect(), self._table_id, self._keeps)
-        for rows in reader.scan(QueryPlan(share, self._schema), self._wanted.names, None):
+        for rows in reader.scan(QueryPlan(share, self._schema, merge=self._merge), self._wanted.names, None):
             yield spark_columns.to_spark(rows, self._wanted)
 
     def _keeps(self, file: DataFile) -> bool:
@@ -98,7 +100,8 @@ class TableReader(DataSourceReader):
         self._snapshot: Snapshot | None = options.locate(self._table, version)
         self._pushed: Pushed | None = None
         schema = self._snapshot.schema
-        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_requested(spark, schema))
+        wanted = spark_columns.check_requested(spark, schema)
+        self._scan = Scan(options.place, self._table.id, schema, self._snapshot.state.merge, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the tasks: no open table, and no state. Spark pickles it before it plans partitions."""

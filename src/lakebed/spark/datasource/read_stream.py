@@ -28,6 +28,7 @@ from lakebed.errors import Code, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.last_modified_times import gone
 from lakebed.model.keys import ALL_KEYS
+from lakebed.model.merge_modes import KeepAll
 from lakebed.read.plan import PartitionQuery
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
@@ -60,7 +61,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._table: Table | None = options.open_table()
         schema = self._table.state().created
-        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_requested(spark, schema))
+        if not isinstance(merge := self._table.state().merge, KeepAll):
+            raise Code.MERGE_MODE_MISMATCH(
+                f"table {self._table.name} merges rows by {merge}, so rows that were added are not rows of the table; "
+                "read it as a batch",
+                table=self._table.name,
+            )
+        self._scan = Scan(options.place, self._table.id, schema, merge, spark_columns.check_requested(spark, schema))
         self._share_bytes = options.count("partition_bytes") or PARTITION_BYTES
         self._target: int | None = None
 

@@ -1,0 +1,86 @@
+"""Doors that hand rows to engines, for tables that merge rows: each gives what a scan gives."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import Aggregate, First, KeyRange, Latest, Schema
+from lakebed.errors import Code, UsageError
+from lakebed.model.files import DataFile
+from lakebed.model.keys import ALL_KEYS
+from lakebed.parquet.open_files import copies_folder
+from lakebed.read.plan import PartitionQuery, QueryPlan, divided
+
+SCHEMA = Schema({"k": "int64"}, values={"v": "int64", "s": "string"})
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+def rows(keys, v):
+    return pa.table({"k": keys, "v": [v] * len(keys), "s": [f"s{v}"] * len(keys)}, schema=SCHEMA.arrow)
+
+
+@pytest.fixture(params=[Latest(), First(), Aggregate({"v": "sum", "s": "last"})], ids=["latest", "first", "aggregate"])
+def table(request, lake):
+    """Files that overlap below 300, and one that overlaps no other from 1,000 on."""
+    made = lake.create_table("t", SCHEMA, split_points=[500], merge=request.param)
+    made.write(rows(range(200), 1))
+    made.write(rows(range(100, 300), 2))
+    made.write(rows(range(150, 160), 3))
+    made.write(rows(range(1_000, 1_100), 4))
+    return made
+
+
+def test_copies_are_deleted_with_what_reads_them(table, lake):
+    before = set(copies_folder().iterdir())
+    connection = duckdb.connect()
+    found = table.to_duckdb(connection=connection)
+    assert len(set(copies_folder().iterdir()) - before) == 1
+    del found, connection
+    lake.sql("SELECT max(v) FROM t").read_all()
+    assert set(copies_folder().iterdir()) == before
+
+
+def test_files_are_handed_out_where_none_overlap(table):
+    alone = table.files(KeyRange(500))
+    assert alone.column("rows").to_pylist() == [100]
+    path = alone.column("url")[0].as_py().removeprefix("file://")
+    assert pq.read_table(path).column("k").to_pylist() == list(range(1_000, 1_100))
+    with pytest.raises(UsageError, match="compact --strategy full") as caught:
+        table.files()
+    assert caught.value.code is Code.MERGE_MODE_MISMATCH
+
+
+def test_a_merging_table_refuses_attached_files(table, tmp_path):
+    from lakebed.spark import InProcess, Pipeline
+
+    pq.write_table(rows([1], 9), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="import them"):
+        Pipeline(lakebed.open(str(tmp_path / "lake")), launcher=InProcess()).attach("t", str(tmp_path / "a.parquet"))
+
+
+def file(name, low, high, markers=0):
+    key = SCHEMA.codec.encode
+    return DataFile(name, "job-0001", 2, 200, key((low,)), key((high,)), 1, 0, "digest", 8, "footer", b"", markers)
+
+
+def parts(plan):
+    return [[one.id for one in query.files] for query in plan.partitions]
+
+
+def test_files_are_read_as_they_are_only_where_a_single_one_without_markers_has_the_keys():
+    files = (file("c", 5, 6), file("a", 1, 3), file("b", 3, 4), file("d", 8, 9, markers=1))
+    plan = QueryPlan((PartitionQuery(1, (ALL_KEYS,), files),), SCHEMA, merge=Latest())
+    direct, merged = divided(plan)
+    assert (parts(direct), parts(merged)) == ([["c"]], [["a", "b"], ["d"]])
+    from dataclasses import replace
+
+    direct, merged = divided(replace(plan, merge=lakebed.KeepAll()))
+    assert (direct.partitions, merged.partitions) == (plan.partitions, ())
