@@ -75,34 +75,38 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     return RowStream(feed.arrow, rows())
 
 
-def follow(
+def follow(  # noqa: PLR0913 - as for changes
     table: TableReads,
-    since: int,
+    since: int | datetime | str | None = None,
     *,
-    columns: Sequence[str] | None,
-    where: str | None,
-    wait: Callable[[int], None],
-) -> Generator[pa.RecordBatch]:
-    """The changes of the versions after one, and then of each version that comes, without end.
+    ranges: Sequence[KeyRange] = (),
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    wait: Callable[[], None],
+) -> tuple[list[str], Generator[pa.RecordBatch]]:
+    """The columns of the changes after a version, by default the latest; and these, and then those that come, for ever.
 
-    ``wait`` is called with the version when there is no newer one yet. Rows have the schema of the time they are read,
-    with the columns of the time of the call.
+    ``wait`` is called when there are no more. Rows are seen by the schema of the time they are read; their columns are
+    the ones of the call.
 
-    Raises as :func:`changes`, and UsageError if one of the columns is dropped.
+    Raises as :func:`changes`, and while it follows UsageError if one of the columns is dropped or renamed.
     """
-    state = table.state()
-    if since < state.earliest_retained_version and since < state.version:
-        raise _too_old(since, state)
-    names = state.created.project(columns)
-    head: Head[TableState] | None = None
-    while True:
-        newest = table.state()
-        if newest.version == since:
-            wait(since)
-            continue
-        feed = Feed.of(table, newest, (), names, where)
-        head = yield from feed.rows(head, since, newest.version)
-        since = newest.version
+    head, newest = table.log.head, table.state()
+    first = newest.version if since is None else version_of(table, "since", since, newest)
+    if first < min(newest.version, newest.earliest_retained_version):
+        raise _too_old(first, newest)
+    feed = Feed.of(table, newest, ranges, columns, where)
+
+    def rows() -> Generator[pa.RecordBatch]:
+        now = head if head.version == first > 0 else replay(table.log, first)
+        reading = feed
+        while True:
+            now = yield from reading.rows(now, first, reading.present.version)
+            while (present := table.state()).version == now.version:
+                wait()
+            reading = Feed.of(table, present, ranges, feed.names, where)
+
+    return feed.arrow.names, rows()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ LAKEBED = Group(
         Deferred("count", "Count rows.", "read:count"),
         Deferred("sample", "Print random rows, in key order.", "read:sample"),
         Deferred("prefixes", "Print the distinct values of the first row key fields.", "read:prefixes"),
+        Deferred("tail", "Print what versions changed, and follow new ones.", "tail:tail"),
         Deferred("explain", "Read a key or ranges, and print what the read took.", "read:explain"),
         Deferred("sql", "Print the rows of a query over any tables, or prompt for queries.", "sql:sql"),
         Deferred("write", "Add the rows of files, in this process.", "write:write"),

@@ -41,11 +41,11 @@ def differences(document: Any, shape: Any, where: str = "") -> list[str]:
         case _:
             if not isinstance(document, dict):
                 return [f"{where}: no object"]
-            if set(shape) == {"any column"}:
-                return []
-            names = [f"{where}.{name}: only on one side" for name in sorted(set(shape) ^ set(document))]
+            known = set(shape) - {"any column"}
+            only = known - set(document) if known < set(shape) else known ^ set(document)
+            names = [f"{where}.{name}: only on one side" for name in sorted(only)]
             return names + [
-                d for n in set(shape) & set(document) for d in differences(document[n], shape[n], f"{where}.{n}")
+                d for n in known & set(document) for d in differences(document[n], shape[n], f"{where}.{n}")
             ]
 
 

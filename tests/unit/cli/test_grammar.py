@@ -62,7 +62,7 @@ def test_every_option_says_what_it_is_for() -> None:
     ("words", "said"),
     [
         (["scam"], "No such command 'scam'. (Did you mean one of: 'sample', 'scan'?); see `lakebed --help`"),
-        (["tabel"], "No such command 'tabel'. Did you mean 'table'?; see `lakebed --help`"),
+        (["tabel"], "No such command 'tabel'. (Did you mean one of: 'table', 'tail'?); see `lakebed --help`"),
         (["table", "creat"], "No such command 'creat'. Did you mean 'create'?; see `lakebed table --help`"),
         (["table"], "Missing command; see `lakebed table --help`"),
         (["scan", "t", "--limt", "3"], "No such option '--limt'. (Did you mean one of: '--at', '--limit', '--to'?)"),

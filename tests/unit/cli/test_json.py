@@ -37,6 +37,7 @@ WORDS: dict[str, list[str]] = {
     "sql": ["sql", "SELECT place, reading FROM readings"],
     "count": ["count", "readings"],
     "sample": ["sample", "readings", "2"],
+    "tail": ["tail", "readings", "--since", "0"],
     "prefixes": ["prefixes", "readings", "--depth", "1"],
     "explain": ["explain", "readings", "Ulm", "1"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
