@@ -189,6 +189,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
         footer_bytes=stored.footer_bytes,
         footer_digest=stored.footer_digest,
         bounds=sorted_file.bounds,
+        markers=sorted_file.markers,
     )
     if file.summarised:
         _put_summary(storage, summary_name(table_id, file), sorted_file.summary.to_ipc())

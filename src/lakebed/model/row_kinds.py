@@ -76,6 +76,14 @@ def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
     return Schema(wanted.row_key, wanted.sort_key, (*wanted.values, *hidden_fields(schema)), version=schema.version)
 
 
+def visible_schema(schema: Schema) -> Schema:
+    """The schema without hidden fields: that of the table."""
+    if KIND not in schema.by_name:
+        return schema
+    values = [field for field in schema.values if not is_hidden(field.name)]
+    return Schema(schema.row_key, schema.sort_key, values, version=schema.version)
+
+
 def is_hidden(name: str) -> bool:
     """Whether a column is a hidden one."""
     return name.startswith(HIDDEN_PREFIX)

@@ -12,6 +12,7 @@ one row group is held. The layout of a file (docs/format.md):
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
   bytes than plain ones after zstd, and half the CPU to write and to read;
 * pages have CRCs, which locate the damage in a damaged file;
+* deletes and partial rows are counted, if the schema has the hidden columns (:mod:`lakebed.model.row_kinds`);
 * digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
   of the file.
 
@@ -41,6 +42,7 @@ from lakebed.errors import Code
 from lakebed.model.field_bounds import Content, encode_bounds
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.keys import KeyCodec
+from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
@@ -148,6 +150,7 @@ class _OpenFile:
         self._notes: RankNotes | None = None
         self._cuts = cuts
         self._last_group_bytes = 0
+        self._markers = 0
         # Arrow, or this object, holds Bloom filters until the file is closed.
         self._pending_bytes = 0
         self._bloom_rows = first.num_rows
@@ -175,6 +178,7 @@ class _OpenFile:
         self._pending_bytes += _bloom_bytes(self._bloom_rows, self._layout)
         self._last_group_bytes = self._bytes() - before
         self._notes.add(keys)
+        self._markers += _markers(group)
 
     def is_full(self) -> bool:
         """Whether the file is nearer to its target size now than with another row group."""
@@ -194,7 +198,8 @@ class _OpenFile:
         schema, added = self._layout.schema, self._layout.added
         bounds = encode_bounds(_bounds(self._writer.writer.metadata, schema))
         keys = notes.min_key, notes.max_key
-        return SortedFile(self._path, notes.rows, *keys, notes.summary(), schema.version, bounds, added)
+        summary = notes.summary()
+        return SortedFile(self._path, notes.rows, *keys, summary, schema.version, bounds, added, self._markers)
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -216,6 +221,13 @@ class _OpenFile:
 
     def _bytes(self) -> int:
         return self._path.stat().st_size + self._pending_bytes
+
+
+def _markers(rows: pa.Table) -> int:
+    """How many of the rows are deletes or partial rows."""
+    if KIND not in rows.column_names:
+        return 0
+    return int(pc.sum(pc.not_equal(rows.column(KIND), int(RowKind.WHOLE))).as_py() or 0)
 
 
 def _bloom_bytes(rows: int, layout: Layout) -> int:

@@ -40,7 +40,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class SortedFile:
-    """One local Parquet file of a run, whole and closed, not yet sent. The keys are those of its first and last row."""
+    """One local Parquet file of a run, whole and closed, not yet sent. The keys are those of its first and last row.
+
+    ``markers`` is the number of rows that are deletes or partial rows.
+    """
 
     path: Path
     rows: int
@@ -50,3 +53,4 @@ class SortedFile:
     schema_version: int
     bounds: bytes = b""
     added: tuple[Field, ...] = ()
+    markers: int = 0

@@ -2,8 +2,13 @@
 
 The merge is a DataFusion plan with one partition for each input: scans that declare their order, a union, a
 sort-preserving merge (:func:`ordered`, which scans of few files use as well). The plan is checked before it runs: one
-that sorts would read all of its input first, and is an error. Rows with equal sort columns come out in any order, which
-is all that a ``keep_all`` table needs.
+that sorts would read all of its input first, and is an error.
+
+By the merge mode ``KeepAll`` every row stays, and rows with equal sort columns come out in any order. By the other
+modes rows with equal merge keys become one (:class:`~lakebed.merging.row_merger.RowMerger`). Inputs are then given in
+order of arrival, and rows with equal sort columns come out in that order: the plan adds the position of the input to
+each row, as a literal column, which is the last one to sort by. An input has at most one row for each merge key. Hidden
+columns (:mod:`lakebed.model.row_kinds`) are read if an input has them.
 
 Core functions: :func:`merge_runs` writes a run, :func:`merge_stream` gives batches.
 
@@ -17,8 +22,9 @@ What a merge holds, and how each part is bounded by the memory limit M:
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
   output). The rows of a batch are limited so that these stay within M/2.
 * *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow input a
-  few batches of the size it was written with. More inputs than fit into M are merged in *levels*: groups of inputs into
-  Arrow files in a scratch folder, those into the output.
+  few batches of the size it was written with. More inputs than fit into M are merged in *levels*: groups of
+  neighbouring inputs into Arrow files in a scratch folder, those into the output. Each level merges rows with equal
+  merge keys.
 * *Wide rows.* The engine reads whole column chunks of a Parquet file, on threads that allocate rarely. Its allocator
   (mimalloc 2) returns what another thread has freed only at every hundredth allocation of the thread that made it,
   which may be a hundred chunks of 16 MiB. Parquet inputs with rows of 16 KiB or more are therefore decoded by Arrow
@@ -42,37 +48,37 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebed.engine.datafusion import between, column, context, inside, passing, read_as, sort_order, url
+import pyarrow as pa
+from datafusion import lit
+
+from lakebed.engine.datafusion import column, context, passing, read_as, sort_order, url
 from lakebed.errors import Code, Error
+from lakebed.merging.row_merger import RowMerger
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll
+from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
-from lakebed.sorting.merge_inputs import MergeInput, open_input, put_into_arrow, read_through, sample, spans
+from lakebed.sorting.merge_inputs import MergeInput, open_input, put_into_arrow, read_through
+from lakebed.sorting.merge_parts import BATCH_ROWS_MIN, BATCHES_HELD, levels, slices_of
 from lakebed.sorting.sort import write_spill
 from lakebed.storage.disk_space import scratch_folder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.model.merge_modes import MergeMode
 
-_FAN_IN_MIN = 12
-_INPUT_BYTES = 2 * 1024 * 1024
-_BATCHES_HELD = 8
-_SLICE_ROWS = 40_000
-"""The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
 _POOL_BYTES_MIN = 64 * 1024 * 1024
 """The engine fails beyond twice the limit; the smallest merge needs this much."""
-_SAMPLES = 8
-"""Sampled rows for a slice: the sizes of slices then vary by about a third."""
-_BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 16_384
+_BATCH_ROWS_MAX = 16_384
 _BATCH_BYTES = 4 * 1024 * 1024
 
 _STREAMING = {
@@ -81,8 +87,31 @@ _STREAMING = {
 }  # fmt: skip
 """Operators that a merge may consist of: each holds batches, none holds its input."""
 
-_MERGES = {"SortPreservingMergeExec", "CoalescePartitionsExec"}
+_ORDERED_MERGE = "SortPreservingMergeExec"
+_MERGES = {_ORDERED_MERGE, "CoalescePartitionsExec"}
 """The second takes the place of the first if the range leaves one value for all sort columns: a single key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """How inputs are merged: by ``mode``, rows of the merge schema ``schema`` for which ``where`` is true."""
+
+    mode: MergeMode
+    schema: Schema
+    memory_limit_bytes: int
+    scratch: Path
+    where: Predicate | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no rows become one."""
+        return isinstance(self.mode, KeepAll)
+
+    def rows(self, ordered_rows: Iterator[pa.RecordBatch], *, complete: bool) -> Iterator[pa.RecordBatch]:
+        """One row for each merge key of the rows that the inputs have in order; all by ``KeepAll``."""
+        if self.keeps_all:
+            return ordered_rows
+        return RowMerger(self.mode, visible_schema(self.schema), complete=complete).merge(ordered_rows)
 
 
 def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
@@ -95,6 +124,8 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     cuts: Sequence[bytes] = (),
     slices: Sequence[EncodedRange] = (),
     progress: Callable[[int], None] | None = None,
+    mode: MergeMode = KEEP_ALL,
+    complete: bool = False,
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
@@ -102,22 +133,32 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     the inputs' summaries can give them; otherwise keys are sampled from the inputs.
 
     Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
-    files such as :func:`~lakebed.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each batch.
-    The result is that of :func:`~lakebed.parquet.file_writer.write_run`; without rows there is no file.
+    files such as :func:`~lakebed.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each batch
+    of the inputs. The result is that of :func:`~lakebed.parquet.file_writer.write_run`; without rows there is no file.
+
+    By a ``mode`` other than ``KeepAll`` inputs are in order of arrival, each with at most one row for a merge key.
+    ``complete`` says that no older run has rows of the range, so that deletes go and no hidden column is written.
 
     Raises DamagedError or SchemaMismatchError naming the input at fault, StorageError if there is no room.
     """
-    opened = [open_input(path, layout.schema) for path in inputs]
+    opened, schema = _opened(inputs, layout.schema, mode)
+    merge = _Merge(mode, schema, memory_limit_bytes, scratch)
 
     def counted() -> Generator[pa.RecordBatch]:
-        for batch in _merged(opened, layout.schema, [key_range, *slices], memory_limit_bytes, scratch):
+        for batch in _ordered_rows(opened, merge, [key_range, *slices]):
             if progress is not None:
                 progress(batch.num_rows)
             yield batch
 
-    rows = sum(item.rows for item in opened)
-    with contextlib.closing(counted()) as batches:
-        return write_run(batches, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=memory_limit_bytes)
+    if not merge.keeps_all:
+        visible = visible_schema(layout.schema)
+        layout = replace(layout, schema=with_hidden(visible) if KIND in schema.by_name and not complete else visible)
+    estimate = sum(item.rows for item in opened)
+    with contextlib.closing(counted()) as ordered_rows:
+        rows = merge.rows(ordered_rows, complete=complete)
+        return write_run(
+            rows, layout, scratch, rows_estimate=estimate, cuts=cuts, memory_limit_bytes=memory_limit_bytes
+        )
 
 
 def merge_stream(  # noqa: PLR0913 - as above
@@ -129,128 +170,92 @@ def merge_stream(  # noqa: PLR0913 - as above
     where: Predicate | None = None,
     columns: Sequence[str] | None = None,
     scratch: Path | None = None,
-) -> Iterator[pa.RecordBatch]:
+    mode: MergeMode = KEEP_ALL,
+) -> Generator[pa.RecordBatch]:
     """The merged rows as batches with the schema's columns, or the named ones, in key order.
 
     ``scratch`` holds the levels of a merge with very many inputs; by default the system's folder for temporary files.
-    Raises as :func:`merge_runs`.
+    By a ``mode`` other than ``KeepAll`` inputs are as those of :func:`merge_runs`, and the merge is complete; ``where``
+    selects rows before they are merged, so it may refer to row key fields only. Raises as :func:`merge_runs`.
     """
     names = schema.project(columns)
+    opened, merged_schema = _opened(inputs, schema, mode)
     folder = Path(tempfile.gettempdir()) if scratch is None else scratch
-    opened = [open_input(path, schema) for path in inputs]
-    for batch in _merged(opened, schema, [key_range], memory_limit_bytes, folder, where=where):
-        yield batch if names == schema.names else batch.select(names)
+    merge = _Merge(mode, merged_schema, memory_limit_bytes, folder, where)
+    with contextlib.closing(_ordered_rows(opened, merge, [key_range])) as ordered_rows:
+        for batch in merge.rows(ordered_rows, complete=True):
+            yield batch if names == schema.names else batch.select(names)
 
 
-def _merged(  # noqa: PLR0913 - as above
-    inputs: Sequence[MergeInput],
-    schema: Schema,
-    ranges: Sequence[EncodedRange | None],
-    memory_limit_bytes: int,
-    scratch: Path,
-    *,
-    where: Predicate | None = None,
+def _opened(inputs: Sequence[Path], schema: Schema, mode: MergeMode) -> tuple[list[MergeInput], Schema]:
+    """The inputs, and the schema by which they are merged: with hidden fields if an input has them."""
+    if isinstance(mode, KeepAll):
+        return [open_input(path, schema) for path in inputs], schema
+    visible = visible_schema(schema)
+    hidden = merge_schema(mode, visible, hidden=True)
+    opened = [open_input(path, hidden) for path in inputs]
+    kind = hidden.names.index(KIND)
+    if any(item.columns[kind] is not None for item in opened):
+        return opened, hidden
+    return [replace(item, columns=item.columns[:kind]) for item in opened], merge_schema(mode, visible, hidden=False)
+
+
+def _ordered_rows(
+    inputs: Sequence[MergeInput], merge: _Merge, ranges: Sequence[EncodedRange | None]
 ) -> Generator[pa.RecordBatch]:
-    """``ranges`` are the key range, then the slices that tile it, if they are known."""
+    """The rows in order, those with equal sort columns in the order of the inputs; ``KeepAll`` has them in any.
+
+    ``ranges`` are the key range, then the slices that tile it, if they are known.
+    """
     present = [item for item in inputs if item.rows]
     if not present or (ranges[0] is not None and ranges[0].empty):
         return
     if any(item.is_wide for item in present):
-        with scratch_folder(scratch, "wide") as folder:
+        with scratch_folder(merge.scratch, "wide") as folder:
             places = [(item, folder / f"{index:06d}.arrow") for index, item in enumerate(present)]
-            narrow = [put_into_arrow(item, schema, ranges[0], at) if item.is_wide else item for item, at in places]
-            yield from _merged(narrow, schema, ranges, memory_limit_bytes, scratch, where=where)
+            narrow = [
+                put_into_arrow(item, merge.schema, ranges[0], at) if item.is_wide else item for item, at in places
+            ]
+            yield from _ordered_rows(narrow, merge, ranges)
         return
-    groups = _level(present, memory_limit_bytes)
+    groups = levels(present, merge.memory_limit_bytes)
     if len(groups) == 1:
-        yield from _one_level(groups[0], schema, ranges, memory_limit_bytes, where)
+        yield from _one_level(groups[0], merge, ranges)
         return
-    with scratch_folder(scratch, "merge") as folder:
+    with scratch_folder(merge.scratch, "merge") as folder:
         spills = []
         for group in groups:
             if len(group) == 1 and group[0].is_arrow:
                 spills.append(group[0])
                 continue
-            rows = _merged(group, schema, ranges, memory_limit_bytes, scratch, where=where)
-            with contextlib.closing(rows) as batches:
-                path = write_spill(batches, schema.arrow, folder / f"{len(spills):06d}.arrow")
+            with contextlib.closing(_ordered_rows(group, merge, ranges)) as rows:
+                batches = merge.rows(rows, complete=False)
+                path = write_spill(batches, merge.schema.arrow, folder / f"{len(spills):06d}.arrow")
             widest = max(item.row_bytes for item in group)
-            spill = open_input(path, schema)
+            spill = open_input(path, merge.schema)
             spills.append(replace(spill, row_bytes=max(widest, spill.row_bytes)))
-        yield from _merged(spills, schema, ranges, memory_limit_bytes, scratch, where=where)
-
-
-def _level(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[MergeInput]]:
-    """The groups of inputs that are merged each on its own first; one group if the inputs fit into one plan."""
-    arrow = [item for item in inputs if item.is_arrow]
-    parquet = [item for item in inputs if not item.is_arrow]
-    if arrow and sum(item.file_bytes for item in parquet) > memory_limit_bytes // 4:
-        return [parquet, *([item] for item in arrow)]
-    held = sum(_held_bytes(item) for item in inputs)
-    fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held))
-    if len(inputs) <= fan_in:
-        return [list(inputs)]
-    # Groups of equal size, or a last group of one file would only be copied.
-    count = -(-len(inputs) // fan_in)
-    return [list(inputs[i * len(inputs) // count : (i + 1) * len(inputs) // count]) for i in range(count)]
-
-
-def _held_bytes(item: MergeInput) -> int:
-    batches = (3 * item.batch_bytes) if item.is_arrow else (_BATCHES_HELD * _BATCH_ROWS_MIN * item.row_bytes)
-    return batches + (0 if item.is_arrow else _INPUT_BYTES)
+        yield from _ordered_rows(spills, merge, ranges)
 
 
 def _one_level(
-    inputs: Sequence[MergeInput],
-    schema: Schema,
-    ranges: Sequence[EncodedRange | None],
-    memory_limit_bytes: int,
-    where: Predicate | None,
+    inputs: Sequence[MergeInput], merge: _Merge, ranges: Sequence[EncodedRange | None]
 ) -> Iterator[pa.RecordBatch]:
+    schema, where, memory_limit_bytes = merge.schema, merge.where, merge.memory_limit_bytes
     row_bytes = max(item.row_bytes for item in inputs)
-    rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
-    batch_rows = max(1, min(max(rows, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX, _BATCH_BYTES // row_bytes))
+    rows = memory_limit_bytes // 2 // (BATCHES_HELD * len(inputs) * row_bytes)
+    batch_rows = max(1, min(max(rows, BATCH_ROWS_MIN), _BATCH_ROWS_MAX, _BATCH_BYTES // row_bytes))
     engine = context(
         partitions=len(inputs), batch_rows=batch_rows, pool_bytes=max(2 * memory_limit_bytes, _POOL_BYTES_MIN)
     )
     with _attributed(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
-        slices = _slices(inputs, schema, ranges, memory_limit_bytes)
+        slices = slices_of(inputs, schema, ranges, memory_limit_bytes)
     for condition in slices:
         with _attributed(inputs, schema, where):
-            plan = ordered(frames, schema, condition, where).execution_plan()
-            check_plan(plan.display_indent())
+            frame = ordered(frames, schema, condition, where, by_arrival=not merge.keeps_all)
+            plan = frame.execution_plan()
+            check_plan(plan.display_indent(), by_arrival=not merge.keeps_all)
         yield from _executed(engine, plan, (inputs, schema, where))
-
-
-def _slices(
-    inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
-) -> list[Expr | None]:
-    """Conditions that divide the rows into disjoint slices in key order, each of M/16 to M/4 bytes of input.
-
-    Rows with equal row key and sort key stay together, however many.
-    """
-    key_range, known = ranges[0], ranges[1:]
-    within = inside(schema, key_range)
-    if any(item.is_arrow for item in inputs):
-        return [within]
-    if known:
-        return [inside(schema, part) for part in known]
-    places = spans(inputs, schema, key_range)
-    total = sum(span.file_bytes for span in places)
-    overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
-    size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 4))
-    if total <= size:
-        return [within]
-    rows = sample(places, schema, max(1, size // _SAMPLES))
-    ends: list[list[pa.Scalar]] = []
-    for index in range(_SAMPLES, rows.num_rows, _SAMPLES):
-        end = [rows.column(name)[index] for name in schema.sort_names]
-        if not ends or end != ends[-1]:
-            ends.append(end)
-    fields = (*schema.row_key, *schema.sort_key)
-    bounds = [between(fields, low, high) for low, high in zip([None, *ends], [*ends, None], strict=True)]
-    return [bound if within is None else within if bound is None else within & bound for bound in bounds]
 
 
 def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) -> DataFrame:
@@ -267,18 +272,38 @@ def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) 
     return frame.select(*map(read_as, schema.fields, item.columns))
 
 
-def ordered(frames: Sequence[DataFrame], schema: Schema, condition: Expr | None, where: Predicate | None) -> DataFrame:
+def ordered(
+    frames: Sequence[DataFrame],
+    schema: Schema,
+    condition: Expr | None,
+    where: Predicate | None,
+    *,
+    by_arrival: bool = False,
+) -> DataFrame:
     """The rows of sorted inputs that meet the condition and the predicate, merged by row key, then sort key.
 
-    Requires frames that declare their order, such as scans with ``file_sort_order``: the sort is then planned as a
-    merge. One frame needs none.
+    Rows with equal sort columns come ``by_arrival`` in the order of the frames, else in any order. Requires frames that
+    declare their order, such as scans with ``file_sort_order``: the sort is then planned as a merge. One frame needs
+    none.
     """
     if condition is not None:
         frames = [frame.filter(condition) for frame in frames]
     if where is not None:
         frames = [passing(frame, where, schema) for frame in frames]
-    union = reduce(lambda rows, frame: rows.union(frame), frames)
-    return union.sort(*sort_order(schema)) if len(frames) > 1 else union
+    if len(frames) == 1:
+        return frames[0]
+    if not by_arrival:
+        return _union(frames).sort(*sort_order(schema))
+    columns = [column(name) for name in frames[0].schema().names]
+    # The engine knows that a literal is in order, and tells the literals of several inputs apart.
+    numbered = [
+        frame.select(*columns, lit(pa.scalar(place, pa.int32())).alias(ARRIVAL)) for place, frame in enumerate(frames)
+    ]
+    return _union(numbered).sort(*sort_order(schema), column(ARRIVAL).sort()).select(*columns)
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda rows, frame: rows.union(frame), frames)
 
 
 def _executed(
@@ -296,14 +321,16 @@ def _executed(
             yield as_schema(rows, source[1])
 
 
-def check_plan(plan: str) -> None:
+def check_plan(plan: str, *, by_arrival: bool = False) -> None:
     """Raise Error unless the plan streams and merges: no operator that holds its input, and one merge of several scans.
 
     Inputs without a row that can pass the predicate are not in the plan; a single one that is left needs no merge.
+    ``by_arrival`` asks for a merge that keeps the order of the inputs.
     """
     operators = [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
     unexpected = sorted(set(operators) - _STREAMING)
-    merges = sum(operator in _MERGES for operator in operators)
+    allowed = {_ORDERED_MERGE} if by_arrival else _MERGES
+    merges = sum(operator in allowed for operator in operators)
     if unexpected or (operators.count("DataSourceExec") > 1 and merges != 1):
         reason = f"it contains {', '.join(unexpected)}" if unexpected else "it does not merge"
         raise Code.INTERNAL_ERROR(

@@ -4,8 +4,13 @@
 several are spilled as sorted Arrow files and merged. The memory of this external merge sort follows a setting.
 DataFusion's own fails under a small pool, because its last merge may not fit beside what is buffered.
 
+By a merge mode other than ``KeepAll`` rows with equal merge keys become one, in the order of the input: a chunk is
+sorted stably and merged before it is written, and the chunks are merged in their order. A run then has one row for each
+merge key, however many the input has.
+
 Small chunks are sorted by Arrow, so that a small write does not load an engine; large ones by DataFusion, which takes
-about half the time for two million rows.
+about half the time for two million rows. Arrow's sort is stable; DataFusion's is not, so it gets the position of each
+row as a last column to sort by where that matters.
 
 Spills are Arrow IPC files with lz4. They take twice the disk of a data file, but reading one back costs half the CPU of
 Parquet, and a reader holds one batch of it. Batches are therefore small: a merge holds a few of each input.
@@ -20,14 +25,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from lakebed.model.schema import Schema
+from lakebed.merging.row_merger import RowMerger
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll
+from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
+
+if TYPE_CHECKING:
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.schema import Schema
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
 """With larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""
@@ -42,31 +55,40 @@ _SMALL_ROWS = 100_000
 _SORT_BATCH_ROWS = 32_768
 
 
-def sort_chunks(batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_limit_bytes: int) -> Iterator[pa.Table]:
-    """The rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty."""
+def sort_chunks(
+    batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_limit_bytes: int, mode: MergeMode = KEEP_ALL
+) -> Iterator[pa.Table]:
+    """The rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty.
+
+    By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows.
+    """
     bytes_max = min(memory_limit_bytes // _CHUNK_SHARE, _CHUNK_BYTES_MAX)
     rows = (as_schema(batch, schema) for batch in batches)
     for chunk in gather(rows, 2**31 - 1, bytes_max):
-        ordered = _sorted(chunk, schema)
+        ordered = _sorted(chunk, schema) if isinstance(mode, KeepAll) else _sorted_and_merged(chunk, schema, mode)
         # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
         del chunk
         yield ordered
         del ordered
 
 
-def sort_runs(
+def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
     scratch: Path,
     *,
     memory_limit_bytes: int,
     cuts: Sequence[bytes] = (),
+    mode: MergeMode = KEEP_ALL,
 ) -> list[SortedFile]:
     """Sort all rows and write them as one run in the folder ``scratch``; see
     :func:`~lakebed.parquet.file_writer.write_run`.
 
     Memory follows ``memory_limit_bytes``, not the size of the input. Beyond one chunk, ``scratch`` also holds the rows
     as lightly compressed spills.
+
+    By a ``mode`` other than ``KeepAll`` the run has one row for each merge key. Deletes and partial rows stay; the
+    schema of the layout has the hidden fields if the rows have them.
     """
     exhausted = False
 
@@ -75,7 +97,7 @@ def sort_runs(
         yield from batches
         exhausted = True
 
-    chunks = sort_chunks(watched(), layout.schema, memory_limit_bytes=memory_limit_bytes)
+    chunks = sort_chunks(watched(), layout.schema, memory_limit_bytes=memory_limit_bytes, mode=mode)
     chunk = next(chunks, None)
     if chunk is None:
         return []
@@ -100,7 +122,9 @@ def sort_runs(
             chunk = next(chunks, None)
         # Return what the sort has freed: the merge uses another allocator.
         pa.default_memory_pool().release_unused()
-        return merge_runs(spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts)
+        return merge_runs(
+            spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=mode
+        )
 
 
 def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> Iterator[tuple[int, pa.Table]]:
@@ -141,18 +165,42 @@ def _encode(table: pa.Table) -> bytes:
 
 def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
     if chunk.num_rows <= _SMALL_ROWS:
-        order = [(name, "ascending") for name in schema.sort_names]
-        return chunk.combine_chunks().sort_by(order)
+        return _sorted_by_arrow(chunk, schema)
+    return pa.Table.from_batches(_sorted_by_engine(chunk, schema))
 
-    from lakebed.engine.datafusion import context, sort_order
+
+def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.Table:
+    """The sorted rows of a chunk, one for each merge key; rows with equal ones meet in the order of the chunk."""
+    visible = visible_schema(schema)
+    order = merge_schema(mode, visible, hidden=KIND in schema.by_name)
+    if chunk.num_rows <= _SMALL_ROWS:
+        batches: Iterable[pa.RecordBatch] = _sorted_by_arrow(chunk, order).to_batches()
+    else:
+        batches = _sorted_by_engine(chunk, order, stable=True)
+    return pa.Table.from_batches(RowMerger(mode, visible, complete=False).merge(batches))
+
+
+def _sorted_by_arrow(chunk: pa.Table, schema: Schema) -> pa.Table:
+    """Sorted stably."""
+    return chunk.combine_chunks().sort_by([(name, "ascending") for name in schema.sort_names])
+
+
+def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool = False) -> Iterator[pa.RecordBatch]:
+    from lakebed.engine.datafusion import column, context, sort_order
 
     # Offsets of strings have 32 bits, so a batch has fewer rows if they are wide.
     row_bytes = max(1, chunk.nbytes // chunk.num_rows)
     batch_rows = max(1, min(_SORT_BATCH_ROWS, 16 * 1024 * 1024 // row_bytes))
     engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=2**62)
-    frame = engine.create_dataframe([chunk.to_batches()]).sort(*sort_order(schema))
-    ordered = [as_schema(batch.to_pyarrow(), schema) for batch in frame.execute_stream()]
-    return pa.Table.from_batches(ordered)
+    order = sort_order(schema)
+    if stable:
+        chunk = chunk.append_column(ARRIVAL, pa.array(np.arange(chunk.num_rows)))
+        order.append(column(ARRIVAL).sort())
+    frame = engine.create_dataframe([chunk.to_batches()]).sort(*order)
+    if stable:
+        frame = frame.select(*map(column, schema.names))
+    for batch in frame.execute_stream():
+        yield as_schema(batch.to_pyarrow(), schema)
 
 
 # -- spills -------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_a_damaged_input_with_wide_rows_is_named(write, monkeypatch):
 def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeypatch):
     """A small limit cuts the keys into slices, each a plan of its own."""
     plans = []
-    monkeypatch.setattr(merge, "check_plan", lambda plan: plans.append(check_plan(plan)))
+    monkeypatch.setattr(merge, "check_plan", lambda *plan, **how: plans.append(check_plan(*plan, **how)))
     paths = [write(range(start, 6000, 3)) for start in range(3)]
 
     assert stream(paths, memory_limit_bytes=30_000) == list(range(6000))

@@ -1,0 +1,228 @@
+"""Merging files by a merge mode: any grouping of neighbours, through levels and slices, against a dictionary."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakebed import Schema
+from lakebed.errors import Error
+from lakebed.model.keys import KeyRange
+from lakebed.model.merge_modes import Aggregate, First, Latest, MergeMode
+from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name, with_hidden
+from lakebed.sorting import merge_parts, sort
+from lakebed.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.sorting.sort import sort_chunks, sort_runs, write_spill
+from tests.unit.sorting.tables import small_layout
+
+SCHEMA = Schema({"k": "int64"}, {"s": "int64"}, {"a": "int64", "b": "string"})
+HIDDEN = with_hidden(SCHEMA)
+HAS_A, HAS_B = map(presence_name, SCHEMA.values)
+MODES = [Latest(), Latest(by="sort_key"), First(), Aggregate({"a": "sum", "b": "last"})]
+PLENTY = 64 << 20
+TINY = 1
+"""So small a limit makes a level of every two inputs, and a slice of every few rows."""
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_inputs_in_a_plan():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_parts, "_FAN_IN_MIN", 2)
+        patch.setattr(merge_parts, "_SLICE_ROWS", 3)
+        yield
+
+
+def row(k: int, s: int, a: int | None, b: str | None, kind: RowKind = RowKind.WHOLE, **has: bool) -> Row:
+    hidden = {} if kind is RowKind.WHOLE else {KIND: int(kind)}
+    return {"k": k, "s": s, "a": a, "b": b, **hidden, **has}
+
+
+VALUES = {"a": st.none() | st.integers(0, 9), "b": st.none() | st.sampled_from("xyz")}
+KEYS = {"k": st.integers(0, 7), "s": st.integers(0, 2)}
+WHOLE = st.builds(row, **KEYS, **VALUES)
+DELETES = st.builds(row, **KEYS, a=st.none(), b=st.none(), kind=st.just(RowKind.DELETE))
+PARTIAL_A = st.builds(
+    lambda k, s, a: row(k, s, a, None, RowKind.PARTIAL, **{HAS_A: True, HAS_B: False}), **KEYS, a=VALUES["a"]
+)
+PARTIAL_B = st.builds(
+    lambda k, s, b: row(k, s, None, b, RowKind.PARTIAL, **{HAS_A: False, HAS_B: True}), **KEYS, b=VALUES["b"]
+)
+
+
+@st.composite
+def runs_of(draw: st.DrawFn, mode: MergeMode) -> list[list[Row]]:
+    """The rows of some runs in order of arrival; of some runs all are whole."""
+    some = {Latest(): [DELETES, PARTIAL_A, PARTIAL_B], Latest(by="sort_key"): [DELETES]}.get(mode, [])
+    plain, marked = st.lists(WHOLE, max_size=12), st.lists(st.one_of(WHOLE, *some), max_size=12)
+    return draw(st.lists(st.one_of(plain, marked), min_size=1, max_size=7))
+
+
+def meaning(mode: MergeMode, rows: list[Row]) -> list[Row]:
+    """What a reader sees of rows that arrived in this order."""
+    seen: dict[Any, Row] = {}
+    if mode == Latest(by="sort_key"):
+        rows = sorted(rows, key=lambda one: one["s"])
+    for new in rows:
+        key = (new["k"], new["s"]) if isinstance(mode, Aggregate) else new["k"]
+        old = seen.get(key, {"a": None, "b": None})
+        match mode:
+            case Aggregate():
+                numbers = [one["a"] for one in (old, new) if one["a"] is not None]
+                text = old["b"] if new["b"] is None else new["b"]
+                seen[key] = {**new, "a": sum(numbers) if numbers else None, "b": text}
+            case First():
+                seen.setdefault(key, new)
+            case _ if new.get(KIND) == RowKind.DELETE:
+                seen.pop(key, None)
+            case _:
+                kept = {name: old[name] for name, has in (("a", HAS_A), ("b", HAS_B)) if new.get(has) is False}
+                seen[key] = {**new, **kept}
+    visible = [{name: one[name] for name in SCHEMA.names} for one in seen.values()]
+    return sorted(visible, key=lambda one: (one["k"], one["s"]))
+
+
+def layout_for(rows: list[Row]) -> Any:
+    return small_layout(HIDDEN if any(KIND in one for one in rows) else SCHEMA, file_bytes=1 << 30)
+
+
+def as_batches(rows: list[Row], size: int) -> list[pa.RecordBatch]:
+    schema = layout_for(rows).schema.arrow
+    return [pa.RecordBatch.from_pylist(rows[i : i + size], schema) for i in range(0, len(rows), size)]
+
+
+def write(folder: Path, mode: MergeMode, rows: list[Row], limit: int = PLENTY) -> list[Path]:
+    run = sort_runs(as_batches(rows, 5), layout_for(rows), folder, memory_limit_bytes=limit, mode=mode)
+    assert sum(file.markers for file in run) == sum(kind > 0 for file in run for kind in kinds_in(file.path))
+    return [file.path for file in run]
+
+
+def kinds_in(path: Path) -> list[int]:
+    table = pq.read_table(path)
+    return [kind or 0 for kind in table[KIND].to_pylist()] if KIND in table.column_names else [0] * table.num_rows
+
+
+def into_arrow(path: Path, mode: MergeMode) -> Path:
+    """The same rows as an Arrow file, as a level of a merge makes."""
+    rows = pq.read_table(path)
+    schema = merge_schema(mode, SCHEMA, hidden=KIND in rows.column_names).arrow
+    return write_spill(rows.cast(schema).to_batches(), schema, path.with_suffix(".arrow"))
+
+
+def read(paths: list[Path], mode: MergeMode, **options: Any) -> list[Row]:
+    options = {"key_range": None, "memory_limit_bytes": PLENTY, **options}
+    found = list(merge_stream(paths, SCHEMA, mode=mode, **options))
+    return [one for batch in found for one in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_neighbours_merged_in_any_groups_give_the_rows_that_were_written(mode, data):
+    runs = data.draw(runs_of(mode))
+    wanted = meaning(mode, [one for rows in runs for one in rows])
+    limit = st.sampled_from([TINY, PLENTY])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs = [path for rows in runs for path in write(folder, mode, rows, data.draw(limit))]
+        inputs = [into_arrow(path, mode) if data.draw(st.booleans()) else path for path in inputs]
+        assert read(inputs, mode, memory_limit_bytes=data.draw(limit), scratch=folder) == wanted
+        while len(inputs) > 1 and data.draw(st.booleans()):
+            low = data.draw(st.integers(0, len(inputs) - 1))
+            high = data.draw(st.integers(low + 1, len(inputs)))
+            complete = low == 0 and mode != Latest(by="sort_key") and data.draw(st.booleans())
+            merged = merge_runs(
+                inputs[low:high],
+                small_layout(SCHEMA, file_bytes=1 << 30),
+                folder,
+                key_range=None,
+                memory_limit_bytes=data.draw(limit),
+                mode=mode,
+                complete=complete,
+            )
+            for file in merged:
+                assert file.markers == sum(kind > 0 for kind in kinds_in(file.path))
+                assert not complete or pq.read_schema(file.path).names == list(SCHEMA.names)
+            inputs[low:high] = [file.path for file in merged]
+        assert read(inputs, mode, memory_limit_bytes=data.draw(limit), scratch=folder) == wanted
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@given(rows=st.lists(WHOLE, min_size=1, max_size=30))
+def test_the_rows_of_one_write_meet_in_their_order_by_either_sort(mode, rows, tmp_path_factory):
+    for limit, small in itertools.product([2_000, PLENTY], [0, 100_000]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sort, "_SMALL_ROWS", small)
+            paths = write(tmp_path_factory.mktemp("run"), mode, rows, limit)
+        assert [one for path in paths for one in pq.read_table(path).to_pylist()] == meaning(mode, rows)
+
+
+def test_a_large_sort_is_stable(tmp_path):
+    """DataFusion's sort is not, and takes chunks of more than 100,000 rows."""
+    count = 150_000
+    rows = pa.record_batch(
+        {"k": [n % 100 for n in range(count)], "s": [0] * count, "a": range(count), "b": [None] * count},
+        schema=SCHEMA.arrow,
+    )
+
+    [chunk] = sort_chunks([rows], SCHEMA, memory_limit_bytes=1 << 30, mode=Latest())
+
+    assert chunk["a"].to_pylist() == list(range(count - 100, count))
+
+
+def test_progress_counts_the_rows_of_the_inputs(tmp_path):
+    paths = [*write(tmp_path, Latest(), [row(1, 0, 1, "x"), row(2, 0, 1, "x")])] * 3
+    rows = []
+
+    merge_runs(
+        paths,
+        small_layout(SCHEMA),
+        tmp_path,
+        key_range=None,
+        memory_limit_bytes=PLENTY,
+        progress=rows.append,
+        mode=Latest(),
+    )
+
+    assert sum(rows) == 6
+
+
+def test_a_merge_of_which_all_rows_were_deleted_has_no_file(tmp_path):
+    paths = [
+        *write(tmp_path, Latest(), [row(1, 0, 1, "x")]),
+        *write(tmp_path, Latest(), [row(1, 0, None, None, RowKind.DELETE)]),
+    ]
+    how = {"key_range": None, "memory_limit_bytes": PLENTY, "mode": Latest()}
+
+    [kept] = merge_runs(paths, small_layout(SCHEMA), tmp_path, **how)
+    assert (kept.rows, kept.markers) == (1, 1)
+    assert merge_runs(paths, small_layout(SCHEMA), tmp_path, **how, complete=True) == []
+
+
+def test_a_plan_that_loses_the_order_of_arrival_is_an_error():
+    scan = "    DataSourceExec: file_groups={}\n"
+    plan = f"CoalescePartitionsExec\n  UnionExec\n{scan}{scan}"
+
+    check_plan(plan)
+    with pytest.raises(Error, match="does not merge"):
+        check_plan(plan, by_arrival=True)
+
+
+def test_one_key_in_every_input_comes_out_by_arrival(tmp_path, monkeypatch):
+    """The engine knows then that all rows have equal keys; it may not take them in any order."""
+    paths = [path for n in range(20) for path in write(tmp_path, Latest(), [row(1, 0, n, None), row(2, 0, n, None)])]
+    monkeypatch.setattr(merge_parts, "_FAN_IN_MIN", 50)
+    keys = SCHEMA.codec.encode_range(KeyRange.prefix(1))
+
+    for _ in range(5):
+        assert read(paths, Latest(), key_range=keys) == [row(1, 0, 19, None)]
+        assert read(paths, First(), key_range=keys) == [row(1, 0, 0, None)]
