@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
+    from lakebed.model.row_filters import AgeOff, SetFilter
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
     from lakebed.read.counting import Count
@@ -41,6 +42,7 @@ __version__ = VERSION
 
 __all__ = [
     "AddField",
+    "AgeOff",
     "Aggregate",
     "AllowNulls",
     "BadKeyError",
@@ -64,6 +66,7 @@ __all__ = [
     "RenameField",
     "Schema",
     "SchemaMismatchError",
+    "SetFilter",
     "SetMerge",
     "StorageError",
     "Table",
@@ -82,6 +85,7 @@ __all__ = [
 
 _HOMES = {
     "AddField": "lakebed.state.transactions.schema_changes",
+    "AgeOff": "lakebed.model.row_filters",
     "Aggregate": "lakebed.model.merge_modes",
     "AllowNulls": "lakebed.state.transactions.schema_changes",
     "Count": "lakebed.read.counting",
@@ -96,6 +100,7 @@ _HOMES = {
     "Latest": "lakebed.model.merge_modes",
     "RenameField": "lakebed.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
+    "SetFilter": "lakebed.model.row_filters",
     "SetMerge": "lakebed.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
     "WidenField": "lakebed.state.transactions.schema_changes",

@@ -1,9 +1,13 @@
 """A short history with every kind of transaction, each of which means something in it."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 
+from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
+from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.schema import Field, Schema
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
@@ -14,7 +18,10 @@ from lakebed.state.transactions import (
     DropTable,
     FailRequest,
     OpenJob,
+    ProposeCut,
+    ProposeExpiry,
     ProposeFiles,
+    ProposeFilter,
     ProposeJoin,
     ProposeOutput,
     ProposeRemoval,
@@ -48,6 +55,22 @@ REQUESTS = tuple(
     Request(f"request {version}", (Source(f"s3://inbox/{version}.parquet", 100, f"etag {version}"),), 1)
     for version in range(3)
 )
+
+
+def hour(number):
+    """An hour of 1970, in microseconds."""
+    return number * 3_600_000_000
+
+
+def by_key(states):
+    """The key field, as it is named at last."""
+    return (states[-1].created.by_name["key"],)
+
+
+def of_the_past(name):
+    """A file with rows of the first minute of 1970, by its sort key."""
+    new = new_file(name, "ab", last_modified_us=9)
+    return replace(new, file=replace(new.file, bounds=encode_bounds([(SCHEMA.sort_key[0], 0, 59)])))
 
 
 def everything():
@@ -85,8 +108,14 @@ def everything():
         lambda states: ProposeRestore(states[21]),
         OpenJob(job("j4", "f3", "f4", began_us=9)),
         CloseJob("j4", "gave up"),
+        lambda states: ProposeFilter(
+            (SetFilter("key <> ''"), AgeOff("half", hours=1, unit="s")), by_key(states), hour(3)
+        ),
+        lambda states: ProposeFiles((of_the_past("f8"),), None, states[-1].version),
+        ProposeCut(hour(4)),
+        ProposeExpiry(),
         ProposeRemoval((ALL_KEYS,), fence=True),
-        SetMerge(Latest()),
+        SetMerge(Latest(by="sort_key")),
         lambda states: ProposeFiles((new_file("f7", "ab", last_modified_us=9),), None, states[-1].version),
         OpenJob(job("j5", "f7", began_us=9)),
         DropTable(),

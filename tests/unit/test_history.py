@@ -119,7 +119,7 @@ def test_every_kind_of_transaction_is_told_in_words():
     assert told_of == {
         "create_table": "1 partition",
         "add_files": "1 reference in 1 partition",
-        "raise_watermark": "earliest_retained_version to 20",
+        "raise_watermark": "age_off_cut_us to 10800000000",
         "open_job": "over 1 file, for 60 s",
         "split_partitions": "partition 1 cut into 2",
         "replace": "4 references replaced by 2",
@@ -136,7 +136,9 @@ def test_every_kind_of_transaction_is_told_in_words():
         "fail_request": "request 0: no such object",
         "reject_request": "request 1: no such bucket",
         "remove_range": "1 range, 1 partition emptied, for good",
-        "set_merge": "Latest(by='arrival')",
+        "set_merge": "Latest(by='sort_key')",
+        "set_filter": "only key <> '', age-off after 1 hour by field 2",
+        "drop_expired": "1 reference past the age-off",
         "restore_version": "to version 22, 6 partitions replaced",
         "drop_table": "",
     }

@@ -8,8 +8,8 @@ kind of transaction says where rows may differ:
 * Added files bring the rows that they hold in the state after. If all rows of a key are kept, these are the change.
   Otherwise the rows of their keys are compared, before and after.
 * A restore may change any row in the regions that it replaces. The rows there are compared.
-* All other transactions change no rows: compactions, splits and joins, tags, settings, requests, and schemas, by which
-  all versions are read alike.
+* All other transactions change no rows: compactions, splits and joins, tags, settings, requests; schemas and filters,
+  by which all versions are read alike; and the removal of files whose rows all are hidden by their age.
 
 Core types. :class:`VersionChange`; :class:`Scope`, the keys that are wanted; :class:`Compared`, the two sides of a
 comparison. Pure: no I/O.
@@ -29,9 +29,11 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChangeFilter,
     CloseJob,
     ConcatenateRuns,
     CreateTable,
+    DropExpired,
     DropTable,
     FailRequest,
     JoinPartitions,
@@ -190,7 +192,8 @@ def version_change(
             case (
                 CreateTable() | OpenJob() | Replace() | CloseJob() | ConcatenateRuns() | SplitPartitions()
                 | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | RaiseWatermark()
-                | SetMerge() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest() | RejectRequest() | DropTable()
+                | SetMerge() | ChangeFilter() | DropExpired() | SetTag() | RemoveTag() | SubmitRequests()
+                | FailRequest() | RejectRequest() | DropTable()
             ):  # fmt: skip
                 pass
             case _:
@@ -204,12 +207,13 @@ def version_change(
 
 
 def _seen_by(present: TableState, state: TableState) -> TableState:
-    """The state with the schema of a later one, and its own merge mode in the names of that schema."""
+    """The state with the schema and the filter of a later one, and its own merge mode in the names of that schema."""
     if state.merge_version == present.merge_version:
         merge = present.merge
     else:
         merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
-    return replace(state, schemas=present.schemas, merge=merge)
+    hidden = {name: getattr(present, name) for name in ("row_filter", "filter_version", "age_off_cut_us")}
+    return replace(state, schemas=present.schemas, merge=merge, **hidden)
 
 
 def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:

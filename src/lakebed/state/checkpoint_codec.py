@@ -16,6 +16,7 @@ from lakebed.errors import Code
 from lakebed.model.documents import reading
 from lakebed.model.merge_modes import mode_of, stored_mode
 from lakebed.model.partitions import Partitions
+from lakebed.model.row_filters import filter_of, stored_filter
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.state.columnar_codecs import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
@@ -74,6 +75,9 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: bool
     merge: dict[str, Any] | None = None
     merge_version: Whole = 0
+    filter: dict[str, Any] | None = None
+    filter_version: Whole = 0
+    age_off_cut_us: Whole = 0
 
 
 _NamedByText = tuple[Id, str, Whole, Positive, str, str]
@@ -128,6 +132,9 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         dropped=state.dropped,
         merge=stored_mode(state.merge),
         merge_version=state.merge_version,
+        filter=stored_filter(state.row_filter),
+        filter_version=state.filter_version,
+        age_off_cut_us=state.age_off_cut_us,
     )
     segments: dict[str, Sequence[Segment[Any, Any]]] = {
         "files": files.segments,
@@ -191,6 +198,9 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             dropped=stored.dropped,
             merge=mode_of(stored.merge),
             merge_version=stored.merge_version,
+            row_filter=filter_of(stored.filter),
+            filter_version=stored.filter_version,
+            age_off_cut_us=stored.age_off_cut_us,
         )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
+from lakebed.model.row_filters import NO_FILTER, RowFilter
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
 
@@ -59,7 +60,8 @@ class TableState:
     before ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those with a base version below
     the ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
     latest rejected ones, oldest first. ``merge`` says what rows with equal keys become; it was set at
-    ``merge_version``, or at the creation of the table if that is 0.
+    ``merge_version``, or at the creation of the table if that is 0. Rows that ``row_filter``, which was last changed at
+    ``filter_version``, does not show are hidden; so are those with a time before ``age_off_cut_us``, if it has an age.
     """
 
     version: int = 0
@@ -82,6 +84,9 @@ class TableState:
     dropped: bool = False
     merge: MergeMode = KEEP_ALL
     merge_version: int = 0
+    row_filter: RowFilter = NO_FILTER
+    filter_version: int = 0
+    age_off_cut_us: int = 0
 
     @cached_property
     def created(self) -> Schema:
@@ -122,6 +127,7 @@ class TableState:
 
 def check_invariants(state: TableState) -> None:
     """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""
+    _check_filter(state)
     counted: dict[str, int] = {}
     facts: dict[str, DataFile] = {}
     for partition, held in state.references.items():
@@ -178,3 +184,10 @@ def check_invariants(state: TableState) -> None:
             raise Code.STATE_INCONSISTENT(
                 f"file {file_id} of {committed.references} references has the wrong facts: {own}"
             )
+
+
+def _check_filter(state: TableState) -> None:
+    if (state.age_off_cut_us and not state.row_filter.age_field) or state.filter_version > state.version:
+        raise Code.STATE_INCONSISTENT(
+            f"a filter of version {state.filter_version} with a cut at {state.age_off_cut_us} and {state.row_filter}"
+        )

@@ -16,6 +16,7 @@ from lakebed.log.outcomes import version_of
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import check_mode
+from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lakebed.log.outcomes import Outcome
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
+    from lakebed.model.row_filters import FilterChange
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.read.row_stream import RowStream
@@ -320,20 +322,26 @@ class Table(TableReads):
         """Change settings of this table; None takes the instance's default again. Returns the version."""
         return self.commit(AlterSettings(settings.validate(changes)))
 
-    def alter(self, *changes: SchemaChange | SetMerge) -> int:
+    def alter(self, *changes: SchemaChange | SetMerge | FilterChange) -> int:
         """Change the schema by values such as :class:`AddField`, in order, all or none; returns the version.
 
         No file is rewritten: rows that are there are read as the new schema has them. A single :class:`SetMerge`
-        changes the merge mode of a table without rows.
+        changes the merge mode of a table without rows. A :class:`SetFilter`, an :class:`AgeOff` or both change which
+        rows are visible: at once for all reads from this version on. Compaction drops hidden rows for good.
 
         Raises:
-            UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
-            RejectedError: the latest schema does not allow one of them; the message says which and why.
+            UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none; values of
+                several kinds together; a filter that is no predicate over a row, or an age-off by no time field.
+            RejectedError: the latest schema, or the merge mode, does not allow one; the message says which and why.
         """
         match changes:
             case (SetMerge() as change,):
                 check_mode(change.mode, self.schema)
                 return self.commit(change)
+            case (SetFilter() | AgeOff(), *_):
+                from lakebed.table.filter_choice import proposed_filter
+
+                return self.commit(proposed_filter(changes, self.schema, self.log.now()))
             case _:
                 return self.commit(ProposeSchema(check_changes(changes)))
 

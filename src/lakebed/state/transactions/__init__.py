@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.state.transactions.add_files import AddFiles, AddFilesDocument, ProposeFiles
+from lakebed.state.transactions.age_off import DropExpired, DropExpiredDocument, ProposeCut, ProposeExpiry
+from lakebed.state.transactions.filter_changes import ChangeFilter, ChangeFilterDocument, ProposeFilter
 from lakebed.state.transactions.ingest import (
     FailRequest,
     RejectRequest,
@@ -72,29 +74,31 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 __all__ = [
-    "AddFiles", "AlterSchema", "AlterSettings", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts", "Description",
-    "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeFiles",
-    "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore", "ProposeSchema", "ProposeSplit", "PurgeFiles",
-    "RaiseWatermark", "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace",
-    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions",
-    "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+    "AddFiles", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts",
+    "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob",
+    "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFiles", "ProposeFilter", "ProposeJoin", "ProposeOutput",
+    "ProposeRemoval", "ProposeRestore", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal",
+    "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument",
+    "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction",
+    "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
     CreateTable | ProposeFiles | OpenJob | ProposeOutput | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin
-    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | RetireFiles | PurgeFiles
-    | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter | ProposeCut
+    | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
+    | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
-    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | RetireFiles | PurgeFiles | RaiseWatermark
-    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | ChangeFilter | DropExpired | RetireFiles
+    | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 StoredTransaction = (
     CreateTableDocument | AddFilesDocument | OpenJobDocument | ReplaceDocument | CloseJob | ConcatenateRuns
     | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings | AlterSchemaDocument
-    | SetMergeDocument | RetireFiles | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument
-    | FailRequest | RejectRequest | DropTable
+    | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles | RaiseWatermarkDocument
+    | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` says which."""
 

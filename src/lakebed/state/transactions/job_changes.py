@@ -213,6 +213,12 @@ class ProposeOutput(Struct, frozen=True):
                 # The output would hold the bytes that were to go, though no reader saw them.
                 text = f"version {fence.version} removed a range for good that job {job.id} reads; plan again"
                 return Rejected(Code.RANGE_REMOVED, text, {"job": job.id, "version": fence.version})
+        if state.filter_version >= job.opened:
+            # It may have dropped rows that the table shows again.
+            text = (
+                f"version {state.filter_version} changed the table's filter after job {job.id} was opened; plan again"
+            )
+            return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "version": state.filter_version})
         inputs = set(job.inputs)
         oldest = min((new.file.schema_version for new in self.files), default=len(state.schemas))
         drop: list[tuple[str, int]] = []
@@ -254,7 +260,7 @@ class Replace(Struct, frozen=True):
         # An input of which every reference was removed meanwhile may be purged by now.
         inputs = [state.files[name] for name in job.inputs if name in state.files]
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
-        going = _held_pairs(state, self.drop)
+        going = held_pairs(state, self.drop)
         replaced = added(dropped(_without_job(state, self.job), going), self.files, self.references, sequence_span)
         if isinstance(state.merge, KeepAll):
             return replaced
@@ -292,7 +298,7 @@ class ReplaceDocument(Struct, frozen=True, tag_field="type", tag="replace"):
         return Replace(self.job, drop, tuple([one.value() for one in self.files]), references)
 
 
-def _held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[int, list[DataFile]]:
+def held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[int, list[DataFile]]:
     """The files of the pairs, by partition. Raises DamagedError if a partition does not hold one."""
     held: dict[int, dict[str, DataFile]] = {}
     going: dict[int, list[DataFile]] = {}

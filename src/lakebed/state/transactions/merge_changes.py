@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.state.transactions.filter_changes import unfit_filter
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SetMerge(Struct, frozen=True):
             return Rejected(Code.MERGE_CHANGE_REJECTED, text)
         for job in state.jobs.values():
             return Rejected(Code.JOB_CONFLICT, f"job {job.id} is open; set the mode when it is closed", {"job": job.id})
-        return unfit(self.mode, state.created) or self
+        return unfit(self.mode, state.created) or unfit_filter(state.row_filter, self.mode, state.created) or self
 
     def apply(self, state: TableState) -> TableState:
         """The mode, and the version that set it."""

@@ -88,6 +88,9 @@ class Watermark(Enum):
     ORPHAN_CUTOFF = "orphan_cutoff_us"
     """A last-modified time of the store of the data: no file that is older may be added, so those may be deleted."""
 
+    AGE_OFF_CUT = "age_off_cut_us"
+    """Rows with an earlier time are hidden, if the table has an age-off. A change of the age-off sets it anew."""
+
 
 class RaiseWatermark(Struct, frozen=True):
     """Raise a watermark; one that would not rise is rejected."""
@@ -112,6 +115,9 @@ class RaiseWatermark(Struct, frozen=True):
                 if held:
                     text = f"job {held[0]} is open and began before that cutoff; try again when it is closed"
                     return Rejected(Code.JOB_CONFLICT, text, {"job": held[0]})
+            case Watermark.AGE_OFF_CUT:
+                if not state.row_filter.age_field:
+                    return Rejected(Code.PROPOSAL_OUTDATED, "the table has no age-off")
             case _:
                 assert_never(self.mark)
         return self
@@ -137,6 +143,8 @@ class RaiseWatermark(Struct, frozen=True):
                 return replace(state, request_watermark=self.value, requests=requests, fences=fences)
             case Watermark.ORPHAN_CUTOFF:
                 return replace(state, orphan_cutoff_us=self.value)
+            case Watermark.AGE_OFF_CUT:
+                return replace(state, age_off_cut_us=self.value)
             case _:
                 assert_never(self.mark)
 

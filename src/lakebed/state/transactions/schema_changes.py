@@ -28,6 +28,7 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
+from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit
 from lakebed.state.transactions.resolution import Description, Rejected, count_of
 
@@ -152,7 +153,8 @@ class ProposeSchema(Struct, frozen=True):
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
         functions = {change.name: change.function for change in self.changes if isinstance(change, AddField)}
         merge = followed_by(state.merge, newest, schema, functions)
-        return unfit(merge, schema) or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
+        refused = unfit(merge, schema) or unfollowed(state.row_filter, newest, schema)
+        return refused or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:

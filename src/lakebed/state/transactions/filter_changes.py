@@ -1,0 +1,135 @@
+"""The filter and the age-off of a table: set, and kept in step with schema and merge mode. Pure.
+
+What a filter hides is decided by the state alone, so a read of a version always shows the same rows. A compaction drops
+hidden rows for good. So jobs that were opened before a change of the filter are refused when they commit: they may have
+dropped rows that are visible again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lakebed.errors import Code, Error
+from lakebed.model.row_filters import (
+    NO_FILTER,
+    AgeOff,
+    FilterChange,
+    RowFilter,
+    SetFilter,
+    check_age_field,
+    filter_of,
+    forbidden,
+    stored_filter,
+)
+from lakebed.state.fields import Whole
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
+
+if TYPE_CHECKING:
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.schema import Field, Schema
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
+
+_US = 1_000_000
+
+
+class ProposeFilter(Struct, frozen=True):
+    """Changes of the filter, of the age-off, or of both.
+
+    ``fields`` are those that the predicate names, as they were when it was checked; ``now_us`` is a time of the clock
+    of the log, in microseconds since 1970, from which the first cut follows.
+    """
+
+    changes: tuple[FilterChange, ...]
+    fields: tuple[Field, ...]
+    now_us: int
+
+    def resolve(self, state: TableState) -> ChangeFilter | Repeated | Rejected:
+        """The filter with all changes made, if the newest schema and the merge mode allow it."""
+        schema = state.created
+        found = state.row_filter
+        for change in self.changes:
+            match change:
+                case SetFilter():
+                    for field in self.fields:
+                        if schema.by_name.get(field.name) != field:
+                            text = f"field {field.name} was altered meanwhile; set the filter again"
+                            return Rejected(Code.FILTER_CHANGE_REJECTED, text, {"column": field.name})
+                    ids = tuple(field.id for field in self.fields)
+                    found = replace(found, predicate=change.predicate or "", columns=ids)
+                case AgeOff():
+                    try:
+                        age_field = 0 if change.field is None else check_age_field(change, schema).id
+                    except Error as error:
+                        return Rejected(Code.FILTER_CHANGE_REJECTED, str(error))
+                    found = replace(found, age_field=age_field, age_s=change.age_s, unit=change.unit)
+        if found == state.row_filter:
+            return Repeated(state.version)
+        return unfit_filter(found, state.merge, schema) or ChangeFilter(found, self._cut_us(found, state))
+
+    def _cut_us(self, found: RowFilter, state: TableState) -> int:
+        """The cut of the new age. It is not lowered if the age did not grow."""
+        if not found.age_field:
+            return 0
+        before = state.row_filter
+        is_same = (before.age_field, before.unit) == (found.age_field, found.unit)
+        least = state.age_off_cut_us if is_same and found.age_s <= before.age_s else 0
+        return max(least, self.now_us - found.age_s * _US, 0)
+
+
+class ChangeFilter(Struct, frozen=True):
+    """The filter of the table from now on, and the cut of its age-off: 0 without one."""
+
+    filter: RowFilter
+    cut_us: int
+
+    def apply(self, state: TableState) -> TableState:
+        """The filter, and the version that set it."""
+        return replace(state, row_filter=self.filter, filter_version=state.version, age_off_cut_us=self.cut_us)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The predicate, and the age."""
+        return Description(self.filter.describe())
+
+    def document(self, _sidecars: Sidecars) -> ChangeFilterDocument:
+        """As it is stored."""
+        return ChangeFilterDocument(stored_filter(self.filter), self.cut_us)
+
+
+class ChangeFilterDocument(Struct, frozen=True, tag_field="type", tag="set_filter"):
+    """As docs/format.md describes it."""
+
+    filter: dict[str, Any] | None
+    cut_us: Whole
+
+    def transaction(self, _sidecars: SidecarData) -> ChangeFilter:
+        """The transaction."""
+        return ChangeFilter(filter_of(self.filter), self.cut_us)
+
+
+def unfit_filter(found: RowFilter, mode: MergeMode, schema: Schema) -> Rejected | None:
+    """Why a table of this mode and schema cannot have a filter; None if it can."""
+    reason = None if found == NO_FILTER else forbidden(found, mode, schema)
+    return None if reason is None else Rejected(Code.FILTER_CHANGE_REJECTED, reason)
+
+
+def unfollowed(found: RowFilter, before: Schema, after: Schema) -> Rejected | None:
+    """Why a filter cannot stay as the schema changes; None if it can.
+
+    A predicate is a text with names, so its fields keep their names and types. The field of an age-off is known by its
+    id, and may be renamed.
+    """
+    new: Mapping[int, Field] = {field.id: field for field in after.fields}
+    for field in before.fields:
+        changed = new.get(field.id)
+        if field.id in found.columns and (changed is None or (changed.name, changed.type) != (field.name, field.type)):
+            text = f"the table's filter names {field.name}; end it first with SetFilter(None), and set it again after"
+            return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, {"column": field.name})
+        if field.id == found.age_field and (changed is None or changed.type != field.type):
+            text = f"rows age off by {field.name}; end that first with AgeOff(None)"
+            return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, {"column": field.name})
+    return None

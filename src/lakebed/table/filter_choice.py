@@ -1,0 +1,44 @@
+"""Changes of a table's filter, checked by the engine that will evaluate it. Pure. Errors: UsageError."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import Code
+from lakebed.log.last_modified_times import to_us
+from lakebed.model.checks import shown
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, check_age_field
+from lakebed.state.transactions import ProposeFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lakebed.model.schema import Field, Schema
+
+
+def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> ProposeFilter:
+    """The proposal of a filter, an age-off or both; ``now`` is by the clock of the log.
+
+    Raises UsageError for other changes beside them, a predicate that is not one over a row, or that is volatile, and an
+    age-off by a field that holds no time.
+    """
+    strangers = [change for change in changes if not isinstance(change, FilterChange)]
+    if strangers:
+        raise Code.ARGUMENTS_CONFLICT(f"a filter is changed on its own; alter {shown(strangers[0])} in another call")
+    if max(Counter(map(type, changes)).values()) > 1:
+        raise Code.ARGUMENTS_CONFLICT("alter takes one SetFilter and one AgeOff")
+    fields: tuple[Field, ...] = ()
+    for change in changes:
+        match change:
+            case SetFilter(predicate=str(predicate)):
+                from lakebed.engine.predicate import check_where
+
+                columns = check_where(predicate, schema.arrow).columns
+                fields = tuple(schema.by_name[name] for name in columns)
+            case AgeOff() if change.field is not None:
+                check_age_field(change, schema)
+            case _:
+                pass
+    return ProposeFilter(tuple(changes), fields, to_us(now))
