@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakebed.changes.plan import Compared
     from lakebed.engine.predicate import Predicate
     from lakebed.log.checkpoint import Head
-    from lakebed.model.keys import KeyRange
+    from lakebed.model.keys import EncodedRange, KeyRange
     from lakebed.model.schema import Schema
     from lakebed.read.plan import QueryPlan
     from lakebed.snapshot.table_reads import TableReads
@@ -66,13 +66,8 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     if first < newest.earliest_retained_version and first < last:
         raise _too_old(first, newest)
     present = newest if last in (first, newest.version) else table.at(version=last).state
-    feed = Feed.of(table, present, ranges, columns, where)
-
-    def rows() -> Generator[pa.RecordBatch]:
-        if first < last:
-            yield from feed.rows(known if known.version == first > 0 else None, first, last)
-
-    return RowStream(feed.arrow, rows())
+    feed = Feed.of(table, present, encoded(ranges, present.created), columns, where)
+    return feed.stream(known if known.version == first > 0 else None, first, last)
 
 
 def follow(  # noqa: PLR0913 - as for changes
@@ -95,16 +90,16 @@ def follow(  # noqa: PLR0913 - as for changes
     first = newest.version if since is None else version_of(table, "since", since, newest)
     if first < min(newest.version, newest.earliest_retained_version):
         raise _too_old(first, newest)
-    feed = Feed.of(table, newest, ranges, columns, where)
+    feed = Feed.of(table, newest, encoded(ranges, newest.created), columns, where)
 
     def rows() -> Generator[pa.RecordBatch]:
         now = head if head.version == first > 0 else replay(table.log, first)
         reading = feed
         while True:
-            now = yield from reading.rows(now, first, reading.present.version)
+            now = yield from reading.rows(now, reading.present.version)
             while (present := table.state()).version == now.version:
                 wait()
-            reading = Feed.of(table, present, ranges, feed.names, where)
+            reading = Feed.of(table, present, feed.scope.ranges, feed.names, where)
 
     return feed.arrow.names, rows()
 
@@ -125,15 +120,14 @@ class Feed:
         cls,
         table: TableReads,
         present: TableState,
-        ranges: Sequence[KeyRange],
+        ranges: Sequence[EncodedRange],
         columns: Sequence[str] | None,
-        where: str | None,
+        where: str | None = None,
     ) -> Feed:
-        """Check what is asked for. Raises UsageError, BadKeyError."""
+        """Check what is asked for; the ranges are disjoint, in key order. Raises UsageError."""
         schema = present.created
         names = schema.project(columns)
-        asked = tuple(iter_ranges([schema.codec.encode_range(one) for one in ranges])) if ranges else (ALL_KEYS,)
-        scope, predicate = _scope(asked, where, schema)
+        scope, predicate = _scope(tuple(ranges), where, schema)
         return cls(table, present, names, change_schema(schema, names), scope, predicate)
 
     @property
@@ -141,16 +135,22 @@ class Feed:
         """The schema that all rows have."""
         return self.present.created
 
-    def rows(
-        self, head: Head[TableState] | None, first: int, last: int
-    ) -> Generator[pa.RecordBatch, None, Head[TableState]]:
-        """The changes of the versions after the first, up to the last; returns the head there.
+    def stream(self, head: Head[TableState] | None, first: int, last: int) -> RowStream:
+        """The changes of the versions after the first, up to the last; ``head`` is that of the first, if it is known.
 
-        ``head`` is the one of the first version, if it is known.
+        Raises NotRetainedError while it is read.
         """
+
+        def rows() -> Generator[pa.RecordBatch]:
+            if first < last:
+                yield from self.rows(replay(self.table.log, first) if head is None else head, last)
+
+        return RowStream(self.arrow, rows())
+
+    def rows(self, head: Head[TableState], last: int) -> Generator[pa.RecordBatch, None, Head[TableState]]:
+        """The changes of the versions after a head, up to the last; returns the head there."""
         log = self.table.log
         try:
-            head = replay(log, first) if head is None else head
             for following, steps in log.past.after(head, last):
                 with closing(self._version_rows(version_change(head.state, steps, self.present))) as batches:
                     yield from batches
@@ -259,6 +259,11 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
         yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
 
 
+def encoded(ranges: Sequence[KeyRange], schema: Schema) -> tuple[EncodedRange, ...]:
+    """The ranges, disjoint and in key order; all keys if there are none. Raises UsageError, BadKeyError."""
+    return tuple(iter_ranges([schema.codec.encode_range(one) for one in ranges])) if ranges else (ALL_KEYS,)
+
+
 def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
     """The version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
     if isinstance(moment, str):
@@ -278,7 +283,7 @@ def version_of(table: TableReads, name: str, moment: Any, newest: TableState) ->
     return table.at(time=moment).version
 
 
-def _scope(asked: tuple[Any, ...], where: str | None, schema: Schema) -> tuple[Scope, Predicate | None]:
+def _scope(asked: tuple[EncodedRange, ...], where: str | None, schema: Schema) -> tuple[Scope, Predicate | None]:
     if where is None:
         return Scope(asked), None
     from lakebed.engine.predicate import check_where

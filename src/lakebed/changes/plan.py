@@ -168,6 +168,11 @@ class Compared:
     after: QueryPlan
 
 
+def may_change_rows(transaction: Transaction) -> bool:
+    """Whether a transaction may change rows; if not, none of its version's changes come from it."""
+    return isinstance(transaction, AddFiles | RemoveRange | RestoreVersion)
+
+
 def version_change(
     before: TableState, steps: Sequence[tuple[Transaction, TableState]], present: TableState
 ) -> VersionChange:

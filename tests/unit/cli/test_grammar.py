@@ -116,7 +116,7 @@ def test_completion_is_a_script_of_the_shell(cli: Cli, shell: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("lakebed ta", ["table", "tag"]),
+        ("lakebed ta", ["table", "tag", "tail"]),
         ("lakebed table al", ["alter"]),
         ("lakebed scan t --sta", ["--starts-with"]),
         ("lakebed --instance x compact t --strategy size", ["size-ratio"]),

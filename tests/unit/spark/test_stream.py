@@ -180,6 +180,112 @@ def test_bad_options_are_refused_and_named(table, options, message):
         list(batches(stream(table, **options)))
 
 
+# -- changes --------------------------------------------------------------------------------------------------------
+
+
+def changes(table, reader, start, end) -> list[dict]:
+    """What the tasks of one trigger read, by version and key."""
+    travelled = pickle.dumps(reader)
+    parts = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
+    found = [one for part in parts for one in pickle.loads(travelled).read(pickle.loads(pickle.dumps(part)))]
+    rows = [row for one in found for row in one.to_pylist()]
+    return sorted(rows, key=lambda row: (row["_version"], row["_range"] or "", row["k"] or "", repr(row)))
+
+
+def feed(table, since, until):
+    """The same, by the table itself; Spark has no half floats and the like in this schema."""
+    rows = table.changes(since, until).read_all().to_pylist()
+    return sorted(rows, key=lambda row: (row["_version"], row["_range"] or "", row["k"] or "", repr(row)))
+
+
+def test_changes_are_those_of_the_feed_however_they_are_divided(table, tmp_path):
+    table.set(history_s=1000)
+    for seed in range(3):
+        table.write(rows(seed, 50))
+    compacted(table, tmp_path)
+    table.remove(lakebed.KeyRange(max="b"))
+    add(table, [rows(seed, 40) for seed in range(3, 6)])
+    table.restore(version=2)
+    version = table.version
+    for options in ({}, {"partition_bytes": "1"}, {"partition_bytes": "4000"}):
+        reader = stream(table, changes="true", **options)
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        assert end["version"] == version
+        found = changes(table, reader, begin, end)
+        assert repr(whole(found)) == repr(whole(feed(table, 0, version)))
+        assert (len(reader.partitions(begin, end)) > 3) == ("partition_bytes" in options)
+
+
+def whole(rows):
+    """Without removed ranges, which come in parts where a version is cut."""
+    return [row for row in rows if row["_change"] != "remove_range"]
+
+
+def test_a_trigger_takes_whole_versions_of_changes(table):
+    add(table, [rows(seed, 10) for seed in range(3)])
+    table.remove(lakebed.KeyRange(max="b"))
+    table.write(rows(4, 10))
+    reader = stream(table, changes="true", maxRowsPerTrigger="15")
+    start, ends = reader.initialOffset(), []
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        ends.append(end["version"])
+        start = end
+    assert ends == [2, 4]
+    reader = stream(table, changes="true", since="2")
+    begin = reader.initialOffset()
+    found = changes(table, reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
+    assert [row["_change"] for row in found][:1] == ["remove_range"]
+    assert len(found) == 11
+
+
+def test_changes_of_some_columns_have_the_types_of_spark(table):
+    table.write(rows(1, 10))
+    found = source(table, changes="true", columns="v")
+    assert found.schema().fieldNames() == ["_version", "_change", "_range", "v"]
+    reader = found.streamReader(found.schema())
+    begin = reader.initialOffset()
+    (row, *_) = changes_of_one(reader, begin)
+    assert list(row) == ["_version", "_change", "_range", "v"]
+    table.alter(lakebed.AddField("later", "string"))
+    assert len(changes_of_one(reader, begin)) == 10, "a frame has the columns of its own time"
+
+
+def changes_of_one(reader, begin):
+    (part,) = reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+    return [row for one in reader.read(part) for row in one.to_pylist()]
+
+
+def test_a_table_that_merges_rows_streams_its_changes_only(instance):
+    table = instance.create_table("m", SCHEMA, merge=lakebed.Latest())
+    with pytest.raises(UsageError, match="option changes"):
+        stream(table)
+    assert stream(table, changes="true").initialOffset()["changes"] is True
+
+
+def test_a_checkpoint_of_the_other_kind_of_stream_is_refused(table):
+    table.write(rows(1, 10))
+    plain, feeding = stream(table), stream(table, changes="true")
+    with pytest.raises(UsageError, match="without the option changes"):
+        feeding.latestOffset(plain.initialOffset(), ReadAllAvailable())
+    with pytest.raises(UsageError, match="with the option changes"):
+        plain.partitions(feeding.initialOffset(), feeding.initialOffset())
+
+
+def test_a_stream_of_changes_that_is_too_late_learns_where_it_can_start(table, tmp_path):
+    table.write(rows(1, 10))
+    reader = stream(table, changes="true")
+    begin = reader.initialOffset()
+    table.write(rows(2, 10))
+    parts = reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+    compacted(table, tmp_path)
+    collect_garbage(table)
+    with pytest.raises(NotRetainedError, match=r"is at version 0, and changes are retained since version \d+"):
+        reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+    with pytest.raises(NotRetainedError, match=r"too far behind.*history_s"):
+        [list(reader.read(part)) for part in parts]
+
+
 def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_another(table):
     spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     given = spark_columns.arrow_of(spark)

@@ -40,7 +40,10 @@ class DefaultSource(DataSource):
         table = given.open_table()
         snapshot = given.locate(table)
         self.version = snapshot.version
-        return spark_columns.spark_schema(snapshot.schema, given.columns(snapshot.schema))
+        columns = given.columns(snapshot.schema)
+        if given.flag("changes"):
+            return spark_columns.changes_schema(snapshot.schema, columns)
+        return spark_columns.spark_schema(snapshot.schema, columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns of ``schema``."""
@@ -55,7 +58,7 @@ class DefaultSource(DataSource):
         return TableWriter(options.parse(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream of the rows that are added."""
+        """A stream of the rows that are added, or with the option ``changes`` of what versions changed."""
         from lakebed.spark.datasource.read_stream import TableStreamReader
 
         return TableStreamReader(options.parse(self.options), schema)

@@ -28,7 +28,7 @@ STORAGE = "storage."
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
 READ = ("columns", "ranges", "at", "partition_bytes", "push_filters")
-STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger")
+STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger", "changes")
 WRITE = ("commit_id",)
 STREAM_WRITE = ("checkpointlocation",)
 _PLACE = ("instance", "table")

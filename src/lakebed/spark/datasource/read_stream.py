@@ -1,12 +1,16 @@
-"""Streams of the rows that are added to a table: in the order of the log, each added file once.
+"""Streams of the rows that are added to a table, or of what versions changed: in the order of the log, each once.
 
-Only entries that add files count. Compactions, splits and joins change no row, and are skipped; a removal takes
-nothing back from a stream. Rows are read from the files that were added, which are kept for ``history_s`` after a
-compaction has replaced them. Entries are kept for ``log_s``. A stream that is further behind raises NotRetainedError.
+*Added rows.* Only entries that add files count. Compactions, splits and joins change no row, and are skipped; a removal
+takes nothing back from a stream. Rows are read from the files that were added, which are kept for ``history_s`` after a
+compaction has replaced them. Entries are kept for ``log_s``. A stream that is further behind raises NotRetainedError. A
+table that merges rows has no such stream: what a write adds may be a delete.
+
+*Changes*, with the option ``changes``: the change feed (:mod:`lakebed.changes.feed`), version by version.
 
 *An offset* is a version, and how many of the files that the next entry added are done: one entry may add thousands, and
-a trigger takes as many files or rows as its limit allows. A file is never cut, so a trigger takes at least one. The
-offset names the table by its id, because another table may have its name when a query is started again.
+a trigger takes as many files or rows as its limit allows. A file is never cut, so a trigger takes at least one. Of
+changes a trigger takes whole versions. The offset names the table by its id, because another table may have its name
+when a query is started again.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from lakebed.read.plan import PartitionQuery
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
 from lakebed.spark.datasource.options import PARTITION_BYTES, STREAM_READ, Options
+from lakebed.spark.datasource.read_changes import ChangesPartition, ChangesScan, parts_of
 from lakebed.state.codec import outline
 from lakebed.state.transactions import AddFiles
 
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Transaction
     from lakebed.table.table import Table
 
 Offset = dict[str, Any]
@@ -53,21 +60,22 @@ _START_ANEW = (
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The rows that are added to a table, some of its columns."""
+    """The rows that are added to a table, some of its columns; or what versions changed."""
 
     def __init__(self, options: Options, spark: StructType) -> None:
         """Raises UsageError, NotFoundError."""
         options.check(*STREAM_READ)
         self._options = options
         self._table: Table | None = options.open_table()
-        schema = self._table.state().created
-        if not isinstance(merge := self._table.state().merge, KeepAll):
-            raise Code.MERGE_MODE_MISMATCH(
-                f"table {self._table.name} merges rows by {merge}, so rows that were added are not rows of the table; "
-                "read it as a batch",
-                table=self._table.name,
-            )
-        self._scan = Scan(options.place, self._table.id, schema, merge, spark_columns.check_requested(spark, schema))
+        state, place = self._table.state(), options.place
+        self._changes: ChangesScan | None = None
+        self._scan: Scan | None = None
+        if options.flag("changes"):
+            self._changes = ChangesScan.of(place, self._table.id, state.created, spark)
+        else:
+            _check_keeps_all(state, self._table.name)
+            wanted = spark_columns.check_requested(spark, state.created)
+            self._scan = Scan(place, self._table.id, state.created, state.merge, wanted)
         self._share_bytes = options.count("partition_bytes") or PARTITION_BYTES
         self._target: int | None = None
 
@@ -104,12 +112,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start if head < start["version"] else self._at(head, 0)
         version, done, taken, spent = start["version"], start["files"], 0, 0
         while version < head:
-            files = self._added(version + 1)
-            while done < len(files):
-                spent += _cost(files[done], limit)
+            costs = [_cost(file, limit) for file in self._added(version + 1)]
+            costs = costs if self._changes is None else [sum(costs)]
+            while done < len(costs):
+                spent += costs[done]
                 if taken and spent > _most(limit):
                     return self._at(version, done)
-                taken, done = taken + 1, done + 1
+                taken, done = taken + (costs[done] > 0), done + 1
             version, done = version + 1, 0
         return self._at(version, done)
 
@@ -122,10 +131,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(self._open.state().version, 0)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The files between two offsets, in shares. Raises NotRetainedError, NotFoundError, DamagedError."""
+        """What is between two offsets, in shares. Raises NotRetainedError, NotFoundError, DamagedError."""
         for offset in (start, end):
             self._check(offset)
-        self._open.state()
+        state = self._open.state()
+        if self._changes is not None:
+            first, last = start["version"], end["version"]
+            _check_retained(first, last, state)
+            return list(parts_of(first, last, self._share_bytes, self._transactions))
+        _check_keeps_all(state, self._open.name)
         shares: list[list[PartitionQuery]] = []
         held_bytes = 0
         for file in self._between(start, end):
@@ -139,14 +153,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share. Raises NotRetainedError."""
-        if not isinstance(partition, RowsPartition):
-            return
         try:
-            yield from self._scan.read(partition.share)
+            if isinstance(partition, ChangesPartition):
+                assert self._changes is not None
+                yield from self._changes.read(partition)
+            elif isinstance(partition, RowsPartition):
+                assert self._scan is not None
+                yield from self._scan.read(partition.share)
         except NotRetainedError as error:
             raise error.restated(
-                f"the stream is too far behind: {error.message}. A file that was added is kept for as long as the "
-                f"setting history_s says after a compaction has replaced it; raise it, and {_START_ANEW}"
+                f"the stream is too far behind: {error.message}. Files are kept for as long as the setting history_s "
+                f"says after the last version that needs them; raise it, and {_START_ANEW}"
             ) from error
 
     # -- within -------------------------------------------------------------------------------------------------
@@ -157,7 +174,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._table
 
     def _at(self, version: int, files: int) -> Offset:
-        return {"table": self._open.id, "version": version, "files": files}
+        offset = {"table": self._open.id, "version": version, "files": files}
+        return offset if self._changes is None else {**offset, "changes": True}
 
     def _check(self, offset: Offset) -> None:
         if offset.get("table") != self._open.id:
@@ -165,6 +183,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the checkpoint is of a table with the id {offset.get('table')}, and {self._open.name} has the id "
                 f"{self._open.id}: the table was dropped or renamed, and another has its name; {_START_ANEW}"
             )
+
+        if bool(offset.get("changes")) != (self._changes is not None):
+            other = "without" if self._changes is not None else "with"
+            raise Code.ARGUMENT_INVALID(f"the checkpoint is of a stream {other} the option changes; {_START_ANEW}")
 
     def _between(self, start: Offset, end: Offset) -> Iterator[DataFile]:
         for version in range(start["version"] + 1, end["version"] + (2 if end["files"] else 1)):
@@ -178,7 +200,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from files[first:last]
 
     def _added(self, version: int) -> tuple[DataFile, ...]:
-        """The files that an entry added, in their order. Raises NotRetainedError if the log is truncated beyond it."""
+        """The files that an entry added, in their order. Raises as :meth:`_transactions`."""
+        return tuple(file for one in self._transactions(version) if isinstance(one, AddFiles) for file in one.files)
+
+    def _transactions(self, version: int) -> list[Transaction]:
+        """The transactions of an entry, without sidecars. Raises NotRetainedError if the log is truncated beyond it."""
         log = self._open.log
         data = log.backend.get(version)
         if data is None:
@@ -192,8 +218,28 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 earliest_retained_version=log_start,
             )
         with entries.naming(log.identity, version):
-            found = [outline(one).transaction for one in entries.decode(data, log.identity, version, None).documents]
-        return tuple(file for one in found if isinstance(one, AddFiles) for file in one.files)
+            return [outline(one).transaction for one in entries.decode(data, log.identity, version, None).documents]
+
+
+def _check_keeps_all(state: TableState, name: str) -> None:
+    """Raise UsageError for a table that merges rows."""
+    if not isinstance(state.merge, KeepAll):
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {name} merges rows by {state.merge}, so rows that were added are not rows of the table; read it as "
+            "a batch, or read its changes (the option changes)",
+            table=name,
+        )
+
+
+def _check_retained(first: int, last: int, state: TableState) -> None:
+    """Raise NotRetainedError unless the changes of the versions after the first, up to the last, are retained."""
+    if first < min(last, state.earliest_retained_version):
+        raise Code.STREAM_NOT_RETAINED(
+            f"the stream is at version {first}, and changes are retained since version "
+            f"{state.earliest_retained_version} (setting history_s); {_START_ANEW}",
+            version=first,
+            earliest_retained_version=state.earliest_retained_version,
+        )
 
 
 def _cost(file: DataFile, limit: ReadLimit) -> int:

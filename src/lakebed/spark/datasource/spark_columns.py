@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.errors import Code, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.model import types
@@ -57,12 +58,19 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
     """Columns of a table in Spark's types. Raises UsageError for one that Spark has no type for."""
+    return _in_spark(schema.arrow_of(names))
+
+
+def changes_schema(schema: Schema, names: Sequence[str]) -> StructType:
+    """The columns of the change feed of a table with these columns in Spark's types. Raises UsageError."""
+    return _in_spark(change_schema(schema, names))
+
+
+def _in_spark(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    fields = [schema.by_name[name] for name in names]
-    return from_arrow_schema(
-        pa.schema([pa.field(f.name, spark_type(f.type, f.name), f.nullable) for f in fields]), prefer_timestamp_ntz=True
-    )
+    fields = [pa.field(field.name, spark_type(field.type, field.name), field.nullable) for field in schema]
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 def arrow_of(spark: StructType) -> pa.Schema:
@@ -88,6 +96,17 @@ def check_requested(spark: StructType, schema: Schema) -> pa.Schema:
                 column=name,
             )
     return wanted
+
+
+def check_requested_changes(spark: StructType, schema: Schema) -> tuple[pa.Schema, tuple[str, ...]]:
+    """The same of the change feed: also returns the columns of the table among those that Spark requests."""
+    from pyspark.sql.types import StructType
+
+    feed = {field.name for field in FEED_COLUMNS}
+    columns = StructType([field for field in spark.fields if field.name not in feed])
+    if columns.fields:
+        check_requested(columns, schema)
+    return arrow_of(spark), tuple(columns.fieldNames())
 
 
 def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
