@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed.cli import main
 from tests.spark.commands import ROWS, counted, ran, table_beside_files
 
 
@@ -71,3 +73,23 @@ def test_an_export_is_a_folder_that_another_table_imports(
     assert counted(found) == counted(
         lake.scan(lakebed.KeyRange(("k00100",))).read_all().filter(pc.bit_wise_and(pc.field("n"), 1) == 0)
     )
+
+
+def test_a_rewrite_deletes_and_changes_rows_after_it_was_asked_for(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(pq.read_table("in"))
+    words = ["table", "rewrite", "t", "--delete-where", "n < 10", "--set", "n=n + 1", "--where", "n % 2 = 0"]
+    asked = ran(capsys, *words, "--dry-run")
+    assert (asked["files"], asked["rows"]) == (1, ROWS)
+    monkeypatch.setattr("sys.stdin", io.StringIO("t\n"))
+    assert main([*words, "--in-process"]) == 2
+    assert "whether to rewrite rows of t" in capsys.readouterr().err
+    report = ran(capsys, *words, "--in-process", "--yes")
+    expected = [n + (n % 2 == 0) for n in pq.read_table("in").column("n").to_pylist() if n >= 10]
+    assert sorted(lake.scan().read_all().column("n").to_pylist()) == sorted(expected)
+    assert (report["rows_deleted"], report["rows_deleted"] + len(expected)) == (30, ROWS)
+    assert main([*words, "--in-process", "--yes"]) == 0
+    assert capsys.readouterr().out == "table t: no row differs; nothing was changed, 1 file read\n"
+    assert main(["table", "rewrite", "t", "--set", "n=1", "--set", "n=2", "--yes"]) == 2
+    assert "--set names a column twice" in capsys.readouterr().err

@@ -1,7 +1,8 @@
-"""Compactions that are killed, interrupted, and that work against each other: the rows are all there, once."""
+"""Compactions and rewrites that are killed, interrupted, or at work on one table: the rows are all there, once."""
 
 import signal
 
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -62,3 +63,26 @@ def test_two_processes_that_compact_one_table_do_no_harm(pipeline, table, url):
     assert (ours.partitions, "partitions=1," in said) in {(1, False), (0, True)}
     assert_holds(table, *DATA)
     assert table.partitions().column("runs").to_pylist() == [1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_rewrite_that_is_stopped_changes_nothing_and_its_jobs_are_released(pipeline, table, url, how):
+    sent = objects(url, ".parquet")
+    with child("in-process", "rewrite", url, "part = 1") as process:
+        begin(process)
+        wait_for(lambda: objects(url, ".parquet") > sent, process)
+        process.send_signal(how)
+        process.wait(TIMEOUT_S)
+    fresh = lakebed.open(url).table("t")
+    left = [part.filter(pc.not_equal(part["part"], 1)) for part in DATA]
+    # It may have been too late to stop it: then all of it was done.
+    finished = fresh.count(exact=True).rows == sum(part.num_rows for part in left)
+    assert_holds(fresh, *(left if finished else DATA))
+    if how == signal.SIGINT:
+        assert not fresh.state().jobs
+
+    pipeline.rewrite("t", delete_where="part = 1")
+    assert_holds(fresh, *left)
+    assert not fresh.state().jobs
+    pipeline.maintain("t")
+    assert_holds(fresh, *left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed import Schema
@@ -65,6 +66,15 @@ SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "history
 FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "file_bytes": 32_000}
 
 
+def rewritten_rows(table: pa.Table, part: int) -> pa.Table:
+    """Without the rows of a part below 0.3, and with a new note in the others of that part."""
+    ours = pc.equal(table["part"], part)
+    table = table.filter(pc.invert(pc.fill_null(pc.and_(ours, pc.less(table["v"], 0.3)), False)))
+    notes = pc.binary_join_element_wise(table["k"], str(part), "")
+    notes = pc.if_else(pc.equal(table["part"], part), notes, table["note"])
+    return table.set_column(table.schema.get_field_index("note"), table.schema.field("note"), notes)
+
+
 def anything_in_any_order(pipeline, instance, seed: int, take_in) -> None:
     """Writes and every kind of maintenance, drawn by the seed; ``take_in(table, *parts)`` adds rows in another way."""
     rng = random.Random(seed)
@@ -80,7 +90,13 @@ def anything_in_any_order(pipeline, instance, seed: int, take_in) -> None:
         held.append(rows(rng.randrange(10**6), rng.randrange(1, 400)))
         table.write(held[-1])
 
-    steps = [taken_in, written, written]
+    def rewritten():
+        part = rng.randrange(-3, 3)
+        below, chosen = f"part = {part} AND v < 0.3", f"part = {part}"
+        pipeline.rewrite(table, delete_where=below, set={"note": f"concat(k, '{part}')"}, where=chosen)
+        held[:] = [rewritten_rows(one, part) for one in held]
+
+    steps = [taken_in, written, written, rewritten]
     steps += [lambda: pipeline.compact(table, strategy=rng.choice(tuple(Strategy)))]
     steps += [lambda: pipeline.split(table), lambda: collect_garbage(table)]
     written()

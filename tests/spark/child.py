@@ -23,6 +23,8 @@ def main() -> None:
             print(pipeline.bulk_import("t", rest[0], job_id=rest[1]))
         elif verb == "export":
             print(pipeline.export("t", rest[0]))
+        elif verb == "rewrite":
+            print(pipeline.rewrite("t", delete_where=rest[0]))
         else:
             print(pipeline.compact("t", strategy="full"))
 

@@ -41,7 +41,8 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     said = capsys.readouterr()
     assert code == 0, said.err
     document = json.loads(said.out)
-    command = " ".join(words[:2]) if words[0] == "requests" else words[0]
+    command = " ".join(words[:2]) if words[0] in ("requests", "table") else words[0]
+    command += " --dry-run" if "--dry-run" in words else ""
     assert not differences(document, documented()[command], command)
     return document
 

@@ -1,11 +1,18 @@
 """What tests of whole tables do alike."""
 
+import tempfile
+from pathlib import Path
+
 from lakebed import clock
+from lakebed.errors import Error
 from lakebed.ingest.run import write_files
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.maintenance.rewrite.run import RewriteRequest, prepare, rewrite
+from lakebed.maintenance.rewrite.task import RewrittenFile, run_rewrite_task
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import plan
 from lakebed.settings import Strategy
+from lakebed.spark.batch import decode, encode
 from lakebed.state.transactions import Job, OpenJob, ProposeOutput
 
 
@@ -39,3 +46,22 @@ def compact_partition(table, position):
         cuts=state.partitions.boundaries,
     )
     table.commit(ProposeOutput(job, files))
+
+
+def rewritten(table, *ranges, set=None, where=None, delete_where=None, execute=None):
+    """The report of a rewrite whose tasks run in this process."""
+    prepared = prepare(table, RewriteRequest(ranges, set or {}, where, delete_where))
+    run = execute or (lambda tasks: rewrite_tasks(table, tasks))
+    return rewrite(table, prepared, run, cores=1, check=lambda: None)
+
+
+def rewrite_tasks(table, tasks):
+    """What tasks of a rewrite give, as it comes back from Spark."""
+    made = []
+    for task in tasks:
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                made.append(decode(encode(run_rewrite_task(task, table.storage, Path(scratch))), RewrittenFile))
+            except Error as error:
+                made.append(error)
+    return made

@@ -19,6 +19,7 @@ from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
 from lakebed.snapshot.snapshot import Readable, Snapshot
+from lakebed.spark import Pipeline
 from tests import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -73,6 +74,7 @@ RUN_BY = {
     "README.md": "tests/unit/test_docs.py",
     "docs/changes.md": "tests/unit/test_docs.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
+    "docs/erasure.md": "tests/unit/test_docs.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
     "docs/merging.md": "tests/unit/test_docs.py",
@@ -125,6 +127,16 @@ def test_the_code_of_the_page_on_changes_gives_what_stands_beside_it():
     first, *others = pages.blocks("docs/changes.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
     assert sum(pages.run(block, names) for block in (first, *others)) == 12
+
+
+def test_the_code_of_the_page_on_erasure_gives_what_stands_beside_it(tmp_path):
+    names = {"lakebed": lakebed, "pa": pa, "Schema": lakebed.Schema, "Pipeline": Pipeline}
+    first, *others = pages.blocks("docs/erasure.md", "python")
+    first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
+    try:
+        assert sum(pages.run(block, names) for block in (first, *others)) == 5
+    finally:
+        names["pipeline"].close()
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

@@ -7,7 +7,8 @@ kind of transaction says where rows may differ:
   with what the removal left, so a consumer removes the ranges first.
 * Added files bring the rows that they hold in the state after. If all rows of a key are kept, these are the change.
   Otherwise the rows of their keys are compared, before and after.
-* A restore may change any row in the regions that it replaces. The rows there are compared.
+* A restore may change any row in the regions that it replaces, and a rewrite any row of the partitions in which it
+  replaces files. The rows there are compared.
 * All other transactions change no rows: compactions, splits and joins, tags, settings, requests; schemas and filters,
   by which all versions are read alike; and the removal of files whose rows all are hidden by their age.
 
@@ -194,6 +195,8 @@ def version_change(
                 removed += transaction.ranges
             case RestoreVersion():
                 compared += _ranges(state, range(last_next_id, state.partitions.next_id))
+            case Replace(changes_rows=True):
+                compared += _ranges(state, {partition for _, partition in transaction.drop})
             case (
                 CreateTable() | OpenJob() | Replace() | CloseJob() | ConcatenateRuns() | SplitPartitions()
                 | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | RaiseWatermark()

@@ -80,6 +80,11 @@ LAKEBED = Group(
                 ),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
+                Deferred(
+                    "rewrite",
+                    "Delete or change rows in one commit, on Spark; asks for its name first.",
+                    "erasure:rewrite",
+                ),
                 Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "integrity:repair"),
             ],
         ),

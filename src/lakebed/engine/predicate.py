@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lakebed.engine.complexity import Fitted
 
-_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
+OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
 """The operators of a plan that only filters rows."""
 
 _RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation")
@@ -93,28 +93,33 @@ def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
     Raises UsageError if it cannot be evaluated for a row, as for a division by zero.
     """
+    return rows.filter(is_true(rows, predicate))
+
+
+def is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
+    """For each row whether the predicate is true; null where it is null. Raises as :func:`keep`."""
     with translate_errors(predicate.evaluation_error):
-        return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
+        return _is_true(rows, predicate) if predicate.flat else on_deep_stack(_is_true, rows, predicate)
 
 
-def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
-    frame = _engine().from_arrow(rows.select(list(predicate.columns)))
+def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
+    frame = row_engine().from_arrow(rows.select(list(predicate.columns)))
     true = frame.select(frame.parse_sql_expr(predicate.sql).alias("true")).to_arrow_table().column("true")
-    return rows.filter(true.cast(pa.bool_()).combine_chunks())
+    return true.cast(pa.bool_()).combine_chunks()
 
 
 @lru_cache(maxsize=256)
 def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or the reason why it is invalid."""
     try:
-        with translate_errors(lambda error: Code.PREDICATE_INVALID(_reason(error))):
-            frame = _engine().from_arrow(schema.empty_table())
+        with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):
+            frame = row_engine().from_arrow(schema.empty_table())
             wanted = frame.filter(bounds.text)
-            operators = _operators(wanted.execution_plan().display_indent())
-            named, parts = _columns(bounds.text, schema), tuple(_parts(wanted))
+            operators = operators_of(wanted.execution_plan().display_indent())
+            named, parts = columns_named(bounds.text, schema), tuple(_parts(wanted))
     except UsageError as error:
         return error.message
-    if operators - _OF_A_ROW:
+    if operators - OF_A_ROW:
         return "it reads more than a row"
     alone = f"({bounds.text}\n) IS TRUE" if any(map(_equates, parts)) else bounds.text
     return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
@@ -146,7 +151,7 @@ def _equates(expression: Expr) -> bool:
     return False
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The engine's last message, without its suggestions and the generated names of frames."""
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
@@ -154,12 +159,13 @@ def _reason(error: BaseException) -> str:
     return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")
 
 
-def _operators(plan: str) -> set[str]:
+def operators_of(plan: str) -> set[str]:
+    """The names of the operators of a physical plan, as the engine shows it."""
     return {line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()}
 
 
-def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that it names, even if its value does not depend on them: the engine's parser needs them."""
+def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that a predicate names, even if its value does not depend on them: the engine's parser needs them."""
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)
@@ -174,7 +180,7 @@ def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _engine() -> SessionContext:
+def row_engine() -> SessionContext:
     """This thread's session, which has only functions that depend on one row alone."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.layout import Layout, SortedFile
     from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import Proposal, ProposeOutput, Transaction
+    from lakebed.state.transactions import Proposal, ProposeOutput, ProposeRewrite, Transaction
     from lakebed.storage.contract import Storage
 
 STALL_S = 60.0
@@ -108,7 +108,9 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
     return tuple(sent)
 
 
-def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput, again: Rewrite | None = None) -> Outcome:
+def commit_files(
+    table: WriteTarget, proposal: ProposeFiles | ProposeOutput | ProposeRewrite, again: Rewrite | None = None
+) -> Outcome:
     """Commit files; delete them if it is certain that they are not in the log.
 
     If the schema was changed while files with new fields were written, ``again`` writes their rows anew, for at most
@@ -134,7 +136,9 @@ def _schema_changed(outcome: Outcome) -> bool:
     return isinstance(outcome, NotCommitted) and outcome.code is Code.SCHEMA_CHANGED
 
 
-def _commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput, *, keep: bool) -> Outcome:
+def _commit_files(
+    table: WriteTarget, proposal: ProposeFiles | ProposeOutput | ProposeRewrite, *, keep: bool
+) -> Outcome:
     """One try; ``keep`` leaves files that are rejected because the schema was changed."""
     try:
         outcome = table.try_commit(proposal)

@@ -1,4 +1,4 @@
-"""Executes the tasks of compactions, ingest jobs, exports and attaches, on Spark or in worker processes.
+"""Executes the tasks of compactions, rewrites, ingest jobs, exports and attaches, on Spark or in worker processes.
 
 An executor has :class:`~lakebed.spark.batch.Tasks` run a function of this module on each task. What all tasks of a call
 share, such as the partition boundaries of a table, is an argument of that function and not part of each task. A large
@@ -25,6 +25,8 @@ from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute as Ingest
 from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.maintenance.rewrite.run import Execute as Rewrite
+from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile, run_rewrite_task
 from lakebed.model.files import NewFile
 from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.bulk_import import Importer
@@ -58,6 +60,25 @@ def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_t
 def _merge(place: Place, task: MergeTask) -> tuple[NewFile, ...]:
     with task_scratch() as scratch:
         return run_merge_task(task, place.connect(), scratch)
+
+
+def rewrite_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
+    """Runs rewrite tasks; those of one call are of one table."""
+    combined = None if progress is None else CombinedProgress(progress, rows_total)
+    stop = current_stop()
+
+    def execute(rewrites: Sequence[RewriteTask]) -> Sequence[RewrittenFile | Error]:
+        report = None if combined is None else combined.part()
+        rows, limit = sum(task.rows for task in rewrites), rewrites[0].memory_limit_bytes
+        work = partial(_rewrite, place)
+        return tasks.run(rewrites, work, RewrittenFile, stop, memory_limit_bytes=limit, progress=report, rows=rows)
+
+    return execute
+
+
+def _rewrite(place: Place, task: RewriteTask) -> RewrittenFile:
+    with task_scratch() as scratch:
+        return run_rewrite_task(task, place.connect(), scratch)
 
 
 def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Export:

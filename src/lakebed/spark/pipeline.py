@@ -25,14 +25,16 @@ from lakebed.ingest.attach import AttachReport, attach
 from lakebed.ingest.plan import Method
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
+from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewrite
+from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
-from lakebed.spark.executors import attach_executor, export_executor, place_of
-from lakebed.spark.interrupt import interruptible
+from lakebed.spark.executors import attach_executor, export_executor, place_of, rewrite_executor
+from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
 from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """Import, ingest, compaction, splitting, joining, export and garbage collection for the tables of one instance.
+    """Import, ingest, compaction, rewrites, splitting, joining, export and garbage collection, of one instance.
 
     A ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
     :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
@@ -255,6 +257,43 @@ class Pipeline:
             DamagedError: an input is not what was written; names it. The other partitions are compacted.
         """
         return self._maintenance(table, progress).compact(strategy)
+
+    @interruptible
+    def rewrite(
+        self,
+        table: Table | str,
+        *ranges: KeyRange,
+        set: Mapping[str, str] | None = None,
+        where: str | None = None,
+        delete_where: str | None = None,
+        progress: Callback | None = None,
+    ) -> RewriteReport:
+        """Delete rows, or change value columns of rows, in all files that have them, in one atomic commit.
+
+        ``delete_where`` is a predicate in SQL: rows for which it is true go. ``set`` maps value columns to SQL
+        expressions over the row as it was; rows for which ``where`` is true, by default all, take their values. Both
+        apply to rows with a key in any of the ranges, by default to all rows. Functions that do not depend on the row
+        alone, such as ``now()`` and ``random()``, do not exist. Files without a row that differs stay as they are.
+
+        Rows that are committed while it runs stay as they were written. Older versions and tags keep the rows as they
+        were: see docs/erasure.md for how their bytes go.
+
+        Raises:
+            UsageError: nothing to do was given, an invalid predicate or expression, a key column in ``set``.
+            BadKeyError: a range that does not fit the key.
+            SchemaMismatchError: an expression of another type; or a value that does not fit, with its column and key.
+            RejectedError: another rewrite is under way, or a compaction did not end; or the table was changed meanwhile
+                by a restore, or a removal with a fence.
+            DamagedError: a file is not what was written; names it. In every case nothing was changed.
+            UnknownOutcomeError: it may have been done; look at the rows, and repeat it.
+        """
+        target = self._table(table)
+        wanted = RewriteRequest(ranges, {} if set is None else set, where, delete_where)
+        prepared = prepare_rewrite(target, wanted)
+        rows = sum(one.rows for one in prepared.planned)
+        execute = rewrite_executor(self._tasks, self._place, progress, rows)
+        cores = self._maintenance(target).cores if prepared.planned else 1
+        return rewrite(target, prepared, execute, cores=cores, check=current_stop().check)
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every partition above ``split_rows`` or ``split_bytes``. Metadata only; needs no Spark."""

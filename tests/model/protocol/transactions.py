@@ -71,12 +71,15 @@ def _overlap(job: Job, lower: int, upper: int) -> bool:
 
 def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
     """A job may open iff its range is one partition in force that refers to all its inputs, or partitions in force
-    inside its range hold every row of its inputs; and no open job has one of them there.
+    inside its range hold every row of its inputs, or it has one input and one of them refers to it; and no open job has
+    one of its inputs there.
 
     A job replaces all its inputs or none in each partition it meets. Were it enough that each input is still somewhere
     in the range, the planned partition could have been split meanwhile and one of the inputs merged away in one half;
-    the job's output would bring that input's rows back there. Where every row counts, nothing was merged away.
+    the job's output would bring that input's rows back there. Where every row counts, nothing was merged away; of one
+    input, nothing else is there for its output to come back with.
     """
+    several = len(job.inputs) > 1
     partition = state.partition(job.min, job.max)
     inside = [partition for partition in state.partitions if job.min <= partition.min and partition.max <= job.max]
     for file in job.inputs:
@@ -86,7 +89,7 @@ def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
             counted |= within(file.rows, one.min, one.max)
         if not held:
             return Refusal("an input is gone")
-        if rules.open_range == "every row counts" and partition is None and counted != file.rows:
+        if rules.open_range == "every row counts" and partition is None and several and counted != file.rows:
             return Refusal("a row of an input does not count")
     if rules.open_inputs == "in no open job":
         for other in state.jobs:

@@ -15,7 +15,7 @@ from lakebed.log.queue import Ticket
 from lakebed.maintenance.splitting.run import join
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import ProposeSplit
-from tests.unit.cases import compact_partition
+from tests.unit.cases import compact_partition, rewritten
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string", "f": "float64"})
 SMALL = {"page_rows": 100, "row_group_rows": 1000}
@@ -93,6 +93,9 @@ class Past:
 
     def compact(self, position):
         compact_partition(self.table, position)
+
+    def rewrite(self, delete_where, text):
+        rewritten(self.table, delete_where=delete_where, set={"v": text}, where="s = 1")
 
     def collect(self):
         collect_garbage(self.table)

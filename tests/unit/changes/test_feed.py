@@ -13,7 +13,7 @@ from lakebed import AddField, DropField, KeyRange, NotRetainedError, RenameField
 from lakebed.changes import comparison
 from lakebed.errors import Code, NotFoundError
 from lakebed.retention.run import collect_garbage
-from tests.unit.cases import compact_partition
+from tests.unit.cases import compact_partition, rewritten
 from tests.unit.changes.cases import NUMBERS, SCHEMA, TEXTS, Past, applied, counted, one_entry
 
 KEYS = st.tuples(st.sampled_from(TEXTS), st.sampled_from(NUMBERS))
@@ -37,6 +37,7 @@ OTHERS = st.one_of(
     st.tuples(st.just("split"), KEYS),
     st.just(("join",)),
     st.tuples(st.just("compact"), st.integers(0, 7)),
+    st.tuples(st.just("rewrite"), st.sampled_from(["false", "k = 'a'", "f = 1.5"]), st.sampled_from(["v", "'z'"])),
     st.just(("collect",)),
 )
 STEPS = st.lists(
@@ -189,6 +190,16 @@ def test_a_restore_says_what_came_back_and_what_went(table):
         (version, "delete", "c", 2),
         (version, "insert", "h", 1),
         (version, "delete", "z", 2),
+    ]
+
+
+def test_a_rewrite_says_which_rows_went_and_which_came(table):
+    before = table.version
+    version = rewritten(table, set={"v": "v + 6"}, where="k = 'i'", delete_where="k = 'q'").version
+    assert sorted(told(table, before)) == [
+        (version, "delete", "i", 1),
+        (version, "delete", "q", 1),
+        (version, "insert", "i", 7),
     ]
 
 

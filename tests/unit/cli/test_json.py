@@ -16,7 +16,7 @@ from lakebed.inspect.failed_calls import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
-ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain"}
+ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain", "table rewrite"}
 
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://{token}"],
@@ -52,6 +52,7 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc"],
     "table repair": ["table", "repair", "readings"],
     "table repair --dry-run": ["table", "repair", "readings", "--dry-run"],
+    "table rewrite --dry-run": ["table", "rewrite", "readings", "--delete-where", "reading > 1", "--dry-run"],
     "table restore": ["table", "restore", "readings", "--to", "1", "--yes"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],

@@ -100,7 +100,7 @@ def test_a_job_over_several_partitions_is_opened_only_if_every_row_of_its_inputs
     assert "do not hold all rows of its input f0" in refused(merged, OpenJob(job("job-2", "f0", "f1")))
     estimated = step(state, ProposeSplit({1: (key("c"),)}))
     assert "do not hold all rows" in refused(estimated, OpenJob(job("job-2", "f0", "f1")))
-    assert "do not hold all rows" in refused(state, OpenJob(job("job-2", "f0", keys=EncodedRange(b"", key("x")))))
+    assert "do not hold all rows" in refused(state, OpenJob(job("job-2", "f0", "f1", keys=EncodedRange(b"", key("x")))))
     held = step(state, OpenJob(job("job-1", "f1", keys=low)))
     assert "belongs to open job job-1" in refused(held, OpenJob(job("job-2", "f0", "f1")))
     opened = step(state, OpenJob(job("job-2", "f0", "f1", keys=ALL_KEYS)))

@@ -159,9 +159,12 @@ def test_a_partition_without_an_input_of_the_job_gains_nothing():
 
 def test_a_job_planned_before_a_split_is_not_opened_after_it():
     """Half of its input may be merged away already, and would come back with its output."""
-    state = step(table(), ProposeFiles((new_file("f1", "az"),)))
+    state = step(table(), ProposeFiles((new_file("f1", "az"), new_file("f2", "by"))))
     state = step(state, ProposeSplit({1: (key("m"),)}))
-    assert "was split" in refused(state, OpenJob(job("j1", "f1")))
+    state = step(state, OpenJob(job("j1", "f1", keys=EncodedRange(b"", key("m")))))
+    state = step(state, ProposeOutput("j1", (new_file("f3", "a"),)))
+    assert "was split" in refused(state, OpenJob(job("j2", "f1", "f2")))
+    assert resolve(OpenJob(job("j2", "f1")), state) == OpenJob(job("j2", "f1"))
 
 
 def test_a_job_may_leave_nothing():

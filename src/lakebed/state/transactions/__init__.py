@@ -60,6 +60,7 @@ from lakebed.state.transactions.retention import (
     SetTag,
     Watermark,
 )
+from lakebed.state.transactions.rewrites import ProposeRewrite
 from lakebed.state.transactions.schema_changes import (
     AlterSchema,
     AlterSchemaDocument,
@@ -77,15 +78,15 @@ __all__ = [
     "AddFiles", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts",
     "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob",
     "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFiles", "ProposeFilter", "ProposeJoin", "ProposeOutput",
-    "ProposeRemoval", "ProposeRestore", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal",
-    "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument",
-    "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction",
-    "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+    "ProposeRemoval", "ProposeRestore", "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles",
+    "RaiseWatermark", "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace",
+    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions",
+    "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
-    CreateTable | ProposeFiles | OpenJob | ProposeOutput | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin
-    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter | ProposeCut
+    CreateTable | ProposeFiles | OpenJob | ProposeOutput | ProposeRewrite | CloseJob | ConcatenateRuns | ProposeSplit
+    | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter | ProposeCut
     | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
     | RejectRequest | DropTable
 )  # fmt: skip

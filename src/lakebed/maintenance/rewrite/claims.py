@@ -1,0 +1,140 @@
+"""Claims the files of a rewrite: opens a job for each, and waits for compactions that hold some of them.
+
+A rewrite is atomic, so it holds all of its files before it reads the first. Files that it has claimed cannot be merged
+or joined with others, so each round has fewer left; what another job holds is claimed when that job has ended, in the
+form in which it left it. Files that arrive meanwhile are not claimed, and are compacted as ever.
+
+Two rewrites could each wait for files of the other. So a rewrite gives up when it meets a job of another one, which its
+id tells.
+
+Core type: :class:`Claims`. Errors: RejectedError if a job does not end; ContentionError, UnknownOutcomeError and
+StorageError of the log.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed import clock, runner
+from lakebed.errors import Code, Error
+from lakebed.log.last_modified_times import to_us
+from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.maintenance.compaction.merge_jobs import this_process
+from lakebed.maintenance.compaction.run import release_jobs
+from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, plan
+from lakebed.state.transactions import CloseJob, Job, OpenJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakebed.table.table import Table
+
+JOB_PREFIX = "rewrite-"
+"""The beginning of the ids of a rewrite's jobs."""
+
+JOBS_MAX = 10_000
+"""Files of one rewrite. All become visible by one entry, which holds about a kilobyte for each."""
+
+WAIT_S = 600.0
+"""How long a rewrite waits for a job that holds a file of it."""
+
+PAUSE_S, PAUSE_MAX_S = 0.05, 2.0
+
+DEADLINE_MAX_S = 30 * 86_400
+
+
+@dataclass(slots=True)
+class Claims:
+    """The open jobs of one rewrite, by their ids. ``cores`` is how many of its tasks run at once."""
+
+    table: Table
+    scope: RewriteScope
+    cores: int
+    check: Callable[[], None]
+    jobs: dict[str, FileRewrite] = field(default_factory=dict)
+
+    def take(self) -> None:
+        """Claim everything in the scope.
+
+        Raises RejectedError if the rewrite has too many files, or if another job holds some of them for too long.
+        """
+        # By the clock of the store, which dates the files.
+        began_us = to_us(self.table.storage.now())
+        end, pause = clock.monotonic_s() + WAIT_S, PAUSE_S
+        while True:
+            self.check()
+            state = self.table.state()
+            # A job that was closed by others has to be opened again.
+            self.jobs = {name: one for name, one in self.jobs.items() if name in state.jobs}
+            wanted = plan(state, self.scope, [state.jobs[name] for name in self.jobs])
+            if not wanted:
+                return
+            self._check_count(len(self.jobs) + len(wanted))
+            others = [job for name, job in state.jobs.items() if name not in self.jobs]
+            held = {index: found for index, one in enumerate(wanted) if (found := conflicts(one, others))}
+            free = [one for index, one in enumerate(wanted) if index not in held]
+            if held and release_jobs(self.table):
+                # A dead process held them.
+                continue
+            self._check_others(held.values())
+            if free:
+                self._open(free, began_us, len(self.jobs) + len(wanted))
+                continue
+            if clock.monotonic_s() > end:
+                raise self._held_up(next(iter(held.values()))[0])
+            clock.sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX_S)
+
+    def close(self, jobs: Sequence[str], reason: str) -> None:
+        """Close jobs that commit nothing. A best effort: the owner's death, or their deadline, closes them too."""
+
+        def one(job: str) -> None:
+            with suppress(Error):
+                self.table.try_commit(CloseJob(job, reason[:500]))
+
+        runner.in_threads(one, list(jobs))
+
+    def _open(self, free: Sequence[FileRewrite], began_us: int, count: int) -> None:
+        # Each of the tasks may take as long as a job may be open.
+        deadline_s = self.table.settings_in_force().job_deadline_s * -(-count // self.cores)
+        owner = this_process()
+
+        def one(wanted: FileRewrite) -> None:
+            name = f"{JOB_PREFIX}{clock.new_id()}"
+            self.jobs[name] = wanted
+            job = Job(name, wanted.keys, (wanted.file.id,), owner, min(deadline_s, DEADLINE_MAX_S), began_us)
+            outcome = self.table.try_commit(OpenJob(job))
+            if isinstance(outcome, NotCommitted):
+                # Another process took the file, or changed its partition, since the plan was made: plan again.
+                self.jobs.pop(name)
+                return
+            version_of(outcome, f"table {self.table.name}")
+
+        runner.in_threads(one, free)
+
+    def _check_count(self, count: int) -> None:
+        if count > JOBS_MAX:
+            raise Code.LIMIT_REACHED(
+                f"a rewrite of table {self.table.name} would concern {count:,} files, and {JOBS_MAX:,} can change "
+                "together: compact the table first, or rewrite one range of keys after another"
+            )
+
+    def _check_others(self, held: Iterable[list[str]]) -> None:
+        for names in held:
+            for name in names:
+                if name.startswith(JOB_PREFIX):
+                    raise Code.JOB_CONFLICT(
+                        f"another rewrite of table {self.table.name} is under way (job {name}); rewrite again when it "
+                        "has ended",
+                        job=name,
+                    )
+
+    def _held_up(self, job: str) -> Error:
+        return Code.JOB_CONFLICT(
+            f"job {job} of table {self.table.name} still holds files of the rewrite after {WAIT_S:.0f} s; nothing was "
+            "changed. Rewrite again when it has ended; if its process died on another host, it is closed after "
+            "job_deadline_s",
+            job=job,
+        )

@@ -1,0 +1,141 @@
+"""Plans a rewrite: which rows of which files may change, as :class:`FileRewrite`. Pure: no I/O.
+
+A rewrite replaces files one by one, never several by one: rows keep their file's place in the order of arrival, and the
+files of a run stay a run. The unit is a file together with neighbouring partitions that refer to it, so that a file
+over a thousand partitions is read once. Partitions that no range reaches keep their reference to the old file.
+
+A file is left out if its key bounds exclude the ranges, or the keys for which the predicate can be true. So is a file
+that came after the rewrite began: each file has a sequence number, and one that compaction made has the least of its
+inputs.
+
+Core types: :class:`RowChange` (what becomes of a row), :class:`RewriteScope`, :class:`FileRewrite`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
+from lakebed.read.plan import plan as plan_read
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.read.key_ranges import KeySet
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Job
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What becomes of the rows with a key in one of the ranges, which are disjoint and in key order.
+
+    Rows for which ``delete_where`` is true go. Of the others, those for which ``where`` is true (None: all) take the
+    values of the expressions in ``changes``, pairs of a column and SQL. Both see the row as it was.
+    """
+
+    ranges: tuple[EncodedRange, ...] = (ALL_KEYS,)
+    delete_where: str | None = None
+    where: str | None = None
+    changes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def concerned(self) -> str | None:
+        """A predicate that is true for every row that may change; None: all may."""
+        conditions = [self.delete_where] if self.delete_where is not None else []
+        if self.changes:
+            if self.where is None:
+                return None
+            conditions.append(self.where)
+        # A line break ends a comment.
+        return conditions[0] if len(conditions) == 1 else " OR ".join(f"({one}\n)" for one in conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteScope:
+    """The rows that a rewrite may change: those with a key in a range and in ``keys``, of files that arrived before.
+
+    ``ranges`` are disjoint and in key order. ``before`` is the first sequence number that was free when it began.
+    """
+
+    ranges: tuple[EncodedRange, ...]
+    keys: KeySet | None
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewrite:
+    """The rows that a file has in neighbouring partitions; partitions between them do not refer to it.
+
+    ``keys`` spans the partitions, ``slices`` are the ranges of those that refer to the file, neighbours joined, and
+    ``cuts`` the boundaries inside them. ``rows`` are those in the slices.
+    """
+
+    file: DataFile
+    partitions: tuple[int, ...]
+    keys: EncodedRange
+    slices: tuple[EncodedRange, ...]
+    cuts: tuple[bytes, ...]
+    rows: int
+    exact: bool
+
+    @property
+    def task_count(self) -> int:
+        """One task reads and writes one file."""
+        return 1
+
+
+def plan(state: TableState, scope: RewriteScope, claimed: Collection[Job] = ()) -> list[FileRewrite]:
+    """What is to be rewritten and does not belong to the ``claimed`` jobs yet, in key order."""
+    ours: dict[str, list[EncodedRange]] = {}
+    for job in claimed:
+        for name in job.inputs:
+            ours.setdefault(name, []).append(job.keys)
+    reached: dict[str, list[int]] = {}
+    for query in plan_read(state, scope.ranges, scope.keys).partitions:
+        position = state.partitions.position_of(query.partition)
+        assert position is not None
+        keys = state.partitions.range_at(position)
+        for file in query.files:
+            is_ours = any(claim.covers(keys) for claim in ours.get(file.id, ()))
+            if not is_ours and state.files[file.id].sequence_lo < scope.before:
+                reached.setdefault(file.id, []).append(position)
+    return [one for name, positions in reached.items() for one in _grouped(state, name, positions)]
+
+
+def _grouped(state: TableState, name: str, positions: Sequence[int]) -> Iterator[FileRewrite]:
+    """The positions, which ascend, in groups: between two of a group no partition refers to the file."""
+    group = [positions[0]]
+    for position in positions[1:]:
+        if any(_held(state, between, name) for between in range(group[-1] + 1, position)):
+            yield _rewrite(state, name, group)
+            group = []
+        group.append(position)
+    yield _rewrite(state, name, group)
+
+
+def _rewrite(state: TableState, name: str, group: Sequence[int]) -> FileRewrite:
+    ranges = [state.partitions.range_at(position) for position in group]
+    held = [one for position in group if (one := _held(state, position, name)) is not None]
+    slices = tuple(iter_ranges(ranges))
+    return FileRewrite(
+        file=held[0].file,
+        partitions=tuple(state.partitions.ids[position] for position in group),
+        keys=EncodedRange(ranges[0].min, ranges[-1].max),
+        slices=slices,
+        cuts=tuple(cut for keys in slices for cut in state.partitions.inside(keys)),
+        rows=sum(one.rows for one in held),
+        exact=all(one.exact for one in held),
+    )
+
+
+def _held(state: TableState, position: int, name: str) -> PartitionFile | None:
+    partition = state.partitions.ids[position]
+    return next((one for one in state.held_by(partition) if one.file.id == name), None)
+
+
+def conflicts(one: FileRewrite, jobs: Collection[Job]) -> list[str]:
+    """The ids of the jobs that hold the file in one of the partitions."""
+    return [job.id for job in jobs if one.file.id in job.inputs and not job.keys.intersect(one.keys).empty]

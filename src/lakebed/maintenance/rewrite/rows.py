@@ -1,0 +1,181 @@
+"""What a rewrite does to rows in memory: deletes some, and gives value columns of others new values.
+
+Core type: :class:`RowRewriter`. Rules: rows keep their order; new values are computed from the row as it was, only for
+rows that are changed, and have to fit the schema like those of a write.
+
+Errors: SchemaMismatchError and UsageError, of a value that does not fit or cannot be computed, name the row's key.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.assignments import Assignment, assigned, check_assignments
+from lakebed.engine.predicate import Predicate, check_where, is_true
+from lakebed.errors import Error, SchemaMismatchError, UsageError
+from lakebed.ingest.conformer import Conformer
+from lakebed.model.arrays import booleans
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.schema import Schema
+from lakebed.parquet.row_positions import lower_ranks
+
+if TYPE_CHECKING:
+    from lakebed.maintenance.rewrite.plan import RowChange
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(slots=True)
+class RowCounts:
+    """Rows that were seen, that went, and for which ``where`` was true."""
+
+    rows: int = 0
+    deleted: int = 0
+    changed: int = 0
+
+
+@dataclass(frozen=True)
+class RowRewriter:
+    """Applies a change to batches of rows, which have the fields of ``schema`` and are sorted by key.
+
+    Raises UsageError or SchemaMismatchError, when it is made, for a predicate or an expression that does not fit.
+    """
+
+    change: RowChange
+    schema: Schema
+    value_bytes_max: int
+    counts: RowCounts = field(default_factory=RowCounts)
+
+    @cached_property
+    def delete_where(self) -> Predicate | None:
+        """The checked predicate of rows that go."""
+        text = self.change.delete_where
+        return None if text is None else check_where(text, self.schema.arrow)
+
+    @cached_property
+    def where(self) -> Predicate | None:
+        """The checked predicate of rows that are changed."""
+        return None if self.change.where is None else check_where(self.change.where, self.schema.arrow)
+
+    @cached_property
+    def concerned(self) -> Predicate | None:
+        """The checked predicate of rows that may change."""
+        text = self.change.concerned
+        return None if text is None else check_where(text, self.schema.arrow)
+
+    @cached_property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """The checked expressions."""
+        return check_assignments(dict(self.change.changes), self.schema)
+
+    @cached_property
+    def _conformer(self) -> Conformer:
+        casts = frozenset(one.column for one in self.assignments)
+        return Conformer(self.schema, casts=casts, value_bytes_max=self.value_bytes_max)
+
+    def check(self) -> None:
+        """Check predicates and expressions; reads no row."""
+        _ = self.delete_where, self.where, self.concerned, self.assignments
+
+    def narrow(self) -> Schema:
+        """The schema with the fields that decide whether a row changes: keys, and what the texts name and assign."""
+        predicates = [one for one in (self.delete_where, self.where, self.concerned) if one is not None]
+        used = {name for one in predicates for name in one.columns}
+        used |= {name for one in self.assignments for name in (one.column, *one.named)}
+        used |= {name for f in self.schema.generated for name in f.inputs}
+        values = tuple(f for f in self.schema.values if f.name in used)
+        return Schema(self.schema.row_key, self.schema.sort_key, values, version=self.schema.version)
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that stay, in their order, with their new values; adds to the counts."""
+        self.counts.rows += rows.num_rows
+        inside = _inside(rows, self.change.ranges, self.schema)
+        if not inside.any():
+            return rows
+        if self.delete_where is not None:
+            going = inside & _mask(rows, self.delete_where)
+            self.counts.deleted += int(going.sum())
+            rows, inside = rows.filter(pa.array(~going)), inside[~going]
+        if not self.assignments or not rows.num_rows:
+            return rows
+        chosen = inside if self.where is None else inside & _mask(rows, self.where)
+        self.counts.changed += int(chosen.sum())
+        return self._changed(rows, chosen) if chosen.any() else rows
+
+    def _changed(self, rows: pa.RecordBatch, chosen: Mask) -> pa.RecordBatch:
+        some = rows.filter(pa.array(chosen))
+        values = self._values(some)
+        places = np.arange(rows.num_rows)
+        places[chosen] = rows.num_rows + np.arange(some.num_rows)
+        taken = pa.array(places)
+        names = {one.column for one in self.assignments}
+        columns = [
+            pa.concat_arrays([rows.column(f.name), values.column(f.name)]).take(taken)
+            if f.name in names
+            else rows.column(f.name)
+            for f in self.schema.fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+    def _values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with their new values, of the schema's types. Raises errors that name the key of a row."""
+        try:
+            return self._conformer.conform(assigned(rows, self.assignments), "rewrite")
+        except (SchemaMismatchError, UsageError):
+            row = rows.slice(self._first_failing(rows), 1)
+        what = f"the row with key {tuple(row.select(self.schema.row_key_names).to_pylist()[0].values())!r}"
+        try:
+            return self._conformer.conform(assigned(row, self.assignments), what)
+        except (SchemaMismatchError, UsageError) as error:
+            text = error.message if what in error.message else f"{what}: {error.message}"
+            raise error.restated(f"{text}. Nothing was changed") from error
+
+    def _first_failing(self, rows: pa.RecordBatch) -> int:
+        low, high = 0, rows.num_rows
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                self._conformer.conform(assigned(rows.slice(low, middle - low), self.assignments), "rewrite")
+                low = middle
+            except Error:
+                high = middle
+        return low
+
+
+def _mask(rows: pa.RecordBatch, predicate: Predicate) -> Mask:
+    return booleans(pc.fill_null(is_true(rows, predicate), fill_value=False))
+
+
+def _inside(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> Mask:
+    """Which of the rows, sorted by key, lie in one of the ranges, disjoint and in key order."""
+    if ranges[0] == ALL_KEYS or not rows.num_rows:
+        return np.ones(rows.num_rows, np.bool_)
+    found = np.zeros(rows.num_rows, np.bool_)
+    codec = schema.codec
+    low, high = codec.encode_row(rows, 0), codec.encode_row(rows, rows.num_rows - 1)
+    begin = max(0, bisect_right(ranges, low, key=lambda keys: keys.min) - 1)
+    some = ranges[begin : bisect_right(ranges, high, key=lambda keys: keys.min)]
+    bounds = [bound for keys in some for bound in (keys.min, keys.max) if bound is not None]
+    if not bounds:
+        return found
+    count = len(bounds)
+    ends = lower_ranks(
+        rows.select(list(schema.row_key_names)),
+        codec,
+        bounds,
+        np.zeros(count, np.int64),
+        np.full(count, rows.num_rows, np.int64),
+    ).tolist()
+    for position in range(0, len(ends), 2):
+        # The last range may have no end.
+        stop = ends[position + 1] if position + 1 < len(ends) else rows.num_rows
+        found[ends[position] : stop] = True
+    return found

@@ -1,0 +1,270 @@
+"""Rewrites rows of a table: deletes some, changes value columns of others, and commits it all as one log entry.
+
+The steps:
+
+1. *check*: predicates, expressions and ranges, before anything is read.
+2. *claim* (:mod:`lakebed.maintenance.rewrite.claims`): a job for each file that may have such rows.
+3. *run*: a task reads each file and writes its rows anew, unless none of them differs (:mod:`~.task`).
+4. *commit*: one proposal replaces all files, each at its place in the order of arrival. A reader sees all of it or
+   nothing. If a task fails, or the proposal is refused, every job is closed and nothing has changed.
+
+Rules. Rows that were committed before the rewrite began are rewritten, all of them; rows that come later stay as they
+were written, like those of an UPDATE under snapshot isolation. Older versions and tags keep the rows as they were.
+
+Core types: :class:`RewriteRequest`, :class:`RewriteReport`.
+
+Errors: UsageError, SchemaMismatchError and BadKeyError before anything is read; those of a task; RejectedError if the
+table changed so that the rewrite cannot be committed; those of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed import runner
+from lakebed.errors import Code, Error, StorageError
+from lakebed.ingest.send import commit_files, discard
+from lakebed.log.outcomes import Committed, NotCommitted, Unknown, version_of
+from lakebed.maintenance.compaction.merge_jobs import BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE, BATCHES_AT_ONCE
+from lakebed.maintenance.rewrite.claims import Claims
+from lakebed.maintenance.rewrite.plan import FileRewrite, RowChange, RewriteScope, plan
+from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile
+from lakebed.model.checks import is_text, shown
+from lakebed.model.keys import ALL_KEYS, iter_ranges
+from lakebed.parquet.layout import Layout
+from lakebed.read.expressions import narrow
+from lakebed.state.transactions import ProposeOutput, ProposeRewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Schema
+    from lakebed.table.table import Table
+
+Execute = runner.Execute[RewriteTask, RewrittenFile]
+"""Runs rewrite tasks. Called from several threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRequest:
+    """What to rewrite, of the rows with a key in any of the ranges (without ranges: all), as ``Pipeline.rewrite``."""
+
+    ranges: tuple[KeyRange, ...] = ()
+    changes: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    delete_where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteReport:
+    """What a rewrite did. ``version`` is None if no row was deleted or has another value; then nothing was committed.
+
+    Rows that were committed after ``base_version``, at which it began, stay as they were written. ``rows_changed`` are
+    those for which ``where`` is true. Of the ``files_read``, ``files_in`` had rows that differ; they became
+    ``files_out``.
+    """
+
+    table: str
+    base_version: int
+    version: int | None
+    rows_deleted: int
+    rows_changed: int
+    files_read: int
+    files_in: int
+    files_out: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRewrite:
+    """A checked rewrite of the table as it was at ``version``."""
+
+    scope: RewriteScope
+    change: RowChange
+    layout: Layout
+    version: int
+    planned: tuple[FileRewrite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A file and the job that holds it; its only task."""
+
+    job: str
+    rewrite: FileRewrite
+    task: RewriteTask
+
+    @property
+    def task_count(self) -> int:
+        """One task for each file."""
+        return 1
+
+    @property
+    def tasks(self) -> Sequence[RewriteTask]:
+        """What has to be done."""
+        return (self.task,)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the tasks did so far; several threads add to it."""
+
+    done: list[tuple[FileRewrite, RewrittenFile]] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
+
+
+def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
+    """Check a rewrite, and plan it for the latest version. Reads no row.
+
+    Raises UsageError, SchemaMismatchError or BadKeyError for a request that does not fit the table.
+    """
+    from lakebed.maintenance.rewrite.rows import RowRewriter
+
+    state, settings = table.state(), table.settings_in_force()
+    schema = state.created
+    change = _change(wanted, schema)
+    rewriter = RowRewriter(change, schema, settings.value_bytes_max)
+    rewriter.check()
+    ranges, keys = list(change.ranges), None
+    if rewriter.concerned is not None:
+        ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
+    scope = RewriteScope(tuple(ranges), keys, state.next_sequence)
+    return PreparedRewrite(scope, change, Layout.of(schema, settings), state.version, tuple(plan(state, scope)))
+
+
+def rewrite(
+    table: Table, prepared: PreparedRewrite, execute: Execute, *, cores: int, check: Callable[[], None]
+) -> RewriteReport:
+    """Carry out a rewrite. ``cores`` is how many tasks run at once; ``check`` raises if the caller wants to stop.
+
+    Raises:
+        SchemaMismatchError, UsageError: a new value does not fit, or cannot be computed; names column, value and key.
+        DamagedError: a file is not what was written; names it.
+        RejectedError: another rewrite is under way, or the table was changed so that this one cannot be committed.
+        ContentionError, UnknownOutcomeError, StorageError: the log. Except for an unknown outcome nothing was changed.
+    """
+    claims = Claims(table, prepared.scope, cores, check)
+    progress = _Progress()
+    try:
+        claims.take()
+        held = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
+        claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in held]
+        _run(claims, claimed, execute, progress, cores)
+        check()
+    except BaseException as error:
+        claims.close(list(claims.jobs), f"the rewrite failed: {error}")
+        _discard(table, progress)
+        raise
+    version = _commit(table, claims, progress)
+    files = [new.file for _, made in progress.done for new in made.files or ()]
+    replaced = [one for one, made in progress.done if made.files is not None]
+    return RewriteReport(
+        table=table.name,
+        base_version=prepared.version,
+        version=version,
+        rows_deleted=sum(made.deleted for _, made in progress.done),
+        rows_changed=sum(made.changed for _, made in progress.done),
+        files_read=len({one.file.id for one, _ in progress.done}),
+        files_in=len({one.file.id for one in replaced}),
+        files_out=len(files),
+        bytes_in=sum(file.size_bytes for file in {one.file.id: one.file for one in replaced}.values()),
+        bytes_out=sum(file.size_bytes for file in files),
+    )
+
+
+def _change(wanted: RewriteRequest, schema: Schema) -> RowChange:
+    for name, text in (("where", wanted.where), ("delete_where", wanted.delete_where)):
+        if text is not None and not is_text(text):
+            raise Code.PREDICATE_INVALID(f'{name} = {shown(text)}: must be a predicate in SQL, such as "n > 3"')
+    if not isinstance(wanted.changes, Mapping):
+        raise Code.ARGUMENT_INVALID(
+            f'set = {shown(wanted.changes)}: must map columns to SQL expressions, such as {{"delay": "delay + 1"}}'
+        )
+    if wanted.where is not None and not wanted.changes:
+        raise Code.ARGUMENTS_CONFLICT(
+            "where chooses the rows that set changes: give set as well, or delete_where to delete the rows"
+        )
+    if not wanted.changes and wanted.delete_where is None:
+        raise Code.ARGUMENT_MISSING(
+            "a rewrite says what becomes of rows: give set, expressions by column, or delete_where, a predicate"
+        )
+    encoded = [schema.codec.encode_range(one) for one in wanted.ranges]
+    ranges = tuple(iter_ranges(encoded)) if encoded else (ALL_KEYS,)
+    return RowChange(ranges, wanted.delete_where, wanted.where, tuple(wanted.changes.items()))
+
+
+def _task(table: Table, prepared: PreparedRewrite, job: str, one: FileRewrite) -> RewriteTask:
+    settings = table.settings_in_force()
+    return RewriteTask(
+        job=job,
+        table_id=table.id,
+        file=one.file,
+        slices=one.slices,
+        cuts=one.cuts,
+        change=prepared.change,
+        layout=prepared.layout,
+        value_bytes_max=settings.value_bytes_max,
+        memory_limit_bytes=settings.memory_limit_bytes,
+        rows=one.rows,
+    )
+
+
+def _run(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
+    """Run all tasks, except for those that have not begun when one fails. Raises its error."""
+
+    def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:
+        return () if progress.errors else batch
+
+    def on_done(job: _Claimed, made: Sequence[RewrittenFile | Error]) -> tuple[_Claimed, ...]:
+        (result,) = made
+        if isinstance(result, Error):
+            progress.errors.append(result)
+            return ()
+        progress.done.append((job.rewrite, result))
+        if result.files is None:
+            # Compactions may have it back at once.
+            claims.close([job.job], "no row of the file changes")
+        elif job.rewrite.exact and result.rows != job.rewrite.rows:
+            progress.errors.append(
+                Code.ROW_COUNT_MISMATCH(
+                    f"the table counts {job.rewrite.rows} rows of file {job.rewrite.file.id}, but {result.rows} were "
+                    "read; nothing was changed. Verify the table",
+                    file=job.rewrite.file.id,
+                )
+            )
+        return ()
+
+    limits = runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
+    runner.run(claimed, open_batch, execute, on_done, limits)
+    if progress.errors:
+        raise progress.errors[0]
+
+
+def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
+    outputs = tuple(ProposeOutput(made.job, made.files) for _, made in progress.done if made.files is not None)
+    if not outputs:
+        return None
+    jobs = [output.job for output in outputs]
+    try:
+        outcome = commit_files(table, ProposeRewrite(outputs))
+    except StorageError as error:
+        claims.close(jobs, f"the rewrite failed: {error}")
+        raise
+    # Of an unknown outcome the jobs stay open: a commit of them may still arrive.
+    if not isinstance(outcome, Committed | Unknown):
+        claims.close(jobs, "the rewrite was refused")
+    if isinstance(outcome, NotCommitted):
+        raise outcome.code(
+            f"table {table.name} was changed while rows were rewritten: {outcome.reason}. Nothing was changed by the "
+            "rewrite; do it again",
+            **outcome.facts,
+        )
+    return version_of(outcome, f"table {table.name}")
+
+
+def _discard(table: Table, progress: _Progress) -> None:
+    discard(table.storage, table.id, [new for _, made in progress.done for new in made.files or ()])

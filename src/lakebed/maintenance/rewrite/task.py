@@ -1,0 +1,132 @@
+"""The task of a rewrite: reads the rows of one file, and writes those that stay, changed or not, as new files.
+
+A file is read twice. First only the columns that the predicate and the expressions name, and only rows for which the
+predicate may be true: if none of them changes, the file stays as it is and nothing is written. Otherwise all of its
+rows are read in key order and written again. Both reads stream, so memory follows ``memory_limit_bytes``.
+
+Core types: :class:`RewriteTask`, :class:`RewrittenFile`.
+
+Errors: those of a row (:mod:`lakebed.maintenance.rewrite.rows`), which name its key; DamagedError names the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Code
+from lakebed.ingest.send import send_run
+from lakebed.maintenance.rewrite.plan import RowChange
+from lakebed.model.files import DataFile, NewFile, data_name
+from lakebed.model.keys import EncodedRange
+from lakebed.parquet.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakebed.engine.predicate import Predicate
+    from lakebed.maintenance.rewrite.rows import RowCounts
+    from lakebed.model.schema import Schema
+    from lakebed.storage.contract import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Rewrite the rows that a file has in the ``slices``; ``cuts`` are the partition boundaries inside them."""
+
+    job: str
+    table_id: str
+    file: DataFile
+    slices: tuple[EncodedRange, ...]
+    cuts: tuple[bytes, ...]
+    change: RowChange
+    layout: Layout
+    value_bytes_max: int
+    memory_limit_bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenFile:
+    """What a task did. ``changed`` counts the rows for which ``where`` is true; their values may be the same as before.
+
+    ``files`` is None if no row differs: the file stays. It is empty if no row is left.
+    """
+
+    job: str
+    rows: int
+    deleted: int
+    changed: int
+    files: tuple[NewFile, ...] | None
+
+
+def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> RewrittenFile:
+    """Fetch, verify, read, write and send: the work of one task."""
+    # The engine is imported where it is used: the process that plans has no need of it.
+    from lakebed.maintenance.rewrite.rows import RowRewriter
+    from lakebed.parquet.file_writer import write_run
+
+    name = data_name(task.table_id, task.file)
+    with storage.fetch(name, digest=task.file.digest) as path:
+        looked = _unless_changed(task, path, scratch)
+        if looked is not None:
+            return RewrittenFile(task.job, task.rows, 0, looked.changed, None)
+        rewriter = RowRewriter(task.change, task.layout.schema, task.value_bytes_max)
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            for keys in task.slices:
+                yield from map(rewriter.apply, _read(task, path, scratch, task.layout.schema, keys=keys))
+
+        run = write_run(
+            kept(),
+            task.layout,
+            scratch,
+            rows_estimate=task.rows,
+            cuts=task.cuts,
+            memory_limit_bytes=task.memory_limit_bytes,
+        )
+        files = send_run(storage, task.table_id, run, job=task.job)
+    counts = rewriter.counts
+    if sum(new.file.rows for new in files) + counts.deleted != counts.rows:
+        raise Code.ROWS_LOST(f"{name}: {counts.rows} rows were read, but another number was written and deleted")
+    return RewrittenFile(task.job, counts.rows, counts.deleted, counts.changed, files)
+
+
+def _unless_changed(task: RewriteTask, path: Path, scratch: Path) -> RowCounts | None:
+    """The counts if no row of the file would differ; None if one would."""
+    from lakebed.maintenance.rewrite.rows import RowRewriter
+
+    narrow = RowRewriter(task.change, task.layout.schema, task.value_bytes_max).narrow()
+    rewriter = RowRewriter(task.change, narrow, task.value_bytes_max)
+    first, last = task.change.ranges[0], task.change.ranges[-1]
+    for keys in task.slices:
+        within = keys.intersect(EncodedRange(first.min, last.max))
+        for rows in _read(task, path, scratch, narrow, keys=within, where=rewriter.concerned):
+            after = rewriter.apply(rows)
+            if after is not rows and not after.equals(rows):
+                return None
+    return rewriter.counts
+
+
+def _read(  # noqa: PLR0913 - which rows and columns of which file
+    task: RewriteTask,
+    path: Path,
+    scratch: Path,
+    schema: Schema,
+    *,
+    keys: EncodedRange,
+    where: Predicate | None = None,
+) -> Iterator[pa.RecordBatch]:
+    from lakebed.sorting.merge import merge_stream
+
+    return merge_stream(
+        [path],
+        schema,
+        key_range=None if task.file.lies_in(keys) else keys,
+        where=where,
+        memory_limit_bytes=task.memory_limit_bytes,
+        scratch=scratch,
+    )

@@ -1,0 +1,62 @@
+"""Rewrites: the outputs of many jobs, each over one file, that replace their files in one entry. Pure.
+
+Source: docs/decisions/0050.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from lakebed.errors import Code
+from lakebed.state.transactions.job_changes import CloseJob, ProposeOutput, Replace
+
+if TYPE_CHECKING:
+    from lakebed.model.files import NewFile
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions.resolution import Rejected
+
+
+class ProposeRewrite(Struct, frozen=True):
+    """The outputs of all jobs of a rewrite, which become visible together or not at all; each job has one input.
+
+    An output takes the run of its input in every partition, so that runs stay what they were.
+    """
+
+    outputs: tuple[ProposeOutput, ...]
+
+    @property
+    def files(self) -> tuple[NewFile, ...]:
+        """The files of all outputs."""
+        return tuple([new for output in self.outputs for new in output.files])
+
+    def resolve(self, state: TableState) -> tuple[Replace | CloseJob, ...] | Rejected:
+        """A replacement for each job, or its closing if a removal took its input away; rejected if one is rejected."""
+        changes: list[Replace | CloseJob] = []
+        for output in self.outputs:
+            resolved = output.resolve(state)
+            if isinstance(resolved, Replace):
+                changes.append(_in_runs_of_input(resolved, state))
+            elif resolved.code is Code.PROPOSAL_OUTDATED and not _held(output.job, state):
+                changes.append(CloseJob(output.job, "its input was removed meanwhile"))
+            else:
+                return resolved
+        return tuple(changes)
+
+
+def _held(job: str, state: TableState) -> bool:
+    """Whether an input of an open job is referenced inside its range."""
+    found = state.jobs[job]
+    positions = state.partitions.overlapping(found.keys)
+    return any(file.id in found.inputs for p in positions for file in state.files_of(state.partitions.ids[p]))
+
+
+def _in_runs_of_input(change: Replace, state: TableState) -> Replace:
+    runs = {
+        partition: next(held.run for held in state.held_by(partition) if held.file.id == file)
+        for file, partition in change.drop
+    }
+    references = tuple([replace(one, run=runs[one.partition]) for one in change.references])
+    return structs.replace(change, references=references, changes_rows=True)
