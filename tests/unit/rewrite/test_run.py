@@ -6,6 +6,7 @@ import math
 import tempfile
 import uuid
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import AddField, DropField, KeyRange, Schema
+from lakebed import AddField, DropField, KeyRange, Schema, clock
 from lakebed.errors import Code, Error
+from lakebed.ingest.run import write_files
 from lakebed.maintenance.compaction.run import compact, run_merge_task
 from lakebed.maintenance.compaction.run import prepare as prepare_compaction
 from lakebed.maintenance.rewrite import claims
-from lakebed.model.files import data_folder
-from lakebed.state.transactions import CloseJob, OpenJob, ProposeSplit
+from lakebed.model.files import data_folder, data_name
+from lakebed.model.merge_modes import Aggregate, First, Latest
+from lakebed.model.row_kinds import KIND, RowKind, with_hidden
+from lakebed.sorting.merge import merge_stream
+from lakebed.state.transactions import CloseJob, OpenJob, ProposeFiles, ProposeSplit, SetMerge
 from tests.unit.cases import rewrite_tasks, rewritten
 from tests.unit.state.cases import job as job_over
 
@@ -477,3 +482,94 @@ def test_too_many_files_are_refused(table, monkeypatch):
         rewritten(table, set={"n": "0"})
     assert caught.value.code is Code.LIMIT_REACHED
     assert not table.state().jobs
+
+
+# -- tables that merge rows ---------------------------------------------------------------------------------------
+
+
+def merging(mode, schema=SCHEMA):
+    """A table of a merge mode."""
+    table = new_table(schema=schema)
+    table.commit(SetMerge(mode))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("mode", "how", "text"),
+    [
+        (Latest(), {"delete_where": "n > 1"}, "delete_where names column n, which is not part of that key"),
+        (Latest(), {"delete_where": "s > 1"}, "delete_where names column s"),
+        (First(), {"delete_where": "k = 1 OR t = 'a'"}, "delete_where names column t"),
+        (Aggregate({"n": "sum", "t": "max"}), {"delete_where": "n > 1"}, "delete_where names column n"),
+        (Aggregate({"n": "sum", "t": "max"}), {"set": {"n": "0"}}, "set would change parts of its values"),
+    ],
+)
+def test_what_would_not_change_the_merged_rows_alike_is_refused(mode, how, text):
+    with pytest.raises(Error, match=text) as caught:
+        rewritten(merging(mode), **how)
+    assert caught.value.code is Code.MERGE_MODE_MISMATCH
+
+
+@pytest.mark.parametrize("mode", [Latest(), First(), Aggregate({"n": "sum", "t": "max"})])
+def test_rows_of_a_key_go_from_all_files_and_the_others_stay_in_their_order(mode):
+    table = merging(mode)
+    for write in range(3):
+        table.write(batch([(k, 0, write, "t") for k in range(4)]))
+    before = files(table)[0]
+    rewritten(table, delete_where="k = 1")
+    state = table.state()
+    ranks = [state.files[file.id].sequence_lo for file in state.files_of(state.partitions.ids[0])]
+    assert ranks == sorted(ranks)
+    assert not set(before) & set(files(table)[0])
+    assert [file.rows for file in state.referenced().values()] == [3, 3, 3]
+    assert 1 not in table.scan(columns=["k"]).read_all().column("k").to_pylist()
+
+
+def test_a_file_that_alone_is_rewritten_stays_between_its_neighbours():
+    table = merging(Latest())
+    for write in range(3):
+        table.write(batch([(k, 0, write, f"t{write}") for k in range(4)]))
+    before = files(table)[0]
+    rewritten(table, set={"t": "'x'"}, where="n = 1")
+    after = files(table)[0]
+    assert [after[0], after[2]] == [before[0], before[2]]
+    assert after[1] != before[1]
+
+
+def with_markers(table):
+    """Adds a file of three rows: 1 is deleted, 2 is a partial row, 3 is whole."""
+    schema = with_hidden(table.schema)
+    rows = [{"k": k, "s": 0, "n": k, KIND: kind} for k, kind in ((1, RowKind.DELETE), (2, RowKind.PARTIAL), (3, None))]
+    batches = iter([pa.RecordBatch.from_pylist(rows, schema=schema.arrow)])
+    layout = replace(table.layout(), schema=schema)
+    target = (table.storage, table.id, clock.new_id())
+    made = write_files(batches, layout, target, memory_limit_bytes=2**28, cuts=())
+    table.commit(ProposeFiles(made, base_version=table.version))
+    return schema
+
+
+def stored(table, schema):
+    """The rows of the only file, with their hidden columns."""
+    (file,) = table.state().referenced().values()
+    with table.storage.fetch(data_name(table.id, file)) as path, tempfile.TemporaryDirectory() as scratch:
+        found = merge_stream([path], schema, key_range=None, memory_limit_bytes=2**28, scratch=Path(scratch))
+        return file, [(row["k"], row[KIND]) for batch in found for row in batch.to_pylist()]
+
+
+def test_deletes_stay_and_partial_rows_go_with_their_key():
+    """A partial row that stayed would be a row again, once the whole row is gone."""
+    table = merging(Latest())
+    schema = with_markers(table)
+    rewritten(table, delete_where="k <= 2")
+    file, rows = stored(table, schema)
+    assert rows == [(1, 2), (3, None)]
+    assert file.markers == 1
+    assert rewritten(table, delete_where="k <= 2").version is None
+
+
+def test_partial_rows_are_not_changed_before_they_are_merged():
+    table = merging(Latest())
+    with_markers(table)
+    with pytest.raises(Error, match="has deletes or partial rows") as caught:
+        rewritten(table, set={"n": "0"})
+    assert caught.value.code is Code.MERGE_MODE_MISMATCH

@@ -24,6 +24,7 @@ from lakebed.errors import Error, SchemaMismatchError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.model.arrays import booleans
 from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
 from lakebed.parquet.row_positions import lower_ranks
 
@@ -91,7 +92,7 @@ class RowRewriter:
         used = {name for one in predicates for name in one.columns}
         used |= {name for one in self.assignments for name in (one.column, *one.named)}
         used |= {name for f in self.schema.generated for name in f.inputs}
-        values = tuple(f for f in self.schema.values if f.name in used)
+        values = tuple(f for f in self.schema.values if f.name in used or f.name == KIND)
         return Schema(self.schema.row_key, self.schema.sort_key, values, version=self.schema.version)
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -101,7 +102,7 @@ class RowRewriter:
         if not inside.any():
             return rows
         if self.delete_where is not None:
-            going = inside & _mask(rows, self.delete_where)
+            going = inside & _mask(rows, self.delete_where) & ~_deletes(rows)
             self.counts.deleted += int(going.sum())
             rows, inside = rows.filter(pa.array(~going)), inside[~going]
         if not self.assignments or not rows.num_rows:
@@ -152,6 +153,13 @@ class RowRewriter:
 
 def _mask(rows: pa.RecordBatch, predicate: Predicate) -> Mask:
     return booleans(pc.fill_null(is_true(rows, predicate), fill_value=False))
+
+
+def _deletes(rows: pa.RecordBatch) -> Mask:
+    """Which rows say that their key has no row any more: they stay, and hold nothing but the key."""
+    if KIND not in rows.schema.names:
+        return np.zeros(rows.num_rows, np.bool_)
+    return booleans(pc.fill_null(pc.equal(rows.column(KIND), RowKind.DELETE.value), fill_value=False))
 
 
 def _inside(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> Mask:

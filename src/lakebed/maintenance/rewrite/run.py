@@ -29,10 +29,11 @@ from lakebed.ingest.send import commit_files, discard
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown, version_of
 from lakebed.maintenance.compaction.merge_jobs import BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE, BATCHES_AT_ONCE
 from lakebed.maintenance.rewrite.claims import Claims
-from lakebed.maintenance.rewrite.plan import FileRewrite, RowChange, RewriteScope, plan
+from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, RowChange, plan
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.model.checks import is_text, shown
 from lakebed.model.keys import ALL_KEYS, iter_ranges
+from lakebed.model.merge_modes import Aggregate, KeepAll, merge_key
 from lakebed.parquet.layout import Layout
 from lakebed.read.expressions import narrow
 from lakebed.state.transactions import ProposeOutput, ProposeRewrite
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.model.keys import KeyRange
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.table.table import Table
 
@@ -129,11 +131,16 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
     change = _change(wanted, schema)
     rewriter = RowRewriter(change, schema, settings.value_bytes_max)
     rewriter.check()
+    named = () if rewriter.delete_where is None else rewriter.delete_where.columns
+    _check_merge(table.name, state.merge, change, sorted(set(named) - set(merge_key(state.merge, schema))))
     ranges, keys = list(change.ranges), None
     if rewriter.concerned is not None:
         ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
     scope = RewriteScope(tuple(ranges), keys, state.next_sequence)
-    return PreparedRewrite(scope, change, Layout.of(schema, settings), state.version, tuple(plan(state, scope)))
+    planned = tuple(plan(state, scope))
+    for one in planned:
+        _check_markers(table, change, one)
+    return PreparedRewrite(scope, change, Layout.of(schema, settings), state.version, planned)
 
 
 def rewrite(
@@ -197,7 +204,37 @@ def _change(wanted: RewriteRequest, schema: Schema) -> RowChange:
     return RowChange(ranges, wanted.delete_where, wanted.where, tuple(wanted.changes.items()))
 
 
+def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[str]) -> None:
+    """Raise UsageError for a change of stored rows that is none of the rows that they are merged to.
+
+    ``named`` are the columns of ``delete_where`` by which rows are not merged.
+    """
+    if isinstance(mode, KeepAll):
+        return
+    if named:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {name} merges rows with equal keys, and delete_where names column {named[0]}, which is not part of "
+            "that key: an older row of the key would come back, or a part of a sum would go. Name key columns only",
+            column=named[0],
+        )
+    if change.changes and isinstance(mode, Aggregate):
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {name} aggregates rows, so set would change parts of its values, and not the values: delete the "
+            "rows by key, and write them again"
+        )
+
+
+def _check_markers(table: Table, change: RowChange, one: FileRewrite) -> None:
+    if change.changes and one.file.markers:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"file {one.file.id} of table {table.name} has deletes or partial rows, to which set cannot be applied "
+            "before they are merged with older rows: compact the table with the strategy full, then rewrite it",
+            file=one.file.id,
+        )
+
+
 def _task(table: Table, prepared: PreparedRewrite, job: str, one: FileRewrite) -> RewriteTask:
+    _check_markers(table, prepared.change, one)
     settings = table.settings_in_force()
     return RewriteTask(
         job=job,

@@ -11,7 +11,7 @@ Errors: those of a row (:mod:`lakebed.maintenance.rewrite.rows`), which name its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
@@ -19,6 +19,7 @@ from lakebed.ingest.send import send_run
 from lakebed.maintenance.rewrite.plan import RowChange
 from lakebed.model.files import DataFile, NewFile, data_name
 from lakebed.model.keys import EncodedRange
+from lakebed.model.row_kinds import with_hidden
 from lakebed.parquet.layout import Layout
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class RewriteTask:
     memory_limit_bytes: int
     rows: int
 
+    @property
+    def schema(self) -> Schema:
+        """The columns of the new files: hidden ones too, if the file has deletes or partial rows."""
+        return with_hidden(self.layout.schema) if self.file.markers else self.layout.schema
+
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFile:
@@ -74,15 +80,15 @@ def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> Rewr
         looked = _unless_changed(task, path, scratch)
         if looked is not None:
             return RewrittenFile(task.job, task.rows, 0, looked.changed, None)
-        rewriter = RowRewriter(task.change, task.layout.schema, task.value_bytes_max)
+        rewriter = RowRewriter(task.change, task.schema, task.value_bytes_max)
 
         def kept() -> Iterator[pa.RecordBatch]:
             for keys in task.slices:
-                yield from map(rewriter.apply, _read(task, path, scratch, task.layout.schema, keys=keys))
+                yield from map(rewriter.apply, _read(task, path, scratch, task.schema, keys=keys))
 
         run = write_run(
             kept(),
-            task.layout,
+            replace(task.layout, schema=task.schema),
             scratch,
             rows_estimate=task.rows,
             cuts=task.cuts,
@@ -99,7 +105,7 @@ def _unless_changed(task: RewriteTask, path: Path, scratch: Path) -> RowCounts |
     """The counts if no row of the file would differ; None if one would."""
     from lakebed.maintenance.rewrite.rows import RowRewriter
 
-    narrow = RowRewriter(task.change, task.layout.schema, task.value_bytes_max).narrow()
+    narrow = RowRewriter(task.change, task.schema, task.value_bytes_max).narrow()
     rewriter = RowRewriter(task.change, narrow, task.value_bytes_max)
     first, last = task.change.ranges[0], task.change.ranges[-1]
     for keys in task.slices:

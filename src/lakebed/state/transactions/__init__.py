@@ -86,9 +86,9 @@ __all__ = [
 
 Proposal = (
     CreateTable | ProposeFiles | OpenJob | ProposeOutput | ProposeRewrite | CloseJob | ConcatenateRuns | ProposeSplit
-    | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter | ProposeCut
-    | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
-    | RejectRequest | DropTable
+    | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter
+    | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests
+    | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
