@@ -2,9 +2,9 @@
 
 Nulls are ignored; a group of nothing but nulls gives null. Integers are summed and multiplied exactly: a result that
 the column's type cannot hold is an error. Sums and products of floats depend on how rows are grouped, in their last
-bits.
+bits, and KLL sketches on chance.
 
-Errors: :class:`DoesNotFit`, with the number of the group.
+Errors: :class:`DoesNotFit` and :class:`NotASketch`, with the number of the group.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed import sketches
+from lakebed.errors import SchemaMismatchError
 from lakebed.merging.groups import Groups, take_or_null
 from lakebed.model.arrays import booleans
 
@@ -37,9 +39,23 @@ class DoesNotFit(Exception):  # noqa: N818 - it is caught at once, and becomes a
         self.value = value
 
 
+class NotASketch(Exception):  # noqa: N818 - likewise
+    """A group has bytes that are not a sketch of the function's kind."""
+
+    def __init__(self, group: int, reason: str) -> None:
+        super().__init__(f"group {group}: {reason}")
+        self.group = group
+        self.reason = reason
+
+
+NORMALIZING = frozenset({"set", "map_sum", "map_min", "map_max", "hll", "quantiles"})
+"""Functions that may change a single value, or refuse it: a list that is no set, a map with a key twice or with keys
+out of order, bytes that are no sketch. Else such a row would change when a compaction merges it with others."""
+
+
 def combine(function: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """One value for each group, of the column's type. Raises DoesNotFit."""
-    if groups.alone:
+    """One value for each group, of the column's type. Raises DoesNotFit and NotASketch."""
+    if groups.alone and function not in NORMALIZING:
         return column
     return _COMBINE[function](column, groups)
 
@@ -117,6 +133,27 @@ def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:
             except pa.ArrowInvalid:
                 raise DoesNotFit(group, value.as_py()) from None
         raise
+
+
+def _mean(column: pa.Array, groups: Groups) -> pa.Array:
+    """The sum of each member of the structs."""
+    parts = [_arithmetic("sum", member, groups) for member in column.flatten()]
+    missing = groups.last_where(booleans(column.is_valid())) < 0
+    return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=pa.array(missing))
+
+
+def _sketch(union: Callable[[list[bytes]], bytes], column: pa.Array, groups: Groups) -> pa.Array:
+    """The union of the sketches of each group; that of one is itself, checked."""
+    values = column.to_pylist()
+    ends = np.append(groups.starts[1:], groups.rows)
+    found: list[bytes | None] = []
+    for group, (first, end) in enumerate(zip(groups.starts.tolist(), ends.tolist(), strict=True)):
+        held = [value for value in values[first:end] if value is not None]
+        try:
+            found.append(union(held) if held else None)
+        except SchemaMismatchError as error:
+            raise NotASketch(group, error.message) from None
+    return pa.array(found, column.type)
 
 
 def _bitwise_or(column: pa.Array, groups: Groups) -> pa.Array:
@@ -215,6 +252,9 @@ _COMBINE: dict[str, Callable[[pa.Array, Groups], pa.Array]] = {
     "all": partial(_by_arrow, "all"),
     "or": _bitwise_or,
     "count": partial(_arithmetic, "sum"),
+    "mean": _mean,
+    "hll": partial(_sketch, sketches.hll_union),
+    "quantiles": partial(_sketch, sketches.quantiles_union),
     "list": _concatenated,
     "set": _union,
     "join": _joined,

@@ -9,20 +9,21 @@ in order of arrival.
 Rules: a merge of *all* runs of a key is complete: it gives whole rows and drops deletes. A merge of some of them keeps
 deletes, and partial rows that found no whole row, because older runs may have the key.
 
-Errors: SchemaMismatchError for an aggregate that its column cannot hold; it names the key.
+Errors: SchemaMismatchError for an aggregate that its column cannot hold, and for a value that is not a sketch where one
+is needed; it names the key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code
-from lakebed.merging.aggregates import DoesNotFit, combine
+from lakebed.merging.aggregates import NORMALIZING, DoesNotFit, NotASketch, combine
 from lakebed.merging.groups import Groups, take_or_null
 from lakebed.model.arrays import booleans
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode, merge_key
@@ -43,6 +44,7 @@ class RowMerger:
         self._schema = schema
         self._complete = complete
         self._key = merge_key(mode, schema)
+        self._normalizing = isinstance(mode, Aggregate) and not NORMALIZING.isdisjoint(dict(mode.functions).values())
         self._merge = self._merge_function()
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,7 +79,7 @@ class RowMerger:
         if not self._key:
             return rows
         groups = Groups.of(rows, self._key)
-        return rows if groups.alone else self._merge(rows, groups)
+        return rows if groups.alone and not self._normalizing else self._merge(rows, groups)
 
     def _finished(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         dropped = [name for name in rows.schema.names if self._complete and is_hidden(name)]
@@ -132,17 +134,26 @@ class RowMerger:
                 arrays.append(combine(functions[field.name], column, groups))
             except DoesNotFit as error:
                 raise self._too_large(rows, groups, field, error) from None
+            except NotASketch as error:
+                key = self._key_of(rows, groups, error.group)
+                raise Code.VALUE_INVALID(
+                    f"column {field.name} of key {key}: {error.reason}", column=field.name
+                ) from None
         return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
     def _too_large(self, rows: pa.RecordBatch, groups: Groups, field: pa.Field, error: DoesNotFit) -> Error:
         assert isinstance(self._mode, Aggregate)
-        row = int(groups.starts[error.group])
-        key = {name: rows.column(name)[row].as_py() for name in self._key}
+        key = self._key_of(rows, groups, error.group)
         return Code.AGGREGATE_TOO_LARGE(
             f"{dict(self._mode.functions)[field.name]} of column {field.name} is {error.value} for key {key}, which "
             f"{field.type} cannot hold; widen the column, or remove rows of the key",
             column=field.name,
         )
+
+    def _key_of(self, rows: pa.RecordBatch, groups: Groups, group: int) -> dict[str, Any]:
+        """The key of a group, for messages."""
+        row = int(groups.starts[group])
+        return {name: rows.column(name)[row].as_py() for name in self._key}
 
 
 def _kinds(rows: pa.RecordBatch) -> Integers:

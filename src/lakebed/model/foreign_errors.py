@@ -18,6 +18,7 @@ PASSED = (Error, StopIteration, MemoryError)
 EXTRAS = {
     "boto3": "dynamodb",
     "botocore": "dynamodb",
+    "datasketches": "sketches",
     "duckdb": "duckdb",
     "grpc": "connect",
     "pandas": "spark",

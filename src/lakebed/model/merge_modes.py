@@ -108,6 +108,9 @@ def _always(_: pa.DataType) -> bool:
     return True
 
 
+MEAN = pa.struct([("sum", pa.float64()), ("count", pa.int64())])
+"""The type of a field with the function ``mean``."""
+
 FUNCTIONS: Mapping[str, Function] = {
     "sum": Function(_is_number, "numbers"),
     "product": Function(lambda kind: bool(pa.types.is_integer(kind) or pa.types.is_floating(kind)), "numbers"),
@@ -119,6 +122,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "all": Function(pa.types.is_boolean, "bool"),
     "or": Function(pa.types.is_integer, "integers"),
     "count": Function(lambda kind: kind == pa.int64(), "int64"),
+    "mean": Function(lambda kind: kind == MEAN, "the type lakebed.sketches.MEAN, struct<sum: double, count: int64>"),
+    "hll": Function(pa.types.is_binary, "binary"),
+    "quantiles": Function(pa.types.is_binary, "binary"),
     "list": Function(pa.types.is_list, "lists", ordered=True),
     "set": Function(lambda kind: bool(pa.types.is_list(kind) and _is_ordered_type(kind.value_type)), "lists"),
     "join": Function(pa.types.is_string, "string", ordered=True),

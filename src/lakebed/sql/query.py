@@ -42,6 +42,7 @@ from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
+from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class SqlEngine:
         if self._context is None or self._limit_bytes != memory_limit_bytes:
             self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
             self._context.register_catalog_provider(_CATALOG, _Catalog(self._named))
+            register(self._context)
             self._limit_bytes = memory_limit_bytes
         return self._context
 

@@ -241,3 +241,19 @@ def test_a_key_with_very_many_rows_is_merged_batch_by_batch():
     found = list(RowMerger(Aggregate({"v": "sum"}), schema, complete=True).merge(batches()))
     assert [batch.to_pydict() for batch in found] == [{"k": [0], "v": [50_000 * 199 * 100]}]
     assert held - before < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "value", "wanted"),
+    [
+        ("set", pa.list_(pa.string()), ["b", "a", "b"], ["a", "b"]),
+        ("map_sum", pa.map_(pa.string(), pa.int64()), [("b", 1), ("a", 2), ("b", 3)], [("a", 2), ("b", 4)]),
+        ("map_max", pa.map_(pa.string(), pa.int64()), [("b", 1), ("b", 3)], [("b", 3)]),
+    ],
+)
+def test_a_value_alone_becomes_what_it_would_be_beside_other_keys(function, kind, value, wanted):
+    """Else a compaction that merges two rows of another key would change this row."""
+    schema = Schema({"k": "string"}, (), {"v": kind})
+    for keys in (["x"], ["x", "y", "y"]):
+        rows = pa.table({"k": keys, "v": pa.array([value] * len(keys), kind)}, schema=schema.arrow)
+        assert merged(Aggregate({"v": function}), schema, rows.to_batches())["v"][0].as_py() == wanted
