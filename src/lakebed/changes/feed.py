@@ -24,6 +24,7 @@ from lakebed.model.arrays import of_binary
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.read.key_ranges import shared
+from lakebed.read.plan import plan
 from lakebed.read.row_stream import RowStream
 from lakebed.state.time_travel import moment_in
 
@@ -165,6 +166,8 @@ class Feed:
         removed = list(shared(change.removed, self.scope.ranges))
         if removed:
             yield removed_ranges(removed, change.version, self.arrow, self.schema)
+        if change.aged:
+            yield from self._aged_rows(change)
         for keys in cut_at(change.compared):
             scope = self.scope.within(keys)
             if keys in change.compared:
@@ -179,13 +182,23 @@ class Feed:
             for rows in stream:
                 yield change_rows(rows, ChangeKind.INSERT, change.version, self.arrow)
 
+    def _aged_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
+        """The rows that are older than the cut that rose, and were not hidden before."""
+        where = change.aged_where if self.where is None else f"({self.where.text}\n) AND {change.aged_where}"
+        scope, predicate = _scope(self.scope.ranges, where, self.schema)
+        found = plan(change.before, scope.narrowed or (), scope.keys)
+        names = tuple(dict.fromkeys(self.names))
+        with self.table.reader.scan(found, names, None, where=predicate) as stream:
+            for rows in stream:
+                yield change_rows(rows, ChangeKind.DELETE, change.version, self.arrow)
+
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
-        plan = change.added_rows(replace(scope, narrowed=None, keys=None))
-        files = [file for partition in plan.partitions for file in partition.files]
+        found = change.added_rows(replace(scope, narrowed=None, keys=None))
+        files = [file for partition in found.partitions for file in partition.files]
         row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
         keys_max = max(1, min(KEYS_MAX, KEYS_BYTES // max(1, row_bytes)))
-        with self.table.reader.scan(plan, self.schema.row_key_names, None) as stream:
+        with self.table.reader.scan(found, self.schema.row_key_names, None) as stream:
             for keys in _key_batches(stream, self.schema, keys_max):
                 yield from self._changes_of(change, keys)
 
@@ -227,8 +240,8 @@ class Feed:
     def _compared_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.schema.sort_names, *self.names)))
 
-    def _scan(self, plan: QueryPlan, names: Sequence[str]) -> RowStream:
-        return self.table.reader.scan(plan, tuple(dict.fromkeys(names)), None, where=self.where)
+    def _scan(self, found: QueryPlan, names: Sequence[str]) -> RowStream:
+        return self.table.reader.scan(found, tuple(dict.fromkeys(names)), None, where=self.where)
 
 
 def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:

@@ -9,8 +9,10 @@ kind of transaction says where rows may differ:
   Otherwise the rows of their keys are compared, before and after.
 * A restore may change any row in the regions that it replaces, and a rewrite any row of the partitions in which it
   replaces files. The rows there are compared.
-* All other transactions change no rows: compactions, splits and joins, tags, settings, requests; schemas and filters,
-  by which all versions are read alike; and the removal of files whose rows all are hidden by their age.
+* A change of the table's filter may show or hide any row, and all rows are compared.
+* A cut of the age-off that rises hides the rows that the cut before did not; they are read by their times.
+* All other transactions change no rows: compactions, splits and joins, tags, settings, requests; schemas, by which all
+  versions are read alike; and the removal of files whose rows are all hidden by their age.
 
 Core types. :class:`VersionChange`; :class:`Scope`, the keys that are wanted; :class:`Compared`, the two sides of a
 comparison. Pure: no I/O.
@@ -22,8 +24,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from lakebed.errors import Code
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
 from lakebed.model.merge_modes import KeepAll, merge_key
+from lakebed.model.row_filters import NO_FILTER, filter_sql
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, coarser, plan
 from lakebed.state.transactions import (
@@ -51,6 +55,7 @@ from lakebed.state.transactions import (
     SetTag,
     SplitPartitions,
     SubmitRequests,
+    Watermark,
 )
 from lakebed.state.transactions.merge_changes import followed_by
 
@@ -84,7 +89,8 @@ class VersionChange:
     """The step from ``before`` to ``after``, the next version, both seen by one schema.
 
     All ranges are disjoint, in key order. ``removed`` are the ranges of removals. ``files`` are the ids of added files,
-    which lie in ``added``. Rows in ``compared`` have to be compared.
+    which lie in ``added``. Rows in ``compared`` have to be compared; if it was ``refiltered``, also where the files are
+    the same. If it ``aged``, rows went by their age.
     """
 
     before: TableState
@@ -93,6 +99,8 @@ class VersionChange:
     files: frozenset[str] = frozenset()
     added: tuple[EncodedRange, ...] = ()
     compared: tuple[EncodedRange, ...] = ()
+    refiltered: bool = False
+    aged: bool = False
 
     @property
     def version(self) -> int:
@@ -120,6 +128,13 @@ class VersionChange:
         )
         return QueryPlan(tuple(one for one in partitions if one.files), self.after.created)
 
+    @property
+    def aged_where(self) -> str:
+        """The predicate of the rows that are too old after it, in SQL."""
+        after = self.after
+        young = filter_sql(replace(after.row_filter, predicate="", columns=()), after.created, after.age_off_cut_us)
+        return f"NOT ({young})"
+
     def held_before(self, keys: Sequence[bytes]) -> list[bytes]:
         """Those of the ascending keys that a removal did not take the rows of."""
         left = [one for one in cut_at(self.removed) if one not in self.removed]
@@ -134,6 +149,7 @@ class VersionChange:
         """What to read of both states where rows are compared.
 
         Left out are files that both have there, if all rows are kept; otherwise places where all files are the same.
+        With another filter nothing is left out.
         """
         before: list[PartitionQuery] = []
         after: list[PartitionQuery] = []
@@ -142,14 +158,13 @@ class VersionChange:
                 past = [] if any(removed.covers(piece) for removed in self.removed) else _files(self.before, piece)
                 present = _files(self.after, piece)
                 same = {file.id for file in past} & {file.id for file in present}
-                if self.merges:
-                    same = same if past == present else set()
+                if self.refiltered or (self.merges and past != present):
+                    same = set()
                 before += _query(self.before, piece, [file for file in past if file.id not in same])
                 after += _query(self.after, piece, [file for file in present if file.id not in same])
-        schema = self.after.created
         return Compared(
-            QueryPlan(tuple(before), schema, merge=self.before.merge),
-            QueryPlan(tuple(after), schema, merge=self.after.merge),
+            replace(plan(self.before, ()), partitions=tuple(before)),
+            replace(plan(self.after, ()), partitions=tuple(after)),
         )
 
     def _pieces(self, keys: EncodedRange) -> Iterator[EncodedRange]:
@@ -170,8 +185,22 @@ class Compared:
 
 
 def may_change_rows(transaction: Transaction) -> bool:
-    """Whether a transaction may change rows; if not, none of its version's changes come from it."""
-    return isinstance(transaction, AddFiles | RemoveRange | RestoreVersion)
+    """Whether a transaction may change rows. If not, the state before it and the state after it have the same."""
+    match transaction:
+        case AddFiles() | RemoveRange() | RestoreVersion() | ChangeFilter():
+            return True
+        case RaiseWatermark():
+            return transaction.mark is Watermark.AGE_OFF_CUT
+        case Replace():
+            return transaction.changes_rows
+        case (
+            CreateTable() | OpenJob() | CloseJob() | ConcatenateRuns() | SplitPartitions()
+            | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | SetMerge()
+            | DropExpired() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest() | RejectRequest() | DropTable()
+        ):  # fmt: skip
+            return False
+        case _:
+            assert_never(transaction)
 
 
 def version_change(
@@ -179,12 +208,13 @@ def version_change(
 ) -> VersionChange:
     """What the transactions of one entry changed; each comes with the state after it.
 
-    Rows are seen by the schema of ``present``, a later state of the table.
+    Rows are seen by the schema of ``present``, a later state of the table. Raises UsageError if they cannot be.
     """
     removed: list[EncodedRange] = []
     files: set[str] = set()
     added: list[EncodedRange] = []
     compared: list[EncodedRange] = []
+    refiltered = aged = False
     last_next_id = before.partitions.next_id
     for transaction, state in steps:
         match transaction:
@@ -197,31 +227,52 @@ def version_change(
                 compared += _ranges(state, range(last_next_id, state.partitions.next_id))
             case Replace(changes_rows=True):
                 compared += _ranges(state, {partition for _, partition in transaction.drop})
-            case (
-                CreateTable() | OpenJob() | Replace() | CloseJob() | ConcatenateRuns() | SplitPartitions()
-                | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | RaiseWatermark()
-                | SetMerge() | ChangeFilter() | DropExpired() | SetTag() | RemoveTag() | SubmitRequests()
-                | FailRequest() | RejectRequest() | DropTable()
-            ):  # fmt: skip
-                pass
+            case ChangeFilter():
+                refiltered = True
+            case RaiseWatermark(mark=Watermark.AGE_OFF_CUT):
+                aged = True
             case _:
-                assert_never(transaction)
+                assert not may_change_rows(transaction), "what may change rows says where"
         last_next_id = state.partitions.next_id
+    # Rare enough to compare all rows.
+    refiltered = refiltered or (aged and bool(files or removed or compared))
     return VersionChange(
         _seen_by(present, before),
         _seen_by(present, steps[-1][1]),
-        *(tuple(iter_ranges(removed)), frozenset(files), tuple(iter_ranges(added)), tuple(iter_ranges(compared))),
+        tuple(iter_ranges(removed)),
+        frozenset(files),
+        tuple(iter_ranges(added)),
+        (ALL_KEYS,) if refiltered else tuple(iter_ranges(compared)),
+        refiltered,
+        aged and not refiltered,
     )
 
 
 def _seen_by(present: TableState, state: TableState) -> TableState:
-    """The state with the schema and the filter of a later one, and its own merge mode in the names of that schema."""
+    """The state with the schema of a later one, and its own merge mode in the names of that schema.
+
+    Its filter is a text with names, which have to be those of the schema.
+    """
     if state.merge_version == present.merge_version:
         merge = present.merge
     else:
         merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
-    hidden = {name: getattr(present, name) for name in ("row_filter", "filter_version", "age_off_cut_us")}
-    return replace(state, schemas=present.schemas, merge=merge, **hidden)
+    if state.row_filter not in (NO_FILTER, present.row_filter):
+        _check_names(present, state)
+    return replace(state, schemas=present.schemas, merge=merge)
+
+
+def _check_names(present: TableState, state: TableState) -> None:
+    now = {field.id: field.name for field in present.created.fields}
+    for field in state.created.fields:
+        used = field.id in state.row_filter.columns and now.get(field.id) != field.name
+        if used or (field.id == state.row_filter.age_field and field.id not in now):
+            raise Code.TABLE_CHANGED(
+                f"version {state.version} has a filter over the field {field.name}, which has been renamed or dropped "
+                f"by version {present.version}; read the changes up to an earlier version first (until)",
+                column=field.name,
+                version=state.version,
+            )
 
 
 def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:

@@ -1,0 +1,121 @@
+"""Two sorted streams of rows compared, batch by batch, against lists of rows."""
+
+import math
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed import Schema
+from lakebed.changes import comparison
+from lakebed.changes.change_rows import ChangeKind
+from lakebed.changes.comparison import differences
+
+SCHEMA = Schema(
+    {"k": "string"},
+    {"s": "int32"},
+    {
+        "f": "float64",
+        "h": "halffloat",
+        "t": "string",
+        "l": pa.list_(pa.float64()),
+        "m": pa.map_(pa.string(), pa.int32()),
+        "d": pa.struct([("x", pa.int32())]),
+    },
+)
+FLOATS = st.sampled_from([None, 0.0, -0.0, 1.5, math.nan])
+ROWS = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from(["", "a", "a\0", "b", "é"]),
+        "s": st.integers(-1, 1),
+        "f": FLOATS,
+        "h": st.sampled_from([None, 1.5]),
+        "t": st.sampled_from([None, "", "x"]),
+        "l": st.none() | st.lists(FLOATS, max_size=2),
+        "m": st.sampled_from([None, [], [("x", 1)]]),
+        "d": st.sampled_from([None, {"x": None}, {"x": 1}]),
+    }
+)
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=30)
+
+
+def as_read(rows):
+    """The rows as they come back from Arrow, in order."""
+    return sorted(pa.RecordBatch.from_pylist(rows, SCHEMA.arrow).to_pylist(), key=order)
+
+
+def order(row):
+    return row["k"].encode(), row["s"]
+
+
+def batches(rows, sizes, schema=SCHEMA):
+    """The rows in batches of these sizes, over and over; some are empty."""
+    begin, turn = 0, 0
+    while begin < len(rows):
+        size = sizes[turn % len(sizes)]
+        yield pa.RecordBatch.from_pylist(rows[begin : begin + size], schema.arrow)
+        if size == 3:
+            yield pa.RecordBatch.from_pylist([], schema.arrow)
+        begin, turn = begin + size, turn + 1
+
+
+def found(before, after, sizes, codec, *, merged):
+    rows = []
+    for changed, kinds in differences(batches(before, sizes), batches(after, sizes[::-1]), codec, merged=merged):
+        rows += zip(map(ChangeKind, kinds.to_pylist()), changed.to_pylist(), strict=True)
+    return rows
+
+
+@pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 0])
+@given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
+def test_rows_that_one_side_has_more_often_are_deletes_and_inserts(held_bytes, shared, gone, came, sizes):
+    before, after = as_read(shared + gone), as_read(shared + came)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "HELD_BYTES_MAX", held_bytes)
+        changed = found(before, after, sizes, SCHEMA.order, merged=False)
+    counts = {kind: Counter(repr(row) for one, row in changed if one is kind) for kind in ChangeKind}
+    past, present = Counter(map(repr, before)), Counter(map(repr, after))
+    assert past - counts[ChangeKind.DELETE] + counts[ChangeKind.INSERT] == present
+    assert {kind for kind, _ in changed} <= {ChangeKind.DELETE, ChangeKind.INSERT}
+    if held_bytes:
+        assert counts[ChangeKind.DELETE] == past - present
+        assert counts[ChangeKind.INSERT] == present - past
+    keys = [(*order(row), kind) for kind, row in changed]
+    assert keys == sorted(keys)
+
+
+@given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
+def test_rows_of_a_key_that_differ_are_updates_where_a_key_has_one_row(past, present, sizes):
+    before, after = ({row["k"]: row for row in as_read(rows)} for rows in (past, present))
+    sides = [sorted(rows.values(), key=order) for rows in (before, after)]
+    wanted = []
+    for key in sorted({**before, **after}, key=str.encode):
+        match before.get(key), after.get(key):
+            case None, row:
+                wanted.append((ChangeKind.INSERT, row))
+            case row, None:
+                wanted.append((ChangeKind.DELETE, row))
+            case old, new if repr(old) != repr(new):
+                wanted += [(ChangeKind.UPDATE_BEFORE, old), (ChangeKind.UPDATE_AFTER, new)]
+    assert repr(found(*sides, sizes, SCHEMA.codec, merged=True)) == repr(wanted)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_streams_are_read_as_far_as_they_are_compared(same):
+    """A stream of many batches is not read before the first of its rows come."""
+    read = {"before": 0, "after": 0}
+
+    def many(name, value):
+        for number in range(300):
+            read[name] += 1
+            yield pa.RecordBatch.from_pylist([{"k": f"{number:06d}", "s": 0, "t": value}], SCHEMA.arrow)
+
+    ahead = []
+    rows = differences(many("before", "x"), many("after", "x" if same else "y"), SCHEMA.order, merged=True)
+    for count, _ in enumerate(rows, 1):
+        ahead.append(max(read.values()) - count)
+    assert read == {"before": 300, "after": 300}
+    assert len(ahead) == (0 if same else 300)
+    assert max(ahead, default=0) <= 2
