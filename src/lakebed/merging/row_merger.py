@@ -108,6 +108,8 @@ class RowMerger:
         merged_kinds = np.where(last_reset == groups.lasts, kinds[groups.lasts], merged_kinds)
         columns = {KIND: pa.array(merged_kinds, pa.int8())}
         for field in self._schema.values:
+            if is_hidden(field.name):
+                continue
             presence = presence_name(field)
             if field.name not in rows.schema.names and presence not in rows.schema.names:
                 continue

@@ -32,7 +32,8 @@ READ_CACHE_BYTES = 1024 * 1024 * 1024
 class ReadStatistics:
     """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries.
 
-    ``files`` are those opened to read rows. ``steps`` has seconds by the name of the step, in the order of the first
+    ``files`` are those opened to read rows. ``rows_merged`` are rows of files that went into a merge by the table's
+    merge mode; ``rows`` are those returned. ``steps`` has seconds by the name of the step, in the order of the first
     start; a repeated step adds to its time.
     """
 
@@ -42,6 +43,7 @@ class ReadStatistics:
     pages: int = 0
     size_bytes: int = 0
     rows: int = 0
+    rows_merged: int = 0
     engine: bool = False
     steps: dict[str, float] = field(default_factory=dict)
 
@@ -53,6 +55,7 @@ class ReadStatistics:
         self.pages += other.pages
         self.size_bytes += other.size_bytes
         self.rows += other.rows
+        self.rows_merged += other.rows_merged
         self.engine |= other.engine
 
     def step(self, name: str) -> _Step:

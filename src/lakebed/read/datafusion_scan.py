@@ -41,6 +41,8 @@ from datafusion.catalog import Table
 
 from lakebed.engine.datafusion import column, inside, read_as, scalars, scan_context
 from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.merge_modes import KeepAll
+from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Footer, RowGroup, per_unit
 from lakebed.parquet.open_files import LocalCopy, OpenFile, OpenFiles
@@ -76,7 +78,7 @@ class ScanEngine:
         self._cache = cache
         self._contexts: dict[int, SessionContext] = {}
         self._columns: dict[str, Expr] = {}
-        self._frames: WeakKeyDictionary[OpenFile, dict[int, DataFrame]] = WeakKeyDictionary()
+        self._frames: WeakKeyDictionary[OpenFile, dict[tuple[int, int], DataFrame]] = WeakKeyDictionary()
         self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch]:
@@ -120,9 +122,10 @@ class ScanEngine:
     def merge_in_levels(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
     ) -> Generator[pa.RecordBatch]:
-        """As :meth:`read`, for any number of files. Of the statistics it fills in only the files and the engine.
+        """As :meth:`read`, for any number of files; rows are merged by the merge mode, and without hidden columns.
 
-        The caller holds the files until the end, because some may be local copies.
+        Of the statistics it fills in only the files and the engine. The caller holds the files until the end, because
+        some may be local copies.
         """
         request.statistics.engine = True
         request.statistics.files.update(opened.file.id for opened in files)
@@ -134,7 +137,8 @@ class ScanEngine:
             key_range=request.keys,
             memory_limit_bytes=memory_limit_bytes,
             where=request.where,
-            columns=request.names,
+            columns=without_hidden(request.names),
+            mode=request.merge,
         )
 
     def conditions(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[tuple[EncodedRange, Expr | None]]:
@@ -155,7 +159,8 @@ class ScanEngine:
         scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
         pairs = zip(files, scans, strict=True)
         frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
-        union = ordered(frames, request.schema, condition, request.where)
+        by_arrival = not isinstance(request.merge, KeepAll)
+        union = ordered(frames, request.schema, condition, request.where, by_arrival=by_arrival)
         rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
         return rows if request.limit is None else rows.limit(request.limit)
 
@@ -184,11 +189,13 @@ class ScanEngine:
             # Not cached: the dataset holds the file, which would then never be released.
             return engine.read_table(Table(stored_dataset(opened, self._files)))
         frames = self._frames.setdefault(opened, {})
-        frame = frames.get(batch_rows)
+        # A merge schema may sort by fewer fields.
+        name = (batch_rows, len(schema.sort_key))
+        frame = frames.get(name)
         if frame is None:
             order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
             frame = engine.read_parquet(opened.url, file_extension="", file_sort_order=[order])
-            frames[batch_rows] = frame
+            frames[name] = frame
         return frame
 
     def _context(self, batch_rows: int) -> SessionContext:

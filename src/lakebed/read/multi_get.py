@@ -169,6 +169,18 @@ def keys_by_part(state: TableState, keys: Sequence[bytes]) -> Iterator[PartKeys]
         first = last
 
 
+def gathered(parts: Iterable[PartKeys], files_max: int) -> Iterator[list[PartKeys]]:
+    """Groups of parts whose files are opened together: ``files_max`` or a few more in each but the last."""
+    group: list[PartKeys] = []
+    for part in parts:
+        group.append(part)
+        if sum(len(one.files) for one in group) >= files_max:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 def _may_hold_any(file: DataFile, keys: Sequence[bytes], first: int, last: int) -> bool:
     """Whether any of these keys lies within the bounds of a file."""
     at = bisect_left(keys, file.min_key, first, last)

@@ -15,11 +15,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll, MergeMode
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll, MergeMode, merge_key
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
 
@@ -63,8 +64,10 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
     """The plan of a query for all rows with a key in any of the ranges, each row once.
 
     ``among`` is the key set of the caller's predicate, over all fields of the sort order (:attr:`Schema.order`). Files
-    without a key of it, by their bounds, are left out.
+    without a key of it, by their bounds, are left out. If rows are merged, only the fields that they are merged by
+    count: a row of a file that is left out for another field may supersede a row of a file that is not.
     """
+    fields = len(merge_key(state.merge, state.created) or state.created.sort_names)
     # A partition may be met by several ranges, and a range by several partitions: both ascend, so equal partitions are
     # neighbours.
     inside: dict[int, list[EncodedRange]] = {}
@@ -77,14 +80,14 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
         partition = state.partitions.ids[position]
         files = state.files_of(partition)
         considered += len(files)
-        partitions += _partition_query(partition, files if among is None else _matching(files, among), inner)
+        partitions += _partition_query(partition, files if among is None else _matching(files, among, fields), inner)
     return QueryPlan(tuple(partitions), state.created, len(inside), considered, state.merge)
 
 
-def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
-    """The files that may have a row with a key of the set, by the bounds of their fields after the first."""
+def _matching(files: Sequence[DataFile], keys: KeySet, fields: int) -> Sequence[DataFile]:
+    """The files that may have a row with a key of the set, by the bounds of the first ``fields`` key fields."""
     later = [
-        [(position - 1, ranges, [keys.min for keys in ranges]) for position, ranges in box if position]
+        [(position - 1, ranges, [keys.min for keys in ranges]) for position, ranges in box if 0 < position < fields]
         for box in keys.boxes
     ]
     if not all(later) or not later:
@@ -162,19 +165,30 @@ def at(files: Sequence[DataFile], keys: EncodedRange) -> list[tuple[EncodedRange
 def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:
     """Cut the range into parts in key order, each with a group of overlapping files, so that other files need no merge.
 
-    Files that share a single key are in one part, because the rows of that key are sorted as well.
+    Files that share a single key are in one part, because the rows of that key are sorted as well. The files of a part
+    are in the order in which they are given.
     """
-    parts: list[list[DataFile]] = []
+    parts: list[list[tuple[int, DataFile]]] = []
+    begins: list[bytes] = []
     end = b""
-    for file in sorted((file for file in files if file.reaches(keys)), key=lambda file: file.min_key):
+    reaching = [(place, file) for place, file in enumerate(files) if file.reaches(keys)]
+    for one in sorted(reaching, key=lambda one: one[1].min_key):
+        file = one[1]
         if parts and file.min_key <= end:
-            parts[-1].append(file)
+            parts[-1].append(one)
         else:
-            parts.append([file])
+            begins.append(file.min_key if parts else keys.min)
+            parts.append([one])
         end = max(end, file.max_key)
-    begins = [keys.min, *(part[0].min_key for part in parts[1:])]
     for part, begin, following in zip(parts, begins, [*begins[1:], keys.max], strict=True):
-        yield EncodedRange(begin, following), tuple(part)
+        yield EncodedRange(begin, following), tuple([file for _, file in sorted(part, key=itemgetter(0))])
+
+
+def is_merged(mode: MergeMode, files: Sequence[DataFile]) -> bool:
+    """Whether the rows of these overlapping files must be merged. A file has one row at most for a key, so one file
+    without markers need not.
+    """
+    return not isinstance(mode, KeepAll) and (len(files) > 1 or any(file.markers for file in files))
 
 
 def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
@@ -186,10 +200,8 @@ def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
     for query in plan.partitions:
         for keys in query.ranges:
             for part, files in successive(query.files, keys):
-                names = {file.id for file in files}
-                arrived = tuple(file for file in query.files if file.id in names)
-                is_whole = len(files) == 1 and not files[0].markers
-                (direct if is_whole else merged).append(PartitionQuery(query.partition, (part,), arrived))
+                group = merged if is_merged(plan.merge, files) else direct
+                group.append(PartitionQuery(query.partition, (part,), files))
     return replace(plan, partitions=tuple(direct)), replace(plan, partitions=tuple(merged))
 
 

@@ -24,11 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.merge_modes import First, KeepAll, Latest
 from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.read import page_read
+from lakebed.read.merged_rows import has_whole_row, merge_one_key
+from lakebed.read.plan import is_merged
 from lakebed.read.request import Point, ReadRequest
 from lakebed.read.row_stream import exactly
 
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
     from lakebed.read.reader import Reader
     from lakebed.state.table_state import TableState
+
+
+DECISIVE_FILES = 4
+"""The newest files of a key, or for ``First`` the oldest, are read before the others: one that has the key suffices. A
+few are decoded at once in about the time of one, and some only seem to have the key, by their filters."""
 
 
 class PointLookup:
@@ -71,14 +79,18 @@ class PointLookup:
             return pa.Table.from_batches([], arrow)
         values = schema.codec.decode_bound(encoded).values
         point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
-        request = ReadRequest(schema, EncodedRange(encoded, successor(encoded)), names, point=point)
+        keys = EncodedRange(encoded, successor(encoded))
+        request = ReadRequest(schema, keys, names, point=point, merge=state.merge)
         try:
-            opened = (
-                [self._files.open(files[0], schema)]
-                if len(files) == 1
-                else self._files.open_all(self.candidates(files, request), schema)
-            )
-            batches = self.read(opened, request)
+            if len(files) > 1:
+                files = list(self.candidates(files, request))
+            if isinstance(state.merge, KeepAll) or not is_merged(state.merge, files):
+                opened = (
+                    [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
+                )
+                batches = self.read(opened, request)
+            else:
+                batches = self._merged(files, request)
         except BaseException as error:
             self._reader.attribute(error, files)
             raise
@@ -89,6 +101,23 @@ class PointLookup:
         if columns is None and len(files) == 1:
             return pa.Table.from_batches(batches, arrow)
         return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
+
+    def _merged(self, files: Sequence[DataFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
+        """As :meth:`read`, of files to be opened, merged by the merge mode of the request."""
+        below = self._reader.merge_schemas.below(request, files)
+        if len(files) > DECISIVE_FILES:
+            decisive: Sequence[DataFile] = ()
+            if isinstance(request.merge, First):
+                decisive = files[:DECISIVE_FILES]
+            elif request.merge == Latest():
+                decisive = files[-DECISIVE_FILES:]
+            rows = self.read(self._files.open_all(decisive, request.schema), below) if decisive else []
+            if rows is None:
+                return None
+            if rows and has_whole_row(rows[0]):
+                return merge_one_key(rows[0], below)
+        rows = self.read(self._files.open_all(files, request.schema), below)
+        return merge_one_key(rows[0], below) if rows else rows
 
     def candidates(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
         """The overlapping files that may have the key, by their filters.

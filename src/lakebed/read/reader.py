@@ -1,7 +1,8 @@
 """Executes query plans: rows in key order, as a stream, in the caller's process.
 
 :class:`Reader` reads the partitions of a plan one after another, and in a partition the groups of files that overlap.
-Only overlapping files are merged. There are four ways to read a group:
+Only overlapping files are merged, and their rows by the table's merge mode (:mod:`lakebed.read.merged_rows`). There are
+four ways to read a group:
 
 * *point lookup* (:mod:`lakebed.read.point_lookup`): one key. Bounds and bloom filters choose the files, page indexes
   the pages to decode. It takes less than a millisecond, without the engine.
@@ -37,11 +38,12 @@ from lakebed.parquet.page_decoder import read_columns
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import READ_CACHE, ReadCache, ReadStatistics
 from lakebed.parquet.row_positions import cuts_at, rank
+from lakebed.read.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.page_read import PageReader
-from lakebed.read.plan import QueryPlan, at, successive
+from lakebed.read.plan import QueryPlan, is_merged
 from lakebed.read.point_lookup import PointLookup
-from lakebed.read.request import KeyList, Point, ReadRequest, point_of
-from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered
+from lakebed.read.request import KeyList, ReadRequest, parts
+from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, unfiltered
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class Reader:
         self._cache = cache
         self._files = OpenFiles(storage, table_id, keeps, cache)
         self._page_reader = PageReader(self._files, cache)
+        self.merge_schemas = MergeSchemas()
         self.points = PointLookup(self._files, cache, self)
         self._engine: ScanEngine | None = None
         self._engine_lock = threading.Lock()
@@ -98,7 +101,7 @@ class Reader:
     def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
         """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
         wanted = request.schema.arrow_of(request.names)
-        batches = (one for one in self._part_rows(files, request) if not isinstance(one, Unfiltered))
+        batches = (one for one in self._live_rows(files, request) if not isinstance(one, Unfiltered))
         return pa.Table.from_batches((exactly(one, wanted) for one in batches), wanted)
 
     def scan(  # noqa: PLR0913 - one call has all options of a scan
@@ -125,7 +128,7 @@ class Reader:
         names = plan.schema.project(columns)
         schema = plan.schema.arrow_of(names)
         counted = ReadStatistics() if statistics is None else statistics
-        request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted)
+        request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge)
         rows = self._rows(plan, request, schema)
         return RowStream(schema, (part for batch in rows for part in bounded(batch)))
 
@@ -176,7 +179,7 @@ class Reader:
         self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], statistics: ReadStatistics | None = None
     ) -> pa.Table:
         """All rows of ascending encoded keys, in key order. Raises as :meth:`scan`."""
-        from lakebed.read.multi_get import keys_by_part
+        from lakebed.read.multi_get import gathered, keys_by_part
 
         schema = _selected(state.created, columns)
         tables = [schema.empty_table()]
@@ -184,11 +187,17 @@ class Reader:
             counted = ReadStatistics() if statistics is None else statistics
             bounds = EncodedRange(keys[0], successor(keys[-1]))
             among = KeyList.of(state.created, keys)
-            request = ReadRequest(state.created, bounds, tuple(schema.names), among=among, statistics=counted)
-            for parts in _batches(keys_by_part(state, keys)):
+            request = ReadRequest(
+                state.created, bounds, tuple(schema.names), among=among, statistics=counted, merge=state.merge
+            )
+            for parts in gathered(keys_by_part(state, keys), FILES_AT_ONCE):
                 files = list({file.id: file for part in parts for file in part.files}.values())
+                merged = any(is_merged(state.merge, part.files) for part in parts)
+                below = self.merge_schemas.below(request, files) if merged else request
                 with self.attribute_errors(files):
-                    rows = self._many(parts, files, request)
+                    rows = self._many(parts, files, below)
+                if merged:
+                    rows = merge_table(rows, below)
                 tables.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
         return pa.concat_tables(tables)
 
@@ -252,11 +261,11 @@ class Reader:
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
         left = request.limit
-        for keys, point, files in _parts(plan, reverse=request.reverse):
+        for keys, point, files in parts(plan, reverse=request.reverse):
             if left is not None and left <= 0:
                 return
             part = replace(request, keys=keys, point=point, limit=left)
-            rows = self._reverse_rows(files, part, schema) if request.reverse else self._part_rows(files, part)
+            rows = self._reverse_rows(files, part, schema) if request.reverse else self._live_rows(files, part)
             with closing(rows) as batches:
                 for batch in batches:
                     if left is not None and not isinstance(batch, Unfiltered):
@@ -279,7 +288,7 @@ class Reader:
                 return
             slice_request = replace(request, keys=keys, limit=None)
             reaching = [file for file in files if file.reaches(keys)]
-            with closing(self._part_rows(reaching, slice_request)) as rows:
+            with closing(self._live_rows(reaching, slice_request)) as rows:
                 first = next(rows, None)
                 hold_bytes = self._memory_limit_bytes() // HELD_SHARE
                 if isinstance(first, Unfiltered):
@@ -290,8 +299,18 @@ class Reader:
                     exact = (exactly(one, schema) for one in chain((first,), rows) if not isinstance(one, Unfiltered))
                     yield from reversed_rows(exact, hold_bytes)
 
+    def _live_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
+        """The requested rows of overlapping files, merged by the merge mode; as :meth:`_part_rows`."""
+        if not is_merged(request.merge, files):
+            return self._part_rows(files, request)
+        below = self.merge_schemas.below(request, files)
+        return merged_rows(self._part_rows(files, below), request, below)
+
     def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The requested rows of overlapping files; small reads return :class:`Unfiltered` rows, for the predicate."""
+        """The requested rows of overlapping files; small reads return :class:`Unfiltered` rows, for the predicate.
+
+        Either all batches are unfiltered, or none is.
+        """
         with self.attribute_errors(files, request.where):
             batches = self._opened_rows(files, request)
         while True:
@@ -308,10 +327,10 @@ class Reader:
         with statistics.step("open"):
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):
-            unfiltered = request if request.where is None else request.before_where()
-            few = (self._page_reader if request.point is None else self.points).read(opened, unfiltered)
+            before = request if request.where is None else request.before_where()
+            few = (self._page_reader if request.point is None else self.points).read(opened, before)
         if few is not None:
-            return iter(few) if request.where is None else _unfiltered(few, unfiltered)
+            return iter(few) if request.where is None else unfiltered(few, before.arrow())
         limit_bytes = self._memory_limit_bytes()
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
@@ -330,9 +349,9 @@ class Reader:
         def by_engine(request: ReadRequest) -> Iterator[pa.RecordBatch]:
             return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)
 
-        unfiltered = request if request.where is None else request.before_where()
-        rows = self._page_reader.scan(opened, unfiltered, self._memory_limit_bytes(), by_engine)
-        return rows if request.where is None else _unfiltered(rows, unfiltered)
+        before = request if request.where is None else request.before_where()
+        rows = self._page_reader.scan(opened, before, self._memory_limit_bytes(), by_engine)
+        return rows if request.where is None else unfiltered(rows, before.arrow())
 
     @contextmanager
     def attribute_errors(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -363,37 +382,6 @@ class Reader:
         raise Code.QUERY_FAILED(
             f"the query failed, though each of its {len(files)} files can be read: {error}"
         ) from error
-
-
-def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
-    """The parts of a plan in reading order: a key range, its key if it is a single one, and overlapping files."""
-    for partition in reversed(plan.partitions) if reverse else plan.partitions:
-        for keys in reversed(partition.ranges) if reverse else partition.ranges:
-            point = point_of(plan.schema, keys)
-            parts = successive(partition.files, keys) if point is None else at(partition.files, keys)
-            for part, files in reversed(list(parts)) if reverse else parts:
-                yield part, point, files
-
-
-def _unfiltered(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[Unfiltered]:
-    """The batches with the requested columns only, so that one predicate can be evaluated over several parts.
-
-    Overlapping files are read with the key columns, other files without.
-    """
-    wanted = request.schema.arrow_of(dict.fromkeys(request.names))
-    return (Unfiltered(exactly(rows, wanted)) for rows in batches)
-
-
-def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
-    """Groups of parts whose files are opened together."""
-    batch: list[PartKeys] = []
-    for part in parts:
-        batch.append(part)
-        if sum(len(one.files) for one in batch) >= FILES_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:

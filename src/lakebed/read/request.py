@@ -1,7 +1,8 @@
 """Read requests: which keys, columns and rows a read, or a part of it, is for.
 
 Core types: :class:`ReadRequest`, :class:`Point`, :class:`KeyList`. A scan has one request for the whole read. The
-reader derives a request for each part of the table, with its key range and the remaining limit. Pure: no I/O.
+reader derives a request for each part of the table (:func:`parts`), with its key range and the remaining limit. Pure:
+no I/O.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.bloom_filters import HashedKey, HashedKeys
 from lakebed.parquet.read_cache import ReadStatistics
+from lakebed.read.plan import at, successive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.model.files import DataFile
     from lakebed.parquet.footer import Value
+    from lakebed.read.plan import QueryPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class ReadRequest:
 
     ``point`` is set if the range is a single key, ``among`` if only the keys of a list are requested. Rows for which
     ``where`` is not true are left out and do not count for the limit. With ``reverse`` the last row comes first.
-    ``statistics`` counts the work of the read.
+    Rows of overlapping files are merged by ``merge``. ``statistics`` counts the work of the read.
     """
 
     schema: Schema
@@ -77,14 +82,29 @@ class ReadRequest:
     reverse: bool = False
     statistics: ReadStatistics = field(default_factory=ReadStatistics, compare=False)
     among: KeyList | None = None
+    merge: MergeMode = KEEP_ALL
 
     def before_where(self) -> ReadRequest:
         """The request without its predicate and limit, with the columns that the predicate needs."""
         assert self.where is not None
         return replace(self, names=(*self.names, *self.where.columns), limit=None, where=None)
 
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the requested columns, each once."""
+        return self.schema.arrow_of(dict.fromkeys(self.names))
+
     def fields(self, *, with_keys: bool) -> list[Field]:
         """The fields to read, each once; with keys, the fields of the sort order come first."""
         first = self.schema.sort_names if with_keys else ()
         names = dict.fromkeys((*first, *self.names, *(() if self.where is None else self.where.columns)))
         return [self.schema.by_name[name] for name in names]
+
+
+def parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
+    """The parts of a plan in reading order: a key range, its key if it is a single one, and overlapping files."""
+    for partition in reversed(plan.partitions) if reverse else plan.partitions:
+        for keys in reversed(partition.ranges) if reverse else partition.ranges:
+            point = point_of(plan.schema, keys)
+            found = successive(partition.files, keys) if point is None else at(partition.files, keys)
+            for part, files in reversed(list(found)) if reverse else found:
+                yield part, point, files

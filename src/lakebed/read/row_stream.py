@@ -37,6 +37,14 @@ class Unfiltered:
     rows: pa.RecordBatch
 
 
+def unfiltered(batches: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[Unfiltered]:
+    """The batches with the columns ``wanted`` only, so that one predicate can be evaluated over several parts.
+
+    Overlapping files are read with the key columns, other files without.
+    """
+    return (Unfiltered(exactly(rows, wanted)) for rows in batches)
+
+
 def filtered(batches: Iterator[pa.RecordBatch | Unfiltered], where: Predicate | None) -> Generator[pa.RecordBatch]:
     """The rows for which the predicate is true, in their order. Batches that are no :class:`Unfiltered` pass unchanged.
 

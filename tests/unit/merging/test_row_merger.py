@@ -143,6 +143,14 @@ def test_partial_rows_and_deletes_mean_the_same_however_runs_are_grouped(changes
     assert found.column_names == ["k", "a", "b"]
 
 
+def test_the_schema_of_a_merge_may_have_the_hidden_fields():
+    """A partial row is put together with the whole row before it, and with another partial one after them."""
+    schema = merge_schema(Latest(), PLAIN, hidden=True)
+    changes = [(1, RowKind.WHOLE, 4, "x", True, True), *[(1, RowKind.PARTIAL, None, None, False, False)] * 2]
+    rows = batches_of([change_row(change) for change in changes], hidden(PLAIN), [2])
+    assert merged(Latest(), schema, rows).to_pylist() == [{"k": 1, "a": 4, "b": "x"}]
+
+
 def reduced(function: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
     return lambda values: functools.reduce(function, values)
 

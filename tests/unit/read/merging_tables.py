@@ -1,0 +1,161 @@
+"""Small tables with a merge mode, and the plain meaning of their rows: a list of what arrived, merged in Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema, clock
+from lakebed.ingest.send import commit_files, send_run
+from lakebed.log.outcomes import version_of
+from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
+from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
+from lakebed.parquet.file_writer import write_run
+from lakebed.state.transactions import ProposeFiles, ProposeSplit
+from lakebed.table.table import Table
+
+MODES: dict[str, MergeMode] = {
+    "latest": Latest(),
+    "latest by sort key": Latest(by="sort_key"),
+    "first": First(),
+    "aggregate": Aggregate({"a": "sum", "b": "last"}),
+}
+
+SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"a": "int32", "b": "string"})
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"a": lambda one, other: one + other, "b": lambda _, other: other}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row that arrives: whole, partial (``values`` has the fields that it sets) or a delete."""
+
+    key: str
+    sort: int
+    values: dict[str, Any]
+    kind: RowKind = RowKind.WHOLE
+
+    def row(self, schema: Schema) -> dict[str, Any]:
+        """The row as files hold it."""
+        found = {"k": self.key, "s": self.sort, **self.values}
+        if self.kind is RowKind.PARTIAL:
+            found |= {presence_name(field): field.name in self.values for field in schema.values}
+        return found if self.kind is RowKind.WHOLE else found | {KIND: int(self.kind)}
+
+
+class MergingTable:
+    """A table, and the changes that arrived in it."""
+
+    def __init__(self, mode: MergeMode, url: str | None = None, *, page_rows: int = 1) -> None:
+        lake = lakebed.create(f"memory://{clock.random_token()}" if url is None else url)
+        self.mode = mode
+        self.table: Table = lake.create_table("t", SCHEMA, merge=mode)
+        self.changes: list[Change] = []
+        self._page_rows = page_rows
+
+    def arrive(self, changes: Sequence[Change]) -> None:
+        """Commit the changes as one file; at most one of them has a given key."""
+        schema = self.table.schema
+        if any(change.kind is not RowKind.WHOLE for change in changes):
+            schema = with_hidden(schema)
+        rows = pa.Table.from_pylist([change.row(self.table.schema) for change in changes], schema.arrow)
+        commit_run(self.table, rows, schema, page_rows=self._page_rows)
+        self.changes += changes
+
+    def split(self, key: str) -> None:
+        """Split the partition of a key there."""
+        partitions, encoded = self.table.state().partitions, self.table.schema.codec.encode_key((key,))
+        if encoded not in partitions.boundaries:
+            self.table.commit(ProposeSplit({partitions.ids[partitions.position(encoded)]: (encoded,)}))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The merged rows, in key order."""
+        names = [field.name for field in self.table.schema.values]
+        found = merged(self.changes, self.mode)
+        return [{"k": c.key, "s": c.sort, **{name: c.values.get(name) for name in names}} for c in found]
+
+
+def commit_run(table: Table, rows: pa.Table, schema: Schema, *, page_rows: int, row_group_rows: int = 4) -> None:
+    """Add the rows as files of one run, with pages as small as the test wants."""
+    layout = replace(table.layout(), schema=schema, page_rows=page_rows, row_group_rows=row_group_rows)
+    ordered = rows.combine_chunks().sort_by([(name, "ascending") for name in schema.sort_names])
+    with tempfile.TemporaryDirectory() as scratch:
+        run = write_run(ordered.to_batches(), layout, Path(scratch), rows_estimate=rows.num_rows)
+        files = send_run(table.storage, table.id, run, job=clock.new_id())
+    version_of(commit_files(table, ProposeFiles(files, None, table.version)), "the table of the test")
+
+
+def merged(changes: Iterable[Change], mode: MergeMode) -> list[Change]:
+    """The merged rows of changes in the order of arrival, in key order."""
+
+    def row_key(change: Change) -> Any:
+        return change.key
+
+    def sort_key(change: Change) -> Any:
+        return change.key, change.sort
+
+    by_arrival = mode in (Latest(), First())
+    in_order = sorted(changes, key=row_key if by_arrival else sort_key)
+    groups = groupby(in_order, sort_key if isinstance(mode, Aggregate) else row_key)
+    found = (_merged(list(group), mode) for _, group in groups)
+    return [change for change in found if change.kind is not RowKind.DELETE]
+
+
+def _merged(changes: list[Change], mode: MergeMode) -> Change:
+    match mode:
+        case First():
+            return changes[0]
+        case Latest():
+            return reduce(_followed, changes)
+        case Aggregate():
+            return reduce(_aggregated, changes)
+        case KeepAll():
+            raise AssertionError("rows are not merged")
+
+
+def _followed(one: Change, other: Change) -> Change:
+    if other.kind is not RowKind.PARTIAL:
+        return other
+    before = {} if one.kind is RowKind.DELETE else one.values
+    kind = RowKind.PARTIAL if one.kind is RowKind.PARTIAL else RowKind.WHOLE
+    return Change(other.key, other.sort, {**before, **other.values}, kind)
+
+
+def _aggregated(one: Change, other: Change) -> Change:
+    values = dict(one.values)
+    for name, value in other.values.items():
+        known = values.get(name)
+        if value is not None:
+            values[name] = value if known is None else FUNCTIONS[name](known, value)
+    return Change(one.key, one.sort, values)
+
+
+WAYS = ("pages", "engine", "levels", "slices")
+
+
+@contextmanager
+def reading_by(way: str) -> Iterator[None]:
+    """Read by pages, by the engine, by the engine's merge in levels, or slice by slice from a store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakebed.read.slices.LAST_BYTES", 100)
+        if way != "pages":
+            patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+            patch.setattr("lakebed.read.slices.SLICE_BYTES", 200)
+            patch.setattr("lakebed.read.slices.SLICE_FILE_BYTES", 1)
+            patch.setattr("lakebed.read.sequential_scan.FIRST_ROWS", 1)
+        if way == "levels":
+            patch.setattr("lakebed.read.reader.FAN_IN_MAX", 1)
+        if way == "slices":
+            patch.setattr("lakebed.parquet.open_files._reads_ranges", lambda _: True)
+            patch.setattr("lakebed.parquet.open_files.COPY_BYTES_MAX", 0)
+            patch.setattr("lakebed.parquet.open_files.TAIL_BYTES", 0)
+        yield
