@@ -1,19 +1,19 @@
-"""A model of tables where order matters: jobs over some files of a partition, deletions by marker, joins, fenced
-removals.
+"""A model of tables that merge rows: jobs over some files of a partition or of several, deletes and partial rows,
+joins, restores, fenced removals, filters and cuts of age, changes of the merge mode.
 
 It is pure Python without I/O and shares no code with Lakebed: it says what must hold, not how it is done. The log is
 taken for granted (`tests/model/truncation`, `tests/model/protocol`): a transaction is validated on the newest state and
 takes effect at once. What is left are plans made on old states, and jobs that commit long after they were opened.
 
-    state     partitions, files with their span of sequence, jobs, fences; pure                   state.py
-    store     the newest state, and what every reader must see                                store.py
-    actors    writers, compactors, splitters, joiners, removers                               actors.py
-    rules     the protocol, each rule with the forms that look right                          rules.py
+    rows      rows of three kinds, and what rows with one key become                             rows.py
+    state     partitions, files in order of arrival, jobs, fences, filter, mode; pure            state.py
+    store     the newest state, and what every reader must see                                   store.py
+    actors    writers, compactors, splitters, joiners, removers, restorers …                     actors.py
+    rules     the protocol, each rule with the forms that look right                             rules.py
 
-A row is a put or a deletion of its key, and the latest in log order counts. A reader of a partition takes the row from
-the file with the greatest span, so a merged file must stand where all of its inputs stood: no other file between them.
+A partition's files are a list in order of arrival, and a reader merges the rows of a key in the order of that list. So
+a job's output must stand where all of its inputs stood, in every partition.
 
-It shows that under the rules of docs/decisions/0012 every reader sees the latest row in log order, erased rows stay
-gone, and no write is refused without a fence in its way, however old the plans; and that each rule is needed: 12
-simpler forms break that.
+It shows that under the rules of docs/decisions/0012 every reader sees what the log says, erased rows stay gone, and no
+write is refused without a reason, however old the plans; and that each rule is needed: 31 simpler forms break that.
 """

@@ -1,45 +1,63 @@
-"""Those who change an ordered table. Each looks, plans on what it saw, and commits when the schedule lets it."""
+"""Those that change a table. Each looks, plans on what it saw, and commits when the schedule lets it."""
 
 from functools import partial
 from itertools import combinations
 
 from ..engine import Steps
-from .state import Job, Row, State, close_job, join, merged, open_job, replace, split
+from .rows import Mode, Row, merged
+from .rules import Rules
+from .state import File, Job, State, close_job, join, joined, open_job, outputs, replace, set_cut, split, within
 from .store import Store
 
 
 def write(store: Store, name: str, batches: tuple[tuple[Row, ...], ...]) -> Steps[None]:
-    """Write a file a batch: proposed once, committed when it gets there."""
+    """Write a file a batch: its own rows merged, proposed once, committed when it gets there."""
     for turn, rows in enumerate(batches):
         snapshot: State = yield (store.look,)
-        yield store.add, f"{name}-{turn}", rows, snapshot.version
+        file = tuple(row for _, row in sorted(merged(rows, snapshot.mode, store.rules).items()))
+        yield store.add, f"{name}-{turn}", rows, file, snapshot.version
 
 
-def compact(store: Store, name: str, jobs: int) -> Steps[None]:
-    """Open a job over two or more files of a partition, as they come, and commit its output."""
+def compact(store: Store, name: str, jobs: int, whole: bool) -> Steps[None]:
+    """Open a job over files of a partition, or of two whose files lie in them, as they come; commit its outputs."""
     for turn in range(jobs):
         snapshot: State = yield (store.look,)
-        partitions = [partition for partition in snapshot.partitions if len(partition.files) > 1]
-        if not partitions:
+        choices = _choices(snapshot, whole, store.rules)
+        if not choices:
             continue
-        chosen: int = yield store.choose, len(partitions)
-        partition = partitions[chosen]
-        subsets = (
-            [partition.files, *combinations(partition.files, 2)] if len(partition.files) > 2 else [partition.files]
-        )
-        chosen = yield store.choose, len(subsets)
-        inputs = tuple(subsets[chosen])
-        job = Job(f"{name}-{turn}", partition.min, partition.max, inputs)
-        if (yield store.commit, "open", partial(open_job, job=job, rules=store.rules)):
+        lower, upper, files = choices[(yield store.choose, len(choices))]
+        subsets = [files, *combinations(files, 2)] if len(files) > 2 else [files]
+        inputs = tuple(subsets[(yield store.choose, len(subsets))])
+        job = Job(f"{name}-{turn}", lower, upper, inputs)
+        # Whether it is complete is for the table to say: a planner that can be, asks for it.
+        complete = job._replace(complete=True)
+        if (yield store.commit, "open", partial(open_job, job=complete, rules=store.rules)) and (
+            yield store.commit, "open", partial(open_job, job=job, rules=store.rules)
+        ):
             continue
         snapshot = yield (store.look,)
         opened = next((other for other in snapshot.jobs if other.id == job.id), None)
         if opened is None:
             continue
-        output = merged(opened, f"o-{job.id}", store.rules)
-        change = partial(replace, job_id=job.id, output=output, rules=store.rules)
-        if (yield store.commit_output, change, output):
+        at: int = yield store.choose, 2
+        clock: int = (yield store.choose, 3) if store.rules.cut_of_job == "of a clock" else 0
+        made = outputs(opened, snapshot, store.rules, at * (lower + upper) // 2, clock)
+        change = partial(replace, job_id=job.id, made=made, rules=store.rules)
+        if (yield store.commit_outputs, change, made):
             yield store.commit, "close", partial(close_job, job_id=job.id)
+
+
+def _choices(state: State, whole: bool, rules: Rules) -> list[tuple[int, int, tuple[File, ...]]]:
+    """Ranges and files that a job could be opened over."""
+    choices = [(p.min, p.max, p.files) for p in state.partitions if len(p.files) > 1]
+    for lower, upper in zip(state.partitions, state.partitions[1:], strict=False) if whole else ():
+        files = joined(lower.files, upper.files, rules.input_order)
+        inside = tuple(file for file in files if within(file, lower.min, upper.max) == file.rows)
+        if len(inside) > 1:
+            choices.append((lower.min, upper.max, inside))
+        # A single file may be made anew whatever else is there.
+        choices += [(lower.min, upper.max, (file,)) for file in files]
+    return choices
 
 
 def close(store: Store) -> Steps[None]:
@@ -68,3 +86,29 @@ def unite(store: Store, looks: int) -> Steps[None]:
 def erase(store: Store, lower: int, upper: int, fence: int) -> Steps[None]:
     """Remove a key range."""
     yield store.remove, lower, upper, fence
+
+
+def go_back(store: Store) -> Steps[None]:
+    """Remember a version, and restore it."""
+    target: State = yield (store.remember,)
+    yield store.restore, target
+
+
+def hide(store: Store, parities: tuple[int | None, ...]) -> Steps[None]:
+    """Set filters, one after the other."""
+    for parity in parities:
+        yield store.filter, parity
+
+
+def age(store: Store, cuts: tuple[int, ...]) -> Steps[None]:
+    """Raise the cut, or try to lower it."""
+    for at in cuts:
+        yield store.commit, "cut", partial(set_cut, cut=at, rules=store.rules)
+
+
+def change_mode(store: Store, mode: Mode, looks: int) -> Steps[None]:
+    """Set another mode, once the table has no rows."""
+    for _ in range(looks):
+        yield (store.look,)
+        if not (yield store.set_mode, mode):
+            return

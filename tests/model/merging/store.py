@@ -1,30 +1,42 @@
 """The newest state, and the oracle: what the log means, key by key. Violations by name:
 
-wrong answer       a reader sees another row than the latest one in log order, or none, or one that is gone
+wrong answer       a reader sees other rows than the log says, or rows change where no row was written or removed
 under the fence    a write that was proposed before a fenced removal is committed into its range
 erased rows kept   a file made after a fenced removal holds rows that were erased
-false refusal      a write was refused though no fence is in its way
+false refusal      a write was refused with no reason to
+
+The oracle keeps every row of a key as it was written, in log order, and merges them all when it is asked. A change of
+the filter starts it anew from the rows in the files: which hidden rows are left by then depends on what was compacted,
+and only that nothing changes afterwards is promised.
 """
 
 from collections.abc import Callable, Hashable
 
 from ..engine import Chooser, Violation, World
+from .rows import KEYS, Kind, Mode, Row, merged
 from .rules import Rules
-from .state import KEYS, Fence, File, Partition, Row, State, add, remove, visible, within
+from .state import Fence, File, Partition, State, add, remove, restore, set_filter, set_mode, stored, visible, within
+
+RIGHT = Rules()
+
+Written = dict[int, tuple[Row, ...]]
 
 
 class Store(World):
-    """One run of an ordered table."""
+    """One run of a table that merges rows."""
 
-    def __init__(self, chooser: Chooser, rules: Rules, files: tuple[tuple[Row, ...], ...]) -> None:
+    def __init__(self, chooser: Chooser, rules: Rules, files: tuple[File, ...], mode: Mode) -> None:
         super().__init__(chooser)
         self.rules = rules
-        self.head = State(0, (Partition(0, KEYS, ()),))
-        self.truth: dict[int, str] = {}
+        self.head = State(0, mode=mode)
+        self.written: Written = {}
+        self.remembered: dict[int, Written] = {}
         self.erased: set[Row] = set()
         self.fences: list[Fence] = []
-        for index, rows in enumerate(files):
-            self.add(f"f{index}", rows, index)
+        for file in files:
+            self.add(file.name, file.rows, file.rows, self.head.version)
+        # As jobs and joins before left them.
+        self.head = self.head._replace(partitions=(Partition(0, KEYS, tuple(files)),)) if files else self.head
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -32,20 +44,24 @@ class Store(World):
         """The newest state, to plan on."""
         return self.head
 
-    def add(self, name: str, rows: tuple[Row, ...], base: int) -> str:
-        """Commit a write that was first proposed when the log was at `base`."""
+    def remember(self) -> State:
+        """The newest state, to restore it."""
+        self.remembered[self.head.version] = dict(self.written)
+        return self.head
+
+    def add(self, name: str, given: tuple[Row, ...], rows: tuple[Row, ...], base: int) -> str:
+        """Commit a write that was first proposed when the log was at `base`: of these rows, merged into those."""
         after = add(self.head, name, rows, base, self.rules)
         late = any(f.min <= row.key < f.max and base < f.version for f in self.fences for row in rows)
+        unfit = self.head.mode == "by sort key" and any(row.kind is Kind.PARTIAL for row in rows)
         if isinstance(after, str):
-            if not late:
+            if not late and not unfit and base >= self.head.mode_version:
                 raise Violation("false refusal", f"{name}: {after}")
         else:
             if late:
                 raise Violation("under the fence", f"{name} of {base}")
-            for row in rows:
-                self.truth.pop(row.key, None)
-                if not row.deletes:
-                    self.truth[row.key] = row.label
+            for row in given:
+                self.written[row.key] = (*self.written.get(row.key, ()), row)
         return self._settle("add", after)
 
     def remove(self, lower: int, upper: int, fence: int) -> str:
@@ -56,22 +72,53 @@ class Store(World):
             self.fences.append(Fence(lower, upper, self.head.version + 1))
             self.erased.update(row for file in held for row in within(file, lower, upper))
         for key in range(lower, upper):
-            self.truth.pop(key, None)
+            self.written.pop(key, None)
         wall = fence or (self.rules.unfenced == "refuses older")
         return self._settle("remove", remove(self.head, Fence(lower, upper, int(wall))))
 
+    def restore(self, target: State) -> str:
+        """Restore a version that was remembered."""
+        after = restore(self.head, target, self.rules)
+        if not isinstance(after, str):
+            self.written = dict(self.remembered[target.version])
+            if target.filter.version != self.head.filter.version:
+                self._start_from(target)
+            back = {row for partition in target.partitions for row in stored(partition)}
+            self.erased -= back
+        return self._settle("restore", after)
+
+    def filter(self, parity: int | None) -> str:
+        """Show other keys."""
+        after = set_filter(self.head, parity)
+        if not isinstance(after, str):
+            self._start_from(after)
+        return self._settle("filter", after)
+
+    def set_mode(self, mode: Mode) -> str:
+        """Merge by another mode."""
+        after = set_mode(self.head, mode, self.rules)
+        if not isinstance(after, str) and self.rules.mode_rows == "none":
+            self.written = {}
+        return self._settle("mode", after)
+
     def commit(self, name: str, transaction: Callable[[State], State | str]) -> str:
-        """Commit what changes no answer: jobs, splits, joins."""
+        """Commit what writes and removes no row."""
         return self._settle(name, transaction(self.head))
 
-    def commit_output(self, transaction: Callable[[State], State | str], output: File | None) -> str:
+    def commit_outputs(self, transaction: Callable[[State], State | str], made: tuple[File, ...]) -> str:
         """Commit a job."""
         after = transaction(self.head)
-        if not isinstance(after, str) and output is not None and (retained := self.erased.intersection(output.rows)):
-            raise Violation("erased rows kept", f"{sorted(retained)} in {output.name}")
+        if not isinstance(after, str) and (kept := self.erased.intersection(row for file in made for row in file.rows)):
+            raise Violation("erased rows kept", f"{sorted(kept)}")
         return self._settle("replace", after)
 
     # -- what must hold -----------------------------------------------------------------------------------------
+
+    def _start_from(self, state: State) -> None:
+        self.written = {}
+        for partition in state.partitions:
+            for row in stored(partition):
+                self.written[row.key] = (*self.written.get(row.key, ()), row)
 
     def _settle(self, name: str, after: State | str) -> str:
         if isinstance(after, str):
@@ -79,12 +126,26 @@ class Store(World):
             return after
         self.counts[f"{name} committed"] += 1
         self.head = after
-        if (seen := visible(after)) != self.truth:
-            raise Violation("wrong answer", f"{seen}, not {self.truth}, after {name} at {after.version}")
+        if (seen := visible(after, self.rules)) != (expected := self._expected(after)):
+            raise Violation("wrong answer", f"{seen}, not {expected}, after {name} at {after.version}")
         return ""
+
+    def _expected(self, state: State) -> dict[int, Row]:
+        expected = {}
+        for key in range(KEYS):
+            row = merged(self.written.get(key, ()), state.mode, RIGHT).get(key)
+            if row is not None and row.kind is not Kind.DELETE and state.filter.shows(row, state.mode, self.rules):
+                expected[key] = row._replace(kind=Kind.WHOLE)
+        return expected
 
     def finish(self) -> None:
         """Nothing is left to check."""
 
     def fingerprint(self) -> Hashable:
-        return self.head, tuple(sorted(self.truth.items())), frozenset(self.erased), tuple(self.fences)
+        return (
+            self.head,
+            tuple(sorted(self.written.items())),
+            frozenset(self.erased),
+            tuple(self.fences),
+            tuple((version, tuple(sorted(rows.items()))) for version, rows in sorted(self.remembered.items())),
+        )

@@ -162,6 +162,52 @@ def test_a_complete_job_has_the_oldest_files():
     assert through_an_image(opened) == opened
 
 
+def test_the_inputs_of_a_job_are_in_order_of_arrival():
+    state = add(merging(), ("a", "af"), ("b", "bg"))
+    assert "order of arrival" in refused(state, OpenJob(job("j", "b", "a")), Code.PROPOSAL_INVALID)
+
+
+def test_a_job_over_partitions_has_no_other_file_between_its_inputs_in_any_of_them():
+    # The output would stand before b in the first partition, and after it in the second.
+    state = add(merging(Latest(), "e"), ("a", "a"), ("b", "af"), ("c", "f"))
+    assert "neighbours" in refused(state, OpenJob(job("j", "a", "c")), Code.PROPOSAL_OUTDATED)
+
+
+def test_a_job_over_partitions_has_no_other_file_of_one_partition_between_its_inputs():
+    # The output would have the sequence of c, and a join would put it behind b, over the newer row of key a.
+    state = add(merging(Latest(), "e"), ("a", "a"), ("b", "a"), ("c", "f"))
+    assert "neighbours" in refused(state, OpenJob(job("j", "a", "c")), Code.PROPOSAL_OUTDATED)
+    assert step(state, OpenJob(job("j", "b", "c"))).jobs
+
+
+def test_a_job_over_one_file_of_several_partitions_may_have_others_beside_it():
+    state = add(merging(Latest(), "e"), ("a", "af"), ("b", "a"), ("c", "af"))
+    opened = step(state, OpenJob(job("j", "a")))
+    assert drawn(step(opened, ProposeOutput("j", (new_file("o", "af"),)))) == ["o:~1 b:1 c:~1", "o:~1 c:~1"]
+
+
+def test_a_join_keeps_the_order_of_outputs_with_the_same_sequence():
+    """Files with an early and a late sequence, whose order only the lists of the partitions tell."""
+    state = add(merging(Latest(), "e"), ("one", "a"), ("two", "f"), ("three", "a"))
+    state = step(state, OpenJob(job("i", "one", "three", keys=range_of(state, 0))))
+    state = step(state, ProposeOutput("i", (new_file("long", "a"),)))
+    state = add(step(state, ProposeJoin((1, 2))), ("both", "af"))
+    state = step(state, OpenJob(job("j", "long", "both")))
+    state = step(state, ProposeOutput("j", (new_file("low", "a"), new_file("high", "f"))))
+    assert drawn(state) == ["two:1 low:1 high:1"]
+    state = step(state, OpenJob(job("k", "two", "low")))
+    state = step(state, ProposeOutput("k", (new_file("merged", "af"),)))
+    # The row f of the file two is older than that of the file high, and both files have sequence 4.
+    assert drawn(state) == ["merged:2 high:1"]
+    split = step(state, ProposeSplit({3: (key("b"),)}))
+    assert drawn(split) == ["merged:~1", "merged:~1 high:1"]
+    assert drawn(step(split, ProposeJoin((4, 5)))) == ["merged:2 high:1"]
+
+
+def range_of(state, position):
+    return state.partitions.range_at(position)
+
+
 def complete(one):
     return replace(one, complete=True)
 

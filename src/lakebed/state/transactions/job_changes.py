@@ -154,19 +154,31 @@ class OpenJobDocument(Struct, frozen=True, tag_field="type", tag="open_job"):
 def _out_of_order(job: Job, state: TableState) -> Rejected | None:
     """Why the inputs of a job cannot be merged into one run of a table that merges rows; None if they can.
 
-    The output stands where the inputs stood, so no other reference of a partition may stand between them; and if the
-    job is complete, none before them.
+    The output stands where the inputs stood, so they are in the order of each partition's list, no other reference
+    stands between them and, if the job is complete, none before them. If the job is over several partitions, no
+    reference of one of them may have arrived between any two inputs, wherever those are: it would have to stand before
+    the output in one partition and after it in another.
     """
-    inputs = set(job.inputs)
+    inputs = {name: place for place, name in enumerate(job.inputs)}
+    spans = [state.files[name].sequence_hi for name in job.inputs if name in state.files]
+    several = len(inputs) > 1 and state.partitions.range_at(state.partitions.position(job.keys.min)) != job.keys
     for position in state.partitions.overlapping(job.keys):
         partition = state.partitions.ids[position]
-        places = [place for place, held in enumerate(state.held_by(partition)) if held.file.id in inputs]
+        listed = [one.file.id for one in state.held_by(partition)]
+        places = [place for place, name in enumerate(listed) if name in inputs]
         if not places:
             continue
         facts: Facts = {"job": job.id, "partition": partition}
-        if places[-1] - places[0] >= len(places):
+        between = several and any(
+            min(spans) <= state.files[name].sequence_hi <= max(spans) for name in listed if name not in inputs
+        )
+        if between or places[-1] - places[0] >= len(places):
             text = f"the inputs of job {job.id} are not neighbours in partition {partition} by arrival; plan again"
             return Rejected(Code.PROPOSAL_OUTDATED, text, facts)
+        turns = [inputs[listed[place]] for place in places]
+        if turns != sorted(turns):
+            text = f"the inputs of job {job.id} are not in the order of arrival that partition {partition} has"
+            return Rejected(Code.PROPOSAL_INVALID, text, facts)
         if job.complete and places[0]:
             text = f"partition {partition} has files older than the inputs of job {job.id}; plan again"
             return Rejected(Code.PROPOSAL_OUTDATED, text, facts)

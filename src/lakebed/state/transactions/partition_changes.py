@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +20,7 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model.files import Reference
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KeepAll
 from lakebed.state.fields import Hex, Id, Positive, StoredAsIs
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.transactions.add_files import dropped, referred
@@ -287,9 +290,7 @@ class ProposeJoin(Struct, frozen=True):
                 # However its rows in the parts were estimated.
                 rows, exact = one.file.rows, True
             joined[name] = Reference(name, state.partitions.next_id, rows, exact, one.run)
-        spans = {name: (state.files[name].sequence_hi, state.files[name].sequence_lo) for name in joined}
-        ordered = sorted(joined, key=lambda name: (spans[name], name))
-        return JoinPartitions(self.partitions, tuple(joined[name] for name in ordered))
+        return JoinPartitions(self.partitions, tuple([joined[name] for name in _in_one_list(self.partitions, state)]))
 
     def _refused(self, state: TableState) -> Rejected | None:
         positions = []
@@ -302,6 +303,33 @@ class ProposeJoin(Struct, frozen=True):
             text = f"a join takes two or more neighbours in key order, not {list(self.partitions)}"
             return Rejected(Code.PROPOSAL_INVALID, text)
         return None
+
+
+def _in_one_list(partitions: Sequence[int], state: TableState) -> list[str]:
+    """The files of partitions in one list, which keeps the order of each partition's; of those that may come next, the
+    one with the least sequence.
+
+    The sequences alone do not tell the order: two outputs of a job have the same, and one of them may have been merged
+    with an older file since. Only a table that merges rows has to keep the order; in another one, lists may contradict
+    each other.
+    """
+    lists = [[one.file.id for one in state.held_by(partition)] for partition in partitions]
+    spans = {n: (state.files[n].sequence_hi, state.files[n].sequence_lo, n) for n in itertools.chain(*lists)}
+    if isinstance(state.merge, KeepAll):
+        return sorted(spans, key=spans.__getitem__)
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(spans, ()))
+    for before, after in itertools.chain.from_iterable(map(itertools.pairwise, lists)):
+        sorter.add(after, before)
+    sorter.prepare()
+    ordered: list[str] = []
+    ready: list[tuple[int, int, str]] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, spans[name])
+        *_, name = heapq.heappop(ready)
+        ordered.append(name)
+        sorter.done(name)
+    return ordered
 
 
 def reaching_over(partitions: Sequence[int], state: TableState) -> dict[str, int]:
