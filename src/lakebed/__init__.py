@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from lakebed.read.counting import Count
     from lakebed.state.transactions.merge_changes import SetMerge
     from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
-    from lakebed.table.instance import Instance, create, open
+    from lakebed.table.instance import Instance
+    from lakebed.table.opening import create, open
     from lakebed.table.table import Table
 
 __version__ = VERSION
@@ -104,8 +105,8 @@ _HOMES = {
     "SetMerge": "lakebed.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
     "WidenField": "lakebed.state.transactions.schema_changes",
-    "create": "lakebed.table.instance",
-    "open": "lakebed.table.instance",
+    "create": "lakebed.table.opening",
+    "open": "lakebed.table.opening",
     "read_cache_stats": "lakebed.parquet.read_cache",
     "set_read_cache_bytes": "lakebed.parquet.read_cache",
     "set_state_cache_bytes": "lakebed.log.segments",

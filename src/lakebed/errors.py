@@ -162,6 +162,8 @@ class Code(StrEnum):
     MERGE_CHANGED = "merge_changed", "rejected"
     MERGE_CHANGE_REJECTED = "merge_change_rejected", "rejected"
     FILTER_CHANGE_REJECTED = "filter_change_rejected", "rejected"
+    VIEW_READ_ONLY = "view_read_only", "rejected"
+    VIEW_NOT_FED = "view_not_fed", "rejected"
     TAG_EXISTS = "tag_exists", "rejected"
     TAG_MISSING = "tag_missing", "rejected"
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"

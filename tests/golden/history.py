@@ -20,6 +20,7 @@ from lakebed.state.transactions import (
     OpenJob,
     ProposeCut,
     ProposeExpiry,
+    ProposeFeed,
     ProposeFiles,
     ProposeFilter,
     ProposeJoin,
@@ -43,6 +44,7 @@ from lakebed.state.transactions import (
     resolve,
 )
 from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField
+from lakebed.state.view_source import ViewSource
 from tests.unit.state.cases import job, key, new_file
 
 SCHEMA = Schema(
@@ -118,11 +120,18 @@ def everything():
         SetMerge(Latest(by="sort_key")),
         lambda states: ProposeFiles((new_file("f7", "ab", last_modified_us=9),), None, states[-1].version),
         OpenJob(job("j5", "f7", began_us=9)),
+        ProposeFeed((), 1, 0, 12),
         DropTable(),
     ]
-    create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
+    view = ViewSource("table-99", "SELECT * FROM source", 0)
+    create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, (), view=view)
     transactions, states = [create], [apply(TableState(), create, 1)]
-    for proposal in proposals:
-        transactions.append(resolve(proposal(states) if callable(proposal) else proposal, states[-1]))
+    for each in proposals:
+        proposal = each(states) if callable(each) else each
+        if isinstance(proposal, ProposeFeed):
+            transactions += resolve(proposal, states[-1])
+        else:
+            # Of a view, nothing else is accepted.
+            transactions.append(resolve(proposal, replace(states[-1], view=None)))
         states.append(apply(states[-1], transactions[-1], len(transactions)))
     return transactions, states

@@ -137,6 +137,7 @@ def test_every_kind_of_transaction_is_told_in_words():
         "reject_request": "request 1: no such bucket",
         "remove_range": "1 range, 1 partition emptied, for good",
         "set_merge": "Latest(by='sort_key')",
+        "advance_view": "to version 12 of the source",
         "set_filter": "only key <> '', age-off after 1 hour by field 2",
         "drop_expired": "1 reference past the age-off",
         "restore_version": "to version 22, 6 partitions replaced",

@@ -32,6 +32,7 @@ from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, coarser, plan
 from lakebed.state.transactions import (
     AddFiles,
+    AdvanceView,
     AlterSchema,
     AlterSettings,
     ChangeFilter,
@@ -196,7 +197,8 @@ def may_change_rows(transaction: Transaction) -> bool:
         case (
             CreateTable() | OpenJob() | CloseJob() | ConcatenateRuns() | SplitPartitions()
             | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | SetMerge()
-            | DropExpired() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest() | RejectRequest() | DropTable()
+            | DropExpired() | AdvanceView() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest()
+            | RejectRequest() | DropTable()
         ):  # fmt: skip
             return False
         case _:

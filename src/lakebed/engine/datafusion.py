@@ -125,16 +125,21 @@ def expression_context() -> SessionContext:
     return SessionContext(SessionConfig().with_target_partitions(1))
 
 
-def drop_non_row_functions(engine: SessionContext) -> None:
-    """Deregister functions that do not depend on one row alone: random values, the time, aggregates, windows."""
+def drop_volatile_functions(engine: SessionContext) -> None:
+    """Deregister functions that may give another value for the same arguments: random values, the time."""
     engine.sql("SET datafusion.catalog.information_schema = 'true'")
     for name in engine.sql(_NON_DETERMINISTIC).to_arrow_table().column(0).to_pylist():
         engine.deregister_udf(name)
+    engine.sql("SET datafusion.catalog.information_schema = 'false'")
+
+
+def drop_non_row_functions(engine: SessionContext) -> None:
+    """Deregister functions that do not depend on one row alone: volatile ones, aggregates, windows."""
+    drop_volatile_functions(engine)
     for name in engine.udafs():
         engine.deregister_udaf(name)
     for name in engine.udwfs():
         engine.deregister_udwf(name)
-    engine.sql("SET datafusion.catalog.information_schema = 'false'")
 
 
 def column(name: str) -> Expr:

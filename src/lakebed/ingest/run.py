@@ -27,6 +27,7 @@ from lakebed.ingest.send import WriteTarget, commit_files, send_run
 from lakebed.log.outcomes import version_of
 from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
@@ -175,18 +176,21 @@ def _unwritten(error: BaseException) -> Error:
     )
 
 
-def write_files(
+def write_files(  # noqa: PLR0913 - rows, layout, target, memory, cuts and mode
     batches: Iterator[pa.RecordBatch],
     layout: Layout,
     target: tuple[Storage, str, str],
     *,
     memory_limit_bytes: int,
     cuts: Sequence[bytes],
+    merge: MergeMode = KEEP_ALL,
 ) -> tuple[NewFile, ...]:
-    """Sort the rows into one run and send its files; ``target`` is the storage, the table id and the job id."""
+    """Sort the rows into one run, merged by the mode, and send its files; ``target`` is the storage, the table id and
+    the job id.
+    """
     from lakebed.sorting.sort import sort_runs
 
     storage, table_id, job = target
     with translate_errors(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
-        run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts)
+        run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=merge)
         return send_run(storage, table_id, run, job=job)

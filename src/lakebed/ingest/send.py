@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.layout import Layout, SortedFile
     from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import Proposal, ProposeOutput, ProposeRewrite, Transaction
+    from lakebed.state.transactions import Proposal, ProposeFeed, ProposeOutput, ProposeRewrite, Transaction
     from lakebed.storage.contract import Storage
 
 STALL_S = 60.0
@@ -52,6 +52,9 @@ REWRITES_MAX = 5
 Rewrite = Callable[[tuple[NewFile, ...]], tuple[NewFile, ...]]
 """Writes the rows of files that were sent as files of the newest schema."""
 
+
+FilesProposal: TypeAlias = "ProposeFiles | ProposeFeed | ProposeOutput | ProposeRewrite"
+"""A proposal with files that were sent."""
 
 TaskResult = tuple[NewFile, ...] | Error
 """The files that a task sent, or why it could not."""
@@ -108,9 +111,7 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
     return tuple(sent)
 
 
-def commit_files(
-    table: WriteTarget, proposal: ProposeFiles | ProposeOutput | ProposeRewrite, again: Rewrite | None = None
-) -> Outcome:
+def commit_files(table: WriteTarget, proposal: FilesProposal, again: Rewrite | None = None) -> Outcome:
     """Commit files; delete them if it is certain that they are not in the log.
 
     If the schema was changed while files with new fields were written, ``again`` writes their rows anew, for at most
@@ -136,9 +137,7 @@ def _schema_changed(outcome: Outcome) -> bool:
     return isinstance(outcome, NotCommitted) and outcome.code is Code.SCHEMA_CHANGED
 
 
-def _commit_files(
-    table: WriteTarget, proposal: ProposeFiles | ProposeOutput | ProposeRewrite, *, keep: bool
-) -> Outcome:
+def _commit_files(table: WriteTarget, proposal: FilesProposal, *, keep: bool) -> Outcome:
     """One try; ``keep`` leaves files that are rejected because the schema was changed."""
     try:
         outcome = table.try_commit(proposal)

@@ -64,7 +64,7 @@ class Place:
 
     def open(self) -> Instance:
         """The instance. Raises as :func:`lakebed.open`."""
-        from lakebed.table.instance import open as open_instance
+        from lakebed.table.opening import open as open_instance
 
         return open_instance(self.url, storage_options=self.options or None, log_url=self.log_url)
 

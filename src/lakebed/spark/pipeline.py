@@ -28,6 +28,7 @@ from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewrite
 from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
+from lakebed.maintenance.view_feed import RefreshReport, refresh, view_source
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.run import GcReport, gc
@@ -364,6 +365,22 @@ class Pipeline:
         """
         maintenance = self._maintenance(table, progress)
         return maintenance.maintain(online=self.instance.is_online(maintenance.table.name))
+
+    @interruptible
+    def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:
+        """Add to a view what was added to its source since the last refresh, in one commit, in this process.
+
+        ``anew`` reads the whole source, and replaces all rows of the view.
+
+        Raises:
+            UsageError: the table is no view, or its query fails on a row of the source.
+            NotFoundError: its source was dropped.
+            RejectedError: rows of the source were removed or changed, or the versions that the view lacks are not
+                retained any more (``view_not_fed``): refresh it anew. Or another process fed the view meanwhile.
+            SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
+        """
+        target = self._table(view)
+        return refresh(target, self.instance.named(view_source(target).table), anew=anew)
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
 from lakebed.state.table_state import Fence, TableState
 from lakebed.state.transactions import JobDocument, RequestDocument
+from lakebed.state.view_source import ViewSource
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -78,6 +79,7 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: dict[str, Any] | None = None
     filter_version: Whole = 0
     age_off_cut_us: Whole = 0
+    view: ViewSource | None = None
 
 
 _NamedByText = tuple[Id, str, Whole, Positive, str, str]
@@ -135,6 +137,7 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         filter=stored_filter(state.row_filter),
         filter_version=state.filter_version,
         age_off_cut_us=state.age_off_cut_us,
+        view=state.view,
     )
     segments: dict[str, Sequence[Segment[Any, Any]]] = {
         "files": files.segments,
@@ -201,6 +204,7 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             row_filter=filter_of(stored.filter),
             filter_version=stored.filter_version,
             age_off_cut_us=stored.age_off_cut_us,
+            view=stored.view,
         )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.state.transactions import Job, Request
+    from lakebed.state.view_source import ViewSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class TableState:
     latest rejected ones, oldest first. ``merge`` says what rows with equal keys become; it was set at
     ``merge_version``, or at the creation of the table if that is 0. Rows that ``row_filter``, which was last changed at
     ``filter_version``, does not show are hidden; so are those with a time before ``age_off_cut_us``, if it has an age.
+    A table with a ``view`` is fed from another one.
     """
 
     version: int = 0
@@ -87,6 +89,7 @@ class TableState:
     row_filter: RowFilter = NO_FILTER
     filter_version: int = 0
     age_off_cut_us: int = 0
+    view: ViewSource | None = None
 
     @cached_property
     def created(self) -> Schema:

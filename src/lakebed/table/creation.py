@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import structs
 
 from lakebed import settings
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import TABLE_NAME, shown
+from lakebed.model.merge_modes import KEEP_ALL, Aggregate, KeepAll, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
+from lakebed.state.transactions import CreateTable
+from lakebed.state.view_source import ViewSource
+
+if TYPE_CHECKING:
+    from lakebed.table.table import Table
 
 
 def check_name(name: Any) -> None:
@@ -39,6 +48,49 @@ def first_schema(schema: Schema) -> Schema:
     from lakebed.engine.computed_columns import checked
 
     return checked(first)
+
+
+def new_table(
+    table_id: str, schema: Any, split_points: Iterable[Any], own: Mapping[str, Any], merge: MergeMode
+) -> CreateTable:
+    """The creation of a table. Raises UsageError."""
+    if not isinstance(schema, Schema):
+        raise Code.ARGUMENT_INVALID(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
+    boundaries = boundaries_of(schema, split_points)
+    # A schema taken from another table may be any of its versions; here it is the first.
+    first = first_schema(schema)
+    return CreateTable(table_id, first, own_settings(own), boundaries, check_mode(merge, first))
+
+
+def new_view(  # noqa: PLR0913 - what a view is made of
+    table_id: str,
+    source: Table,
+    select: str,
+    keys: tuple[Sequence[str], Sequence[str]],
+    *,
+    merge: MergeMode = KEEP_ALL,
+    split_points: Iterable[Any] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> CreateTable:
+    """The creation of a view with the columns of the query, of which ``keys`` are the row key and the sort key.
+
+    Raises UsageError for a query that cannot feed a view, or whose groups the merge mode does not put together.
+    """
+    from lakebed.engine.row_query import RowQuery
+
+    query = RowQuery(select, source.state().created.arrow)
+    if query.aggregates and not isinstance(merge, Aggregate):
+        raise Code.MERGE_MODE_INVALID(
+            f"the query aggregates rows, and is applied to new rows as they come: merge = {shown(merge)} must be an "
+            "Aggregate that puts its groups together, such as sum for a count"
+        )
+    if query.repeats and isinstance(merge, KeepAll):
+        raise Code.MERGE_MODE_INVALID("SELECT DISTINCT needs a merge mode that keeps one row a key, such as First()")
+    # Keys are never null; rows with a null key are refused when the view is fed.
+    fields = [f.with_nullable(f.nullable and f.name not in {*keys[0], *keys[1]}) for f in query.schema]
+    schema = Schema.from_arrow(pa.schema(fields), list(keys[0]), list(keys[1]))
+    created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
+    return structs.replace(created, view=ViewSource(source.id, select, 0))
 
 
 def _check_new(schema: Schema) -> None:

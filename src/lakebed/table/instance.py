@@ -1,28 +1,23 @@
 """An instance: one root URL with a catalog and many tables.
 
-``instance.json`` marks the root and gives the format version; it is never rewritten. Creating a table writes entry 1
-of its own log under a fresh id, then registers the name in the catalog's log, which is where the name is won; the
-loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry after which the table's
-log refuses everything.
+Creating a table writes entry 1 of its own log under a fresh id, then registers the name in the catalog's log, which is
+where the name is won; the loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry
+after which the table's log refuses everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
 from lakebed.errors import Code, Error
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
-from lakebed.log.entry import FORMAT, parse_header
-from lakebed.log.locations import check_trusted, connect_logs, remember
+from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, is_text, shown
-from lakebed.model.documents import dump
-from lakebed.model.files import checkpoint_name, instance_name
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
+from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
@@ -37,126 +32,16 @@ from lakebed.state.catalog import (
 from lakebed.state.machine import CATALOG
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
-from lakebed.storage import check_conditional_puts, connect
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import pyarrow as pa
 
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
     from lakebed.state.catalog import CatalogTable
-    from lakebed.storage.contract import Storage
-
-
-def create(
-    url: str,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    log_url: str | None = None,
-    among_others: bool = False,
-) -> Instance:
-    """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
-
-    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``postgresql://…``,
-    ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
-    are never stored, and a password in ``log_url``, which is, is refused.
-
-    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.
-
-    Raises:
-        UsageError: a URL cannot be meant, or holds a password; or there are other files.
-        ExistsError: there is an instance already.
-        UnsafeStoreError: the store ignores create-if-absent.
-        StorageError: it cannot be reached or written.
-    """
-    from lakebed.storage.disk_space import keep_reserve
-
-    storage = connect(url, storage_options)
-    instance = clock.new_id()
-    logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
-    if storage.get(instance_name()) is not None:
-        raise _exists(storage)
-    if not among_others:
-        _check_empty(storage)
-    check_conditional_puts(storage)
-    if log_url is not None:
-        logs.check()
-    document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
-    data = dump(document) + b"\n"
-    outcome = put_until_clear(lambda: storage.create(instance_name(), data), instance_name())
-    if outcome is PutOutcome.EXISTS and storage.get(instance_name()) != data:
-        raise _exists(storage)
-    keep_reserve(storage)
-    if log_url is not None and storage.shared:
-        remember(storage.url, log_url)
-    return Instance(storage, document, storage_options)
-
-
-def _exists(storage: Storage) -> Error:
-    url = storage.url
-    return Code.INSTANCE_EXISTS(f"there is an instance at {url} already; open it, or choose another URL", url=url)
-
-
-def _check_empty(storage: Storage) -> None:
-    found = next(iter(storage.list("")), None)
-    if found is not None:
-        raise Code.FOLDER_NOT_EMPTY(
-            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or create the "
-            "instance beside them with among_others=True (--among-others)",
-            url=storage.url,
-        )
-
-
-def open(
-    url: str,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    log_url: str | None = None,
-    trust_log_url: bool = False,
-) -> Instance:
-    """Open the instance at ``url``.
-
-    An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
-    user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
-    the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
-
-    Raises:
-        NotFoundError: there is none.
-        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``.
-        UnsupportedFormatError: a newer Lakebed wrote it.
-    """
-    storage = connect(url, storage_options)
-    # At the same time: the catalog is read next in any case, and a remote store takes a round trip for each.
-    with ThreadPoolExecutor(1, "lakebed-open") as aside:
-        catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
-        data = storage.get(instance_name())
-    if data is None:
-        raise Code.INSTANCE_NOT_FOUND(
-            f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url
-        )
-    document = parse_header(data, f"{instance_name()} at {storage.url}")
-    if not is_id(document.get("instance")):
-        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
-    check_flag("trust_log_url", trust_log_url)
-    if log_url is not None:
-        check_text("log_url", log_url)
-    if document.get("log_url") is not None and not is_text(document["log_url"]):
-        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is not a text", url=url)
-    check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
-    instance = Instance(storage, document, storage_options)
-    # A failure is raised by the first use of the catalog, which reads it again.
-    if catalog is not None and catalog.exception() is None:
-        instance.take_catalog_ahead(catalog.result())
-    return instance
-
-
-def _is_far(storage: Storage) -> bool:
-    return storage.shared and not storage.url.startswith("file://")
 
 
 class Instance:
@@ -207,27 +92,47 @@ class Instance:
             UsageError: a bad name, split point or setting, an expression that cannot generate its field, or a merge
                 mode that does not fit the schema.
         """
-        from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
+        from lakebed.table.creation import check_name, new_table
 
         check_name(name)
         check_flag("online", online)
-        if not isinstance(schema, Schema):
-            raise Code.ARGUMENT_INVALID(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
-        boundaries = boundaries_of(schema, split_points)
-        own = own_settings({} if settings is None else settings)
-        catalog = self._catalog.follow()
-        if catalog.named(name) is not None:
-            raise _taken(name)
-        table = self._handle(clock.new_id(), name)
-        # A schema taken from another table may be any of its versions; here it is the first.
-        first = first_schema(schema)
-        table.commit(CreateTable(table.id, first, own, boundaries, check_mode(merge, first)))
-        self._change(RegisterTable(table.id, name, catalog.version, online), name)
-        return table
+        created = new_table(clock.new_id(), schema, split_points, {} if settings is None else settings, merge)
+        return self._register(name, created, online=online)
+
+    def create_view_table(
+        self,
+        name: str,
+        *,
+        source: str,
+        select: str,
+        row_key: Sequence[str],
+        sort_key: Sequence[str] = (),
+        **options: Any,
+    ) -> Table:
+        """Make a table that is fed from the rows of another: ``select`` is SQL over the table ``source``.
+
+        Its columns are those of the query; ``row_key`` and ``sort_key`` name the key fields, ``options`` are those of
+        :meth:`create_table`. The view is empty until :meth:`lakebed.spark.Pipeline.refresh`, and changes by that alone.
+
+        Raises as :meth:`create_table`; NotFoundError if there is no source; UsageError for a query that cannot be
+        applied to rows as they come, such as one with a limit, a join or a window.
+        """
+        from lakebed.table.creation import check_name, new_view
+
+        check_name(name)
+        created = new_view(clock.new_id(), self.table(source), select, (row_key, sort_key), **options)
+        return self._register(name, created, online=True)
 
     def table(self, name: str) -> Table:
         """The table of that name. Raises NotFoundError if there is none."""
         found = self._find(name)
+        return self._handle(found.id, found.name)
+
+    def named(self, table_id: str) -> Table:
+        """The table with this id. Raises NotFoundError if there is none, or it was dropped."""
+        found = self._catalog.follow().tables.get(table_id)
+        if found is None:
+            raise Code.TABLE_NOT_FOUND(f"no table with the id {table_id} at {self.url}: it was dropped", table=table_id)
         return self._handle(found.id, found.name)
 
     def tables(self) -> list[str]:
@@ -354,6 +259,16 @@ class Instance:
         self._catalog.checkpoints.take_ahead(manifest)
 
     # -- within -------------------------------------------------------------------------------------------------
+
+    def _register(self, name: str, created: CreateTable, *, online: bool) -> Table:
+        """Make a table, and give it its name."""
+        catalog = self._catalog.follow()
+        if catalog.named(name) is not None:
+            raise _taken(name)
+        table = self._handle(created.table, name)
+        table.commit(created)
+        self._change(RegisterTable(table.id, name, catalog.version, online), name)
+        return table
 
     def _find(self, name: str) -> CatalogTable:
         check_text("name", name)

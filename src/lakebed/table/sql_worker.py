@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakebed.errors import encode_error
 from lakebed.model.documents import dump, load
 from lakebed.sql.limited import ERROR_MARK, held_bytes
-from lakebed.table import instance
+from lakebed.table import opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def main() -> NoReturn:
 
 def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
     limit_bytes: int | None = request["memory_limit_bytes"]
-    lake = instance.open(request["url"], storage_options=request["storage_options"], log_url=request["log_url"])
+    lake = opening.open(request["url"], storage_options=request["storage_options"], log_url=request["log_url"])
     engine, pool_bytes = lake.sql_engine()
     if limit_bytes is not None:
         pool_bytes = max(1, limit_bytes // POOL_SHARE)

@@ -37,7 +37,7 @@ def test_a_strangers_log_url_is_named_and_not_connected_to(
 ) -> None:
     url, log_url = strangers
     connected: list[str | None] = []
-    monkeypatch.setattr("lakebed.table.instance.connect_logs", lambda url, *_, **__: connected.append(url))
+    monkeypatch.setattr("lakebed.table.opening.connect_logs", lambda url, *_, **__: connected.append(url))
     with pytest.raises(UsageError, match="keeps its log at memory") as caught:
         lakebed.open(url)
     assert caught.value.log_url == log_url

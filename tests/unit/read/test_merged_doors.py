@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datafusion
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +38,51 @@ def table(request, lake):
     made.write(rows(range(150, 160), 3))
     made.write(rows(range(1_000, 1_100), 4))
     return made
+
+
+def wanted(table):
+    found = table.scan().read_all()
+    assert found.num_rows == 400
+    return found.to_pylist()
+
+
+def in_order(found):
+    return sorted(found, key=lambda row: row["k"])
+
+
+def test_sql_reads_merged_rows(table, lake):
+    merged = wanted(table)
+    assert in_order(lake.sql("SELECT * FROM t").read_all().to_pylist()) == merged
+    total = lake.sql("SELECT count(*) AS n, sum(v) AS v FROM t WHERE k >= 100").read_all().to_pylist()
+    assert total == [{"n": 300, "v": sum(row["v"] for row in merged if row["k"] >= 100)}]
+    least = lake.sql("SELECT k FROM t WHERE v = 3 AND k % 2 = 0 ORDER BY k").read_all().column("k").to_pylist()
+    assert least == [row["k"] for row in merged if row["v"] == 3 and row["k"] % 2 == 0]
+
+
+def test_a_statement_without_columns_counts_merged_rows(table, lake):
+    assert lake.sql("SELECT count(*) AS n FROM t a, t b WHERE a.k = b.k").read_all().to_pylist() == [{"n": 400}]
+    assert lake.sql("SELECT count(*) AS n FROM t").read_all().to_pylist() == [{"n": 400}]
+
+
+def test_duckdb_reads_merged_rows(table):
+    connection = duckdb.connect()
+    assert in_order(table.to_duckdb(connection=connection).to_arrow_table().to_pylist()) == wanted(table)
+    found = table.to_duckdb(KeyRange(150, 160), connection=connection)
+    assert in_order(found.to_arrow_table().to_pylist()) == table.scan(KeyRange(150, 160)).read_all().to_pylist()
+
+
+def test_datafusion_reads_merged_rows(table):
+    context = datafusion.SessionContext()
+    table.register(context, "t")
+    assert in_order(context.sql("SELECT * FROM t").to_arrow_table().to_pylist()) == wanted(table)
+
+
+def test_polars_and_pandas_read_merged_rows(table):
+    merged = wanted(table)
+    assert table.to_polars().to_dicts() == merged
+    assert table.to_pandas().to_dict("records") == merged
+    found = table.lazy_polars().filter(pl.col("v") == 2).sort("k").collect()
+    assert found.to_dicts() == [row for row in merged if row["v"] == 2]
 
 
 def test_copies_are_deleted_with_what_reads_them(table, lake):

@@ -98,7 +98,7 @@ def test_a_read_without_an_answer_ends_with_its_own_error(transient, reads):
 
 
 def create_an_instance(storage, monkeypatch):
-    monkeypatch.setattr("lakebed.table.instance.connect", lambda *_: storage)
+    monkeypatch.setattr("lakebed.table.opening.connect", lambda *_: storage)
     lakebed.create(storage.url)
 
 

@@ -70,36 +70,39 @@ from lakebed.state.transactions.schema_changes import (
     DropTable,
     ProposeSchema,
 )
+from lakebed.state.transactions.view_feeds import AdvanceView, ProposeFeed
 
 if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 __all__ = [
-    "AddFiles", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts",
-    "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob",
-    "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFiles", "ProposeFilter", "ProposeJoin", "ProposeOutput",
-    "ProposeRemoval", "ProposeRestore", "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles",
-    "RaiseWatermark", "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace",
-    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions",
-    "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+    "AddFiles", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns",
+    "CreateTable", "Cuts", "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument",
+    "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed", "ProposeFiles",
+    "ProposeFilter", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore", "ProposeRewrite",
+    "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest", "Rejected",
+    "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument", "RestoreVersion",
+    "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
+    "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
-    CreateTable | ProposeFiles | OpenJob | ProposeOutput | ProposeRewrite | CloseJob | ConcatenateRuns | ProposeSplit
-    | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge | ProposeFilter
-    | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests
-    | FailRequest | RejectRequest | DropTable
+    CreateTable | ProposeFiles | ProposeFeed | OpenJob | ProposeOutput | ProposeRewrite | CloseJob | ConcatenateRuns
+    | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge
+    | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
+    | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
-    CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
-    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | ChangeFilter | DropExpired | RetireFiles
-    | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    CreateTable | AddFiles | AdvanceView | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions
+    | JoinPartitions | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | ChangeFilter
+    | DropExpired | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
+    | RejectRequest | DropTable
 )  # fmt: skip
 StoredTransaction = (
-    CreateTableDocument | AddFilesDocument | OpenJobDocument | ReplaceDocument | CloseJob | ConcatenateRuns
-    | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings | AlterSchemaDocument
-    | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles | RaiseWatermarkDocument
-    | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest | DropTable
+    CreateTableDocument | AddFilesDocument | AdvanceView | OpenJobDocument | ReplaceDocument | CloseJob
+    | ConcatenateRuns | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings
+    | AlterSchemaDocument | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles
+    | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` says which."""
 

@@ -27,6 +27,7 @@ from lakebed.state.reference_lists import ReferenceList, decode_references, enco
 from lakebed.state.table_state import Answer
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld, count_of
 from lakebed.state.transactions.schema_growth import grown
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
@@ -64,7 +65,7 @@ class ProposeFiles(Struct, frozen=True):
             return Repeated(first)
         if self.base_version < state.request_watermark and self.request_key is not None:
             return TooOld(self.base_version, state.request_watermark)
-        if refused := self._refused(state):
+        if refused := refused_change(state) or self._refused(state):
             return refused
         fitted = grown(self.files, state)
         if isinstance(fitted, Rejected):

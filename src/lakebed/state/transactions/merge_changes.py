@@ -16,6 +16,7 @@ from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode
 from lakebed.state.transactions.filter_changes import unfit_filter
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -30,6 +31,8 @@ class SetMerge(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> SetMerge | Repeated | Rejected:
         """Itself, if the table has no rows and no open job, and the mode fits its newest schema."""
+        if refused := refused_change(state):
+            return refused
         if self.mode == state.merge:
             return Repeated(state.version)
         if state.references:

@@ -30,6 +30,7 @@ from lakebed.state.transactions.partition_changes import (
     resolved_split,
 )
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
@@ -53,6 +54,8 @@ class ProposeRemoval(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> RemoveRange | Repeated | Rejected:
         """The removal from the partitions as they are now. Nothing there to remove, and no fence: no entry."""
+        if refused := refused_change(state):
+            return refused
         ranges = tuple(iter_ranges(self.ranges))
         if not ranges:
             return Rejected(Code.PROPOSAL_INVALID, "there is no key in the ranges to remove")

@@ -29,6 +29,7 @@ from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.transactions.add_files import committed_file, dropped, referred
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.model.partitions import Region
@@ -43,6 +44,8 @@ class ProposeRestore(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> RestoreVersion | Repeated | Rejected:
         """The restore of what differs from the partitions as they are now. If nothing does: no entry."""
+        if refused := refused_change(state):
+            return refused
         version = self.target.version
         if not 1 <= version <= state.version or self.target.table != state.table:
             text = f"there is no version {version} of this table to restore; the newest is {state.version}"

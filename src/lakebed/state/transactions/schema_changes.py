@@ -31,6 +31,7 @@ from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit
 from lakebed.state.transactions.resolution import Description, Rejected, count_of
+from lakebed.state.view_source import ViewSource, refused_change
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,6 +140,8 @@ class ProposeSchema(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> AlterSchema | Rejected:
         """The next schema after those of the table, with all changes made in their order."""
+        if refused := refused_change(state):
+            return refused
         newest = state.schemas[-1]
         used = {field.id for schema in state.schemas for field in schema.fields}
         # Not after those that writers chose, which lie anywhere above.
@@ -307,6 +310,7 @@ class CreateTable(Struct, frozen=True):
     settings: Mapping[str, Any]
     boundaries: tuple[bytes, ...]
     merge: MergeMode = KEEP_ALL
+    view: ViewSource | None = None
 
     def resolve(self, state: TableState) -> CreateTable | Rejected:
         """Itself, if the log is empty."""
@@ -321,6 +325,7 @@ class CreateTable(Struct, frozen=True):
             settings=dict(self.settings),
             partitions=Partitions.at(self.boundaries),
             merge=self.merge,
+            view=self.view,
         )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
@@ -331,7 +336,7 @@ class CreateTable(Struct, frozen=True):
         """As it is stored."""
         boundaries = [boundary.hex() for boundary in self.boundaries]
         merge = stored_mode(self.merge)
-        return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries, merge)
+        return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries, merge, self.view)
 
 
 class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_table", omit_defaults=True):
@@ -342,11 +347,13 @@ class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_tab
     settings: Settings
     boundaries: list[Hex]
     merge: dict[str, Any] | None = None
+    view: ViewSource | None = None
 
     def transaction(self, _sidecars: SidecarData) -> CreateTable:
         """The transaction."""
         boundaries = tuple(map(bytes.fromhex, self.boundaries))
-        return CreateTable(self.table, Schema.from_json(self.schema), self.settings, boundaries, mode_of(self.merge))
+        schema, merge = Schema.from_json(self.schema), mode_of(self.merge)
+        return CreateTable(self.table, schema, self.settings, boundaries, merge, self.view)
 
 
 class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):

@@ -1,0 +1,96 @@
+"""A query over the rows of a table that is applied to them part by part: what feeds a view.
+
+:class:`RowQuery` runs a SELECT over a table called ``source``. Rows come in any number of parts, and the query sees one
+part at a time, so it computes rows from single rows, or groups that are merged afterwards: no limit, no windows, no
+joins. Only deterministic functions are registered.
+
+Errors: UsageError for a query that cannot be applied so, or fails on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from datafusion import SQLOptions
+
+from lakebed.engine.complexity import fitted
+from lakebed.engine.datafusion import drop_volatile_functions, expression_context
+from lakebed.engine.stack import on_deep_stack
+from lakebed.errors import Code, Error
+from lakebed.model import types
+from lakebed.model.foreign_errors import error_text, translate_errors
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame
+    from datafusion.plan import LogicalPlan
+
+SOURCE = "source"
+"""The name of the table in the query."""
+
+_WHOLE_INPUT = {
+    "Limit": "LIMIT",
+    "WindowExpr": "a window function",
+    "Join": "a join",
+    "Union": "UNION",
+    "RecursiveQuery": "a recursive query",
+}
+"""Nodes of a plan whose result for all rows is not put together from those for parts of them, and what users call
+them."""
+
+
+class RowQuery:
+    """A query over rows of one Arrow schema. For one thread."""
+
+    def __init__(self, select: str, rows: pa.Schema) -> None:
+        """Raises UsageError for a query that is invalid, or that needs all rows at once."""
+        self.select = select
+        self._text = fitted(select, "the query").text
+        self._context = expression_context()
+        drop_volatile_functions(self._context)
+        frame = self._frame(rows.empty_table().to_batches() or [_none(rows)])
+        with translate_errors(self._failed):
+            kinds = set(_nodes(frame.logical_plan()))
+            scans = frame.optimized_logical_plan().display_indent().count("TableScan: ")
+            found = frame.schema()
+        for kind, said in _WHOLE_INPUT.items():
+            if kind in kinds:
+                raise Code.SQL_INVALID(f"a query that is applied to rows as they come cannot have {said}: {select}")
+        if scans != 1:
+            raise Code.SQL_INVALID(f"the query reads one table, {SOURCE}, once: {select}")
+        self.aggregates = "Aggregate" in kinds
+        """Whether groups of rows are aggregated: those of several parts have to be aggregated again."""
+        self.repeats = "Distinct" in kinds
+        """Whether repeated rows are left out of a part, but not of several."""
+        self.schema = pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in found])
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that the query makes of each batch. Raises UsageError if it fails on one."""
+        for batch in batches:
+            with translate_errors(self._failed):
+                made = on_deep_stack(self._frame([batch]).to_arrow_table)
+            yield from made.cast(self.schema).combine_chunks().to_batches()
+
+    def _frame(self, batches: list[pa.RecordBatch]) -> DataFrame:
+        with translate_errors(self._failed):
+            if self._context.table_exist(SOURCE):
+                self._context.deregister_table(SOURCE)
+            self._context.register_record_batches(SOURCE, [batches])
+            options = SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False)
+            return self._context.sql_with_options(self._text, options.with_allow_statements(allow=False))
+
+    def _failed(self, error: BaseException) -> Error:
+        return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {error_text(error)}")
+
+
+def _none(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _nodes(plan: LogicalPlan) -> Iterator[str]:
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        yield type(one.to_variant()).__name__
+        waiting += one.inputs()

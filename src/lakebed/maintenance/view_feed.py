@@ -1,0 +1,146 @@
+"""Feeds views: rows that were added to a table, through the query of a view, into the view.
+
+A view records the version of its source up to which it has the rows. A feed reads what the source added since, or all
+of its rows the first time, and commits the rows together with the version that they lead to. Queries are applied to the
+rows in parts of bounded size, and what they make of several parts is merged by the view's merge mode.
+
+A view is right only while rows are added to its source. If rows were removed or changed meanwhile, or the view fell
+behind what the source retains, a feed is refused; feeding it anew replaces all rows of the view in one commit.
+
+Errors: RejectedError (``view_not_fed``), and as writes.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
+from lakebed.engine.row_query import RowQuery
+from lakebed.errors import Code, NotRetainedError
+from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.run import conformed, write_files
+from lakebed.ingest.send import commit_files
+from lakebed.log.outcomes import version_of
+from lakebed.parquet.sizes import gather
+from lakebed.state.transactions import ProposeFeed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakebed.model.files import NewFile
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.state.view_source import ViewSource
+    from lakebed.table.table import Table
+
+PART_ROWS = 250_000
+PART_SHARE = 8
+"""The query sees parts of at most so many rows, and this share of the memory limit: it holds a part several times."""
+
+_INSERT = ChangeKind.INSERT.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """A refresh of a view: the version of the source that it had and has, the rows that it read there, and the view's
+    version; ``anew``: its rows replaced all others.
+    """
+
+    view: str
+    source: str
+    since: int
+    until: int
+    rows_read: int
+    version: int
+    anew: bool
+
+
+def view_source(view: Table) -> ViewSource:
+    """What feeds a view. Raises UsageError for a table that is no view."""
+    found = view.state().view
+    if found is None:
+        raise Code.ARGUMENT_INVALID(f"table {view.name} is no view; make one with create_view_table", table=view.name)
+    return found
+
+
+def refresh(view: Table, source: Table, *, anew: bool = False) -> RefreshReport:
+    """Add to a view what its source added since the view was last fed; see :meth:`lakebed.spark.Pipeline.refresh`."""
+    fed = view_source(view)
+    base_version = view.version
+    with source.pin() as snapshot:
+        until = snapshot.version
+        if until == fed.version and not anew:
+            return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
+        reading = _Reading(view, source, snapshot, fed)
+        files = reading.written(reading.all_rows() if anew or not fed.version else reading.new_rows())
+        proposal = ProposeFeed(files, base_version, fed.version, until, anew=anew)
+        version = version_of(commit_files(view, proposal), f"view {view.name}")
+    return RefreshReport(view.name, source.name, fed.version, until, reading.rows_read, version, anew)
+
+
+class _Reading:
+    """Rows of a source on their way into a view, counted."""
+
+    def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource) -> None:
+        self._view = view
+        self._source = source
+        self._snapshot = snapshot
+        self._fed = fed
+        self._settings = view.settings_in_force()
+        self._query = RowQuery(fed.select, snapshot.schema.arrow)
+        self.rows_read = 0
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        """All rows of the source."""
+        with self._snapshot.scan() as rows:
+            yield from rows
+
+    def new_rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows that came after the version that the view has. Raises RejectedError if rows went or changed."""
+        columns = self._snapshot.schema.names
+        with self._retained(), closing(self._source.changes(self._fed.version, self._snapshot.version)) as changes:
+            for batch in changes:
+                kinds = batch.column(CHANGE)
+                others = [place for place, kind in enumerate(kinds.to_pylist()) if kind != _INSERT]
+                if others:
+                    version = batch.column(VERSION)[others[0]].as_py()
+                    raise self._not_fed(f"version {version} of {self._source.name} removed or changed rows")
+                rows = batch.drop_columns([field.name for field in FEED_COLUMNS])
+                yield pa.RecordBatch.from_arrays([rows.column(n) for n in columns], schema=self._snapshot.schema.arrow)
+
+    def written(self, rows: Iterable[pa.RecordBatch]) -> tuple[NewFile, ...]:
+        """The files with what the query makes of the rows."""
+        view, settings = self._view, self._settings
+        made = pa.RecordBatchReader.from_batches(self._query.schema, self._query.rows(self._parts(rows)))
+        conformer = Conformer(view.schema, value_bytes_max=settings.value_bytes_max)
+        return write_files(
+            conformed(made, conformer, f"the query of view {view.name}"),
+            view.layout(),
+            (view.storage, view.id, clock.new_id()),
+            memory_limit_bytes=settings.memory_limit_bytes,
+            cuts=view.log.head.state.partitions.boundaries,
+            merge=view.log.head.state.merge,
+        )
+
+    def _parts(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in gather(rows, PART_ROWS, self._settings.memory_limit_bytes // PART_SHARE):
+            self.rows_read += part.num_rows
+            yield from part.combine_chunks().to_batches()
+
+    @contextmanager
+    def _retained(self) -> Iterator[None]:
+        try:
+            yield
+        except NotRetainedError as error:
+            raise self._not_fed(str(error)) from error
+
+    def _not_fed(self, what: str) -> Exception:
+        return Code.VIEW_NOT_FED(
+            f"view {self._view.name} has version {self._fed.version} of {self._source.name}, and cannot be fed from "
+            f"there: {what}. Refresh it anew, which replaces all of its rows",
+            table=self._view.name,
+        )

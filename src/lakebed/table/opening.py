@@ -1,0 +1,133 @@
+"""Makes and opens instances: the object that marks one, and where its logs are.
+
+``instance.json`` marks the root and gives the format version; it is never rewritten.
+
+Errors: UsageError for URLs, NotFoundError, ExistsError; UnsafeStoreError for a store that instances cannot be on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.log.locations import check_trusted, connect_logs, remember
+from lakebed.model.checks import check_flag, check_text, is_id, is_text
+from lakebed.model.documents import dump
+from lakebed.model.files import checkpoint_name, instance_name
+from lakebed.storage import check_conditional_puts, connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
+from lakebed.table.instance import Instance
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+
+
+def create(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    among_others: bool = False,
+) -> Instance:
+    """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
+
+    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``postgresql://…``,
+    ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
+    are never stored, and a password in ``log_url``, which is, is refused.
+
+    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.
+
+    Raises:
+        UsageError: a URL cannot be meant, or holds a password; or there are other files.
+        ExistsError: there is an instance already.
+        UnsafeStoreError: the store ignores create-if-absent.
+        StorageError: it cannot be reached or written.
+    """
+    from lakebed.storage.disk_space import keep_reserve
+
+    storage = connect(url, storage_options)
+    instance = clock.new_id()
+    logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
+    if storage.get(instance_name()) is not None:
+        raise _exists(storage)
+    if not among_others:
+        _check_empty(storage)
+    check_conditional_puts(storage)
+    if log_url is not None:
+        logs.check()
+    document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
+    data = dump(document) + b"\n"
+    outcome = put_until_clear(lambda: storage.create(instance_name(), data), instance_name())
+    if outcome is PutOutcome.EXISTS and storage.get(instance_name()) != data:
+        raise _exists(storage)
+    keep_reserve(storage)
+    if log_url is not None and storage.shared:
+        remember(storage.url, log_url)
+    return Instance(storage, document, storage_options)
+
+
+def _exists(storage: Storage) -> Error:
+    url = storage.url
+    return Code.INSTANCE_EXISTS(f"there is an instance at {url} already; open it, or choose another URL", url=url)
+
+
+def _check_empty(storage: Storage) -> None:
+    found = next(iter(storage.list("")), None)
+    if found is not None:
+        raise Code.FOLDER_NOT_EMPTY(
+            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or create the "
+            "instance beside them with among_others=True (--among-others)",
+            url=storage.url,
+        )
+
+
+def open(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    trust_log_url: bool = False,
+) -> Instance:
+    """Open the instance at ``url``.
+
+    An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
+    user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
+    the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
+
+    Raises:
+        NotFoundError: there is none.
+        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``.
+        UnsupportedFormatError: a newer Lakebed wrote it.
+    """
+    storage = connect(url, storage_options)
+    # At the same time: the catalog is read next in any case, and a remote store takes a round trip for each.
+    with ThreadPoolExecutor(1, "lakebed-open") as aside:
+        catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
+        data = storage.get(instance_name())
+    if data is None:
+        raise Code.INSTANCE_NOT_FOUND(
+            f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url
+        )
+    document = parse_header(data, f"{instance_name()} at {storage.url}")
+    if not is_id(document.get("instance")):
+        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    check_flag("trust_log_url", trust_log_url)
+    if log_url is not None:
+        check_text("log_url", log_url)
+    if document.get("log_url") is not None and not is_text(document["log_url"]):
+        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is not a text", url=url)
+    check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
+    instance = Instance(storage, document, storage_options)
+    # A failure is raised by the first use of the catalog, which reads it again.
+    if catalog is not None and catalog.exception() is None:
+        instance.take_catalog_ahead(catalog.result())
+    return instance
+
+
+def _is_far(storage: Storage) -> bool:
+    return storage.shared and not storage.url.startswith("file://")

@@ -1,0 +1,241 @@
+"""Views: each has what its query makes of the rows of its source, once, however it is fed."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lakebed
+from lakebed import Aggregate, First, KeyRange, Latest, Schema
+from lakebed.errors import Code, NotFoundError, RejectedError, SchemaMismatchError, UsageError
+from lakebed.maintenance import view_feed
+from lakebed.spark import InProcess, Pipeline
+
+FLIGHTS = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
+BY_ORIGIN = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP BY origin"
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def pipeline(lake):
+    with Pipeline(lake, launcher=InProcess(workers=1)) as made:
+        yield made
+
+
+@pytest.fixture
+def flights(lake):
+    return lake.create_table("flights", FLIGHTS)
+
+
+@pytest.fixture
+def totals(lake, flights):
+    merge = Aggregate({"n": "sum", "delay": "sum"})
+    return lake.create_view_table("totals", source="flights", select=BY_ORIGIN, row_key=["origin"], merge=merge)
+
+
+def rows(ids, origin="JFK"):
+    return pa.table({"id": ids, "origin": [origin] * len(ids), "delay": ids}, schema=FLIGHTS.arrow)
+
+
+def of(view):
+    return view.scan().read_all().to_pylist()
+
+
+def test_a_view_has_what_its_query_makes_of_the_rows(pipeline, flights, totals):
+    assert of(totals) == []
+    flights.write(rows(range(10)))
+    flights.write(rows(range(10, 13), "EWR"))
+    report = pipeline.refresh("totals")
+    assert (report.since, report.until, report.rows_read, report.anew) == (0, 3, 13, False)
+    assert of(totals) == [{"origin": "EWR", "n": 3, "delay": 33}, {"origin": "JFK", "n": 10, "delay": 45}]
+    flights.write(rows([100], "EWR"))
+    report = pipeline.refresh("totals")
+    assert (report.since, report.until, report.rows_read) == (3, 4, 1)
+    assert of(totals) == [{"origin": "EWR", "n": 4, "delay": 133}, {"origin": "JFK", "n": 10, "delay": 45}]
+
+
+def test_a_refresh_without_new_rows_commits_nothing(pipeline, flights, totals):
+    flights.write(rows([1]))
+    version = pipeline.refresh("totals").version
+    assert pipeline.refresh("totals").version == version
+    pipeline.compact("flights")
+    flights.write(rows([]))
+    assert of(totals) == [{"origin": "JFK", "n": 1, "delay": 1}]
+
+
+def test_rows_of_a_source_under_another_key(pipeline, lake, flights):
+    select = "SELECT origin, id, delay FROM source WHERE delay > 1"
+    by_origin = lake.create_view_table(
+        "by_origin", source="flights", select=select, row_key=["origin"], sort_key=["id"]
+    )
+    flights.write(rows([1, 2, 3], "LGA"))
+    pipeline.refresh(by_origin)
+    assert by_origin.get("LGA").column("id").to_pylist() == [2, 3]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.just("refresh")), max_size=12))
+def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_factory, steps):
+    lake = lakebed.create(str(tmp_path_factory.mktemp("lake")))
+    flights = lake.create_table("flights", FLIGHTS)
+    totals = lake.create_view_table(
+        "totals", source="flights", select=BY_ORIGIN, row_key=["origin"], merge=Aggregate({"n": "sum", "delay": "max"})
+    )
+    counted = {}
+    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+        for step in [*steps, "refresh"]:
+            if step == "refresh":
+                pipeline.refresh(totals)
+                assert {row["origin"]: row["n"] for row in of(totals)} == counted
+            else:
+                for number in step:
+                    counted[str(number)] = counted.get(str(number), 0) + 1
+                flights.write(
+                    pa.table({"id": step, "origin": [str(n) for n in step], "delay": step}, schema=FLIGHTS.arrow)
+                )
+
+
+def test_two_refreshes_at_the_same_time_add_no_row_twice(monkeypatch, pipeline, lake, flights, totals):
+    flights.write(rows(range(5)))
+    both = threading.Barrier(2)
+    commit = view_feed.commit_files
+
+    def together(*given):
+        both.wait(10)
+        return commit(*given)
+
+    monkeypatch.setattr(view_feed, "commit_files", together)
+    other = lakebed.open(lake.url)
+    found = []
+
+    def feed(one):
+        found.append(view_feed.refresh(one.table("totals"), one.table("flights")))
+
+    threads = [threading.Thread(target=feed, args=(one,)) for one in (lake, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert of(totals) == [{"origin": "JFK", "n": 5, "delay": 10}]
+
+
+def test_parts_of_the_rows_are_put_together(monkeypatch, pipeline, flights, totals):
+    monkeypatch.setattr(view_feed, "PART_ROWS", 7)
+    flights.write(rows(range(50)))
+    assert pipeline.refresh("totals").rows_read == 50
+    assert of(totals) == [{"origin": "JFK", "n": 50, "delay": sum(range(50))}]
+
+
+@pytest.mark.parametrize("change", ["remove", "restore"])
+def test_a_source_that_lost_rows_refuses_to_feed_until_it_does_so_anew(pipeline, flights, totals, change):
+    written = flights.write(rows(range(10)))
+    flights.write(rows(range(20, 30)))
+    pipeline.refresh("totals")
+    if change == "remove":
+        flights.remove(KeyRange(20, 30))
+    else:
+        flights.restore(version=written)
+    with pytest.raises(RejectedError, match="anew") as caught:
+        pipeline.refresh("totals")
+    assert caught.value.code is Code.VIEW_NOT_FED
+    assert of(totals) == [{"origin": "JFK", "n": 20, "delay": sum(range(10)) + sum(range(20, 30))}]
+    report = pipeline.refresh("totals", anew=True)
+    assert report.anew
+    assert of(totals) == [{"origin": "JFK", "n": 10, "delay": 45}]
+    flights.write(rows([1_000]))
+    pipeline.refresh("totals")
+    assert of(totals) == [{"origin": "JFK", "n": 11, "delay": 1_045}]
+
+
+def test_a_view_that_fell_behind_what_is_retained_is_fed_anew(pipeline, lake, flights, totals):
+    flights.write(rows([1]))
+    pipeline.refresh("totals")
+    flights.write(rows([2]))
+    flights.set(history_s=0)
+    pipeline.compact("flights", strategy="full")
+    pipeline.gc("flights")
+    with pytest.raises(RejectedError, match="anew") as caught:
+        pipeline.refresh("totals")
+    assert caught.value.code is Code.VIEW_NOT_FED
+    pipeline.refresh("totals", anew=True)
+    assert of(totals) == [{"origin": "JFK", "n": 2, "delay": 3}]
+
+
+def test_a_view_is_changed_by_refreshes_alone(pipeline, flights, totals):
+    flights.write(rows([1]))
+    pipeline.refresh("totals")
+    data = pa.table({"origin": ["JFK"], "n": [1], "delay": [1]})
+    for change in (
+        lambda: totals.write(data),
+        lambda: totals.remove(KeyRange()),
+        lambda: totals.restore(version=1),
+        lambda: totals.alter(lakebed.AddField("x", "int64", "sum")),
+        lambda: totals.alter(lakebed.SetMerge(First())),
+    ):
+        with pytest.raises(RejectedError, match="view") as caught:
+            change()
+        assert caught.value.code is Code.VIEW_READ_ONLY
+    assert of(totals) == [{"origin": "JFK", "n": 1, "delay": 1}]
+
+
+def test_a_source_that_was_dropped_is_named(pipeline, lake, flights, totals):
+    lake.drop_table("flights")
+    with pytest.raises(NotFoundError, match="dropped"):
+        pipeline.refresh("totals")
+
+
+def test_a_row_that_does_not_fit_the_view_adds_nothing(pipeline, flights, totals):
+    flights.write(pa.table({"id": [1], "origin": pa.nulls(1, pa.string()), "delay": [1]}, schema=FLIGHTS.arrow))
+    with pytest.raises(SchemaMismatchError, match=r"origin.*null"):
+        pipeline.refresh("totals")
+    assert totals.state().view.version == 0
+
+
+def test_a_query_that_fails_on_a_row_is_named(pipeline, lake, flights):
+    view = lake.create_view_table(
+        "v", source="flights", select="SELECT id, 1 / (delay - 3) AS x FROM source", row_key=["id"]
+    )
+    flights.write(rows([3]))
+    with pytest.raises(UsageError, match=r"1 / \(delay - 3\)"):
+        pipeline.refresh(view)
+    assert of(view) == []
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "said"),
+    [
+        ("SELECT * FROM source LIMIT 3", {"row_key": ["id"]}, "LIMIT"),
+        ("SELECT a.id FROM source a JOIN source b ON a.id = b.id", {"row_key": ["id"]}, "join"),
+        ("SELECT id, row_number() OVER () AS n FROM source", {"row_key": ["id"]}, "window"),
+        ("SELECT id FROM source UNION ALL SELECT id FROM source", {"row_key": ["id"]}, "UNION"),
+        ("SELECT id, now() AS t FROM source", {"row_key": ["id"]}, "now"),
+        ("SELECT id FROM flights", {"row_key": ["id"]}, "flights"),
+        ("SELECT 1 AS id", {"row_key": ["id"]}, "source"),
+        ("SELECT id FROM source", {"row_key": ["origin"]}, "origin"),
+        ("DELETE FROM source", {"row_key": ["id"]}, "source"),
+        (BY_ORIGIN, {"row_key": ["origin"]}, "Aggregate"),
+        (BY_ORIGIN, {"row_key": ["origin"], "merge": Latest()}, "Aggregate"),
+        ("SELECT DISTINCT origin FROM source", {"row_key": ["origin"]}, "DISTINCT"),
+        ("SELECT", {"row_key": ["id"]}, "SELECT"),
+    ],
+)
+def test_a_query_that_cannot_feed_a_view_is_refused(lake, flights, select, options, said):
+    with pytest.raises(UsageError, match=said):
+        lake.create_view_table("v", source="flights", select=select, **options)
+    assert lake.tables() == ["flights"]
+
+
+def test_a_view_of_no_table_and_a_refresh_of_no_view_are_refused(pipeline, lake, flights):
+    with pytest.raises(NotFoundError):
+        lake.create_view_table("v", source="nothing", select="SELECT * FROM source", row_key=["id"])
+    with pytest.raises(UsageError, match="no view"):
+        pipeline.refresh("flights")
