@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class PartitionSums(NamedTuple):
-    """The sums of one partition. ``size_bytes`` counts each file in proportion to its rows inside the partition."""
+    """The sums of one partition. ``size_bytes`` counts each file in proportion to its rows inside the partition.
+
+    ``markers`` are the deletes and partial rows of its files, inside the partition or not.
+    """
 
     partition: int
     rows: int
@@ -30,6 +33,7 @@ class PartitionSums(NamedTuple):
     size_bytes: int
     files: int
     runs: int
+    markers: int = 0
 
 
 def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
@@ -41,6 +45,7 @@ def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
         size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
         files=len(held),
         runs=len({one.run for one in held}),
+        markers=sum(one.file.markers for one in held),
     )
 
 
@@ -158,6 +163,7 @@ def _batch_sums(batch: pa.RecordBatch) -> Iterator[PartitionSums]:
         _added(shares, edges),
         np.diff(edges),
         runs,
+        _added(_numbers(files.field("markers"))[positions], edges),
     )
     return map(PartitionSums, *(column.tolist() for column in columns))
 

@@ -41,11 +41,13 @@ from lakebed.maintenance.compaction.plan import (
 )
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll
 from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
 
 if TYPE_CHECKING:
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.table.table import Table
 
 BATCH_TASKS_PER_CORE = 2
@@ -66,8 +68,9 @@ _START_TIME_FIELD = 21
 class MergeTask:
     """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
 
-    The slices are neighbours in key order, each as much as a merge plan should read at once. ``rows`` is about how many
-    rows there are.
+    The slices are neighbours in key order, each as much as a merge plan should read at once. The inputs are in order of
+    arrival; their rows are merged by ``mode``, and deletes go if the job is ``complete``. ``rows`` is about how many
+    rows the inputs have.
     """
 
     job: str
@@ -77,6 +80,8 @@ class MergeTask:
     layout: Layout
     memory_limit_bytes: int
     rows: int
+    mode: MergeMode = KEEP_ALL
+    complete: bool = False
 
     @property
     def keys(self) -> EncodedRange:
@@ -191,21 +196,25 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
         summaries = load_summaries(table.storage, table.id, merge.inputs, table.schema)
         shares = share_out(merge, list(summaries.values()), count, slice_bytes)
     ids = tuple(file.id for file in merge.inputs)
-    job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us)
+    job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us, complete=merge.complete)
     outcome = table.try_commit(OpenJob(job))
     if isinstance(outcome, NotCommitted):
         # Another process took the partition, or changed it, since the plan was made.
         return Skipped(merge.partition, outcome.reason)
     version_of(outcome, f"table {table.name}")
+    # Of one state: an aggregate names the fields of its schema, which may have been renamed since the plan.
+    state = table.log.head.state
     tasks = tuple(
         MergeTask(
             job=job_id,
             table_id=table.id,
             slices=slices,
             inputs=inputs_of(merge.inputs, EncodedRange(slices[0].min, slices[-1].max)),
-            layout=table.layout(),
+            layout=Layout.of(state.schemas[-1], settings),
             memory_limit_bytes=settings.memory_limit_bytes,
             rows=merge.rows // len(shares),
+            mode=state.merge,
+            complete=merge.complete,
         )
         for slices in shares
     )
@@ -218,7 +227,9 @@ def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
     if error is not None:
         return error
     rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
-    if job.merge.exact and rows != job.merge.rows:
+    expected = job.merge.rows
+    lost_or_doubled = rows != expected if isinstance(job.merge.mode, KeepAll) else rows > expected
+    if job.merge.exact and lost_or_doubled:
         return Code.ROW_COUNT_MISMATCH(
             f"partition {job.merge.partition} has {job.merge.rows} rows, but its merged files have {rows}; "
             "nothing was changed. Verify its files",

@@ -11,6 +11,10 @@ A batch of runs is one *job*, which is committed by one transaction. Its rows ma
 over a sub-range of the partition's keys, if the input is larger than one task should take, or if the planned jobs alone
 would leave cores idle. The ranges of the tasks tile the partition.
 
+In a table that merges rows, the inputs of a job are neighbours by arrival
+(:mod:`lakebed.maintenance.compaction.neighbours`). A job is *complete* if no older file of the partition is left out:
+its deletes go. A partition whose only run has deletes or partial rows is therefore due for compaction as well.
+
 Core types: :class:`CompactionPlan`, :class:`PartitionMerge`, :class:`Concatenation`, :class:`Skipped`.
 """
 
@@ -21,10 +25,18 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
+from lakebed.maintenance.compaction.neighbours import (
+    concatenated_neighbours,
+    markers_of,
+    overdue_windows,
+    stretches_of,
+    windows,
+)
 from lakebed.maintenance.compaction.strategies import batches, concatenated, overdue, runs_of
 from lakebed.maintenance.compaction.whole_files import merge_whole
 from lakebed.model.key_summaries import even_cuts
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KEEP_ALL, KeepAll, Latest
 from lakebed.settings import Strategy
 from lakebed.state.sums import partition_sums
 
@@ -34,6 +46,7 @@ if TYPE_CHECKING:
     from lakebed.maintenance.compaction.strategies import Batch, Run
     from lakebed.model.files import DataFile
     from lakebed.model.key_summaries import Summary
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Job
@@ -69,7 +82,9 @@ each border between slices one page of every input is decoded twice, so slices a
 class PartitionMerge:
     """Runs of one partition that are to become one. ``rows`` and ``size_bytes`` are those inside the partition.
 
-    For whole files of several partitions, ``partitions`` has all of them, and ``partition`` is the first.
+    ``mode`` is the table's merge mode: by ``KeepAll`` the output has exactly ``rows`` rows if they are ``exact``, by
+    the others at most. ``complete``: no older file has the keys, so deletes go. For whole files of several partitions,
+    ``partitions`` has all of them, and ``partition`` is the first.
     """
 
     partition: int
@@ -80,6 +95,8 @@ class PartitionMerge:
     exact: bool
     size_bytes: int
     partitions: tuple[int, ...] = ()
+    mode: MergeMode = KEEP_ALL
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +156,11 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     jobs = _jobs_by_partition(state)
     sums = partition_sums(state)
     room = max(0, JOBS_MAX - len(state.jobs))
-    several = [partition for partition in state.partitions.ids if partition in sums and sums[partition].runs > 1]
+    several = [
+        partition
+        for partition in state.partitions.ids
+        if partition in sums and (sums[partition].runs > 1 or (sums[partition].markers and _drops_markers(state)))
+    ]
     together = _whole_files(state, several, chosen, settings)[:room]
     claimed = {file.id for merge in together for file in merge.inputs}
     found = [
@@ -172,6 +193,8 @@ def _whole_files(
             exact=True,
             size_bytes=sum(file.size_bytes for file in one.files),
             partitions=one.partitions,
+            mode=state.merge,
+            complete=one.oldest and _drops_markers(state),
         )
         for one in merge_whole(state, partitions, settings, full=strategy is Strategy.FULL)
     ]
@@ -212,14 +235,14 @@ def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
 def _plan_partition(
     state: TableState, partition: int, jobs: Sequence[Job], claimed: Collection[str], rules: tuple[Strategy, Settings]
 ) -> _PartitionPlan:
-    strategy, settings = rules
     runs = runs_of(state.held_by(partition))
-    if jobs and strategy is Strategy.FULL:
+    if jobs and rules[0] is Strategy.FULL:
         return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
     busy = {name for job in jobs for name in job.inputs}.union(claimed)
-    free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
-    whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
-    found = batches(strategy, whole, settings) or overdue(strategy, whole, settings)
+    if isinstance(state.merge, KeepAll):
+        whole, found = _due(state, partition, busy, rules)
+    else:
+        whole, found = _due_neighbours(state, partition, busy, rules)
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
     return _PartitionPlan(
@@ -234,20 +257,55 @@ def _plan_partition(
     )
 
 
+def _due(
+    state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
+) -> tuple[list[Run], list[Batch]]:
+    """The runs of a partition that no job merges, those that do not overlap concatenated; and the batches to merge."""
+    strategy, settings = rules
+    free = [run for run in runs_of(state.held_by(partition)) if busy.isdisjoint(one.file.id for one in run.held)]
+    whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
+    return whole, batches(strategy, whole, settings) or overdue(strategy, whole, settings)
+
+
+def _due_neighbours(
+    state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
+) -> tuple[list[Run], list[Batch]]:
+    """As :func:`_due`, for a table that merges rows."""
+    strategy, settings = rules
+    held = state.held_by(partition)
+    size_bytes_min = settings.file_bytes // CONCATENATED_SHARE
+    stretches = [concatenated_neighbours(stretch, size_bytes_min) for stretch in stretches_of(held, busy)]
+    whole = list(chain.from_iterable(stretches))
+    if len(whole) == 1 and len(whole[0].held) == len(held) and _drops_markers(state) and markers_of(whole[0]):
+        return whole, [(whole[0],)]
+    return whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings)
+
+
 def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
     position = state.partitions.position_of(partition)
     assert position is not None
-    inputs = {one.file.id: one.file for run in batch for one in run.held}
+    chosen = {one.file.id for run in batch for one in run.held}
+    held = state.files_of(partition)
     return PartitionMerge(
         partition=partition,
         keys=state.partitions.range_at(position),
         # In the order of the partition, which is that of arrival.
-        inputs=tuple(file for file in state.files_of(partition) if file.id in inputs),
+        inputs=tuple(file for file in held if file.id in chosen),
         runs=sum(run.concatenated for run in batch),
         rows=sum(run.rows for run in batch),
         exact=all(run.exact for run in batch),
         size_bytes=sum(run.size_bytes for run in batch),
+        mode=state.merge,
+        complete=held[0].id in chosen and _drops_markers(state),
     )
+
+
+def _drops_markers(state: TableState) -> bool:
+    """Whether the deletes of a complete merge may go.
+
+    By ``Latest(by="sort_key")`` they stay: one with a greater sort key than a row that arrives later still hides it.
+    """
+    return state.merge == Latest()
 
 
 def _concatenate(partition: int, run: Run) -> Concatenation:

@@ -196,6 +196,8 @@ def run_merge_task(
             memory_limit_bytes=task.memory_limit_bytes,
             slices=task.slices if len(task.slices) > 1 else (),
             progress=progress,
+            mode=task.mode,
+            complete=task.complete,
         )
         return send_run(storage, task.table_id, run, job=task.job)
 

@@ -24,6 +24,9 @@ most :data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio
 
 which is 78 runs of less than 1 GiB by default, and the larger ones.
 
+In tables that merge rows the order of arrival limits what may be merged:
+:mod:`lakebed.maintenance.compaction.neighbours`.
+
 Core types: :class:`Run`, :data:`Batch`.
 
 Source of basic and size-ratio: Sleeper; docs/decisions/0022 for what differs.
@@ -160,10 +163,15 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
         found = _basic(small[:alike], settings.compaction_batch_runs)
         if found:
             return found
-    bound = min(RUNS_MAX, max(1, settings.runs_max // 2)) if settings.runs_max else RUNS_MAX
+    bound = runs_bound(settings)
     if len(least_first) <= bound:
         return []
     return [tuple(least_first[: len(least_first) - max(1, bound // 2) + 1])]
+
+
+def runs_bound(settings: Settings) -> int:
+    """The number of runs of a partition beyond which some are merged whatever their sizes."""
+    return min(RUNS_MAX, max(1, settings.runs_max // 2)) if settings.runs_max else RUNS_MAX
 
 
 def _basic(small: Sequence[Run], batch: int) -> list[Batch]:

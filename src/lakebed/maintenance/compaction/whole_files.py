@@ -12,7 +12,7 @@ merges it.
 
 *Choice.* Those of like size, by the rule of size-ratio over whole files, so that write amplification is the same; all
 of them under ``full``. They must save :data:`REFERENCES_MIN` references; otherwise merging partition by partition is as
-good.
+good. In a table that merges rows they are neighbours by arrival in every partition that they reach.
 
 Core types: :class:`WholeFiles`.
 
@@ -24,12 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from lakebed.maintenance.compaction.neighbours import alike
 from lakebed.maintenance.compaction.strategies import of_like_size
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KeepAll
 from lakebed.settings import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.model.files import DataFile
     from lakebed.settings import Settings
@@ -46,20 +48,33 @@ FILES_MAX = 2_000
 
 
 class _Seen(NamedTuple):
-    """A file, and its rows in the partitions considered; ``rows`` is -1 if one of them has an estimate."""
+    """A file, and its rows in the partitions considered; ``rows`` is -1 if one of them has an estimate.
+
+    ``places`` are its places among the files of each partition, in order of arrival.
+    """
 
     file: DataFile
     rows: int
     partitions: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @property
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Each partition with its place."""
+        return zip(self.partitions, self.places, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeFiles:
-    """Files to become one run, and the ids of the partitions that refer to any of them, in key order."""
+    """Files to become one run, and the ids of the partitions that refer to any of them, in key order.
+
+    ``oldest``: no partition has an older file than those that it has of them.
+    """
 
     files: tuple[DataFile, ...]
     partitions: tuple[int, ...]
     keys: EncodedRange
+    oldest: bool
 
 
 def merge_whole(
@@ -73,12 +88,49 @@ def merge_whole(
         # Some of the references are in partitions of one run.
         seen = _look(state, state.partitions.ids)
     small = [one for one in seen if _is_small(one) and one.rows == one.file.rows and len(one.partitions) > 1]
-    small.sort(key=lambda one: one.file.size_bytes)
-    sizes = [one.file.size_bytes for one in small]
-    count = len(small) if full else of_like_size(sizes, settings.compaction_ratio)
-    parts = -(-count // FILES_MAX)
-    groups = [small[count * part // parts : count * (part + 1) // parts] for part in range(parts)]
+    if isinstance(state.merge, KeepAll):
+        small.sort(key=lambda one: one.file.size_bytes)
+        sizes = [one.file.size_bytes for one in small]
+        chosen: list[Sequence[_Seen]] = [small if full else small[: of_like_size(sizes, settings.compaction_ratio)]]
+    else:
+        chosen = _neighbours(state, small)
+        if not full:
+            chosen = [part for group in chosen for part in _of_like_size(group, settings.compaction_ratio)]
+    groups = [part for group in chosen for part in _in_parts(group)]
     return [_job(state, group) for group in groups if _saved(group) >= REFERENCES_MIN]
+
+
+def _in_parts(group: Sequence[_Seen]) -> list[Sequence[_Seen]]:
+    """The group in even parts of at most ``FILES_MAX`` files."""
+    count, parts = len(group), -(-len(group) // FILES_MAX)
+    return [group[count * part // parts : count * (part + 1) // parts] for part in range(parts)]
+
+
+def _of_like_size(group: Sequence[_Seen], ratio: float) -> list[Sequence[_Seen]]:
+    parts = alike([seen.file.size_bytes for seen in group], ratio)
+    return [group[part.start : part.stop] for part in parts]
+
+
+def _neighbours(state: TableState, small: Sequence[_Seen]) -> list[Sequence[_Seen]]:
+    """The files in order of arrival, cut wherever a partition has another file between them."""
+
+    def arrival(seen: _Seen) -> tuple[int, int]:
+        committed = state.files[seen.file.id]
+        return committed.sequence_hi, committed.sequence_lo
+
+    groups: list[list[_Seen]] = []
+    # The places that the last group has in each partition, from the first to the last.
+    ends: dict[int, tuple[int, int]] = {}
+    for seen in sorted(small, key=arrival):
+        held = [(place, *ends.get(partition, (place + 1, place - 1))) for partition, place in seen.pairs]
+        if not groups or any(place not in (first - 1, last + 1) for place, first, last in held):
+            groups.append([])
+            ends = {}
+        groups[-1].append(seen)
+        for partition, place in seen.pairs:
+            first, last = ends.get(partition, (place, place))
+            ends[partition] = min(first, place), max(last, place)
+    return list(groups)
 
 
 def _is_small(seen: _Seen) -> bool:
@@ -90,17 +142,17 @@ def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
     busy = {name for job in state.jobs.values() for name in job.inputs}
     files: dict[str, DataFile] = {}
     rows: dict[str, int] = {}
-    held_in: dict[str, list[int]] = {}
+    held_in: dict[str, list[tuple[int, int]]] = {}
     for partition in partitions:
-        for one in state.held_by(partition):
+        for place, one in enumerate(state.held_by(partition)):
             name = one.file.id
             if name in busy:
                 continue
             if name not in files:
                 files[name], rows[name], held_in[name] = one.file, 0, []
             rows[name] = rows[name] + one.rows if one.exact and rows[name] >= 0 else -1
-            held_in[name].append(partition)
-    return [_Seen(file, rows[name], tuple(held_in[name])) for name, file in files.items()]
+            held_in[name].append((partition, place))
+    return [_Seen(file, rows[name], *zip(*held_in[name], strict=True)) for name, file in files.items()]
 
 
 def _saved(group: Sequence[_Seen]) -> int:
@@ -113,7 +165,9 @@ def _saved(group: Sequence[_Seen]) -> int:
 
 
 def _job(state: TableState, group: Sequence[_Seen]) -> WholeFiles:
-    held = {partition for seen in group for partition in seen.partitions}
+    held: dict[int, int] = {}
+    for partition, place in (pair for seen in group for pair in seen.pairs):
+        held[partition] = min(place, held.get(partition, place))
     positions = sorted(
         position for partition in held if (position := state.partitions.position_of(partition)) is not None
     )
@@ -122,4 +176,5 @@ def _job(state: TableState, group: Sequence[_Seen]) -> WholeFiles:
         tuple(seen.file for seen in group),
         tuple(state.partitions.ids[position] for position in positions),
         EncodedRange(low.min, high.max),
+        oldest=not any(held.values()),
     )

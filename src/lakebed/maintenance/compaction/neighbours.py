@@ -1,0 +1,195 @@
+"""Compaction of tables that merge rows: strategies over runs in order of arrival. Pure: no I/O.
+
+What rows with equal keys become depends on their order of arrival, and the output of a job stands where its inputs
+stood. So the inputs are *neighbours*: no other file of the partition arrived between them
+(docs/decisions/0012). The strategies of :mod:`lakebed.maintenance.compaction.strategies`
+become strategies over windows of neighbours:
+
+* ``basic``: windows of exactly ``compaction_batch_runs`` runs, those of the fewest bytes first.
+* ``size-ratio``: windows of like size, of at most ``compaction_batch_runs`` runs.
+* ``by-bytes``: from the oldest on, as many runs as reach ``compaction_run_bytes`` together.
+* ``full``: all runs.
+
+Runs of the target size are left out here too, except by ``full``; a window never reaches over one. Runs are
+concatenated if they are neighbours and have neither a delete nor a partial row.
+
+Every job leaves fewer runs, whatever its output is, so that jobs come to an end. If the order of arrival alone keeps
+runs of like size apart, :func:`overdue_windows` merges the window of the fewest bytes: between runs of the target size,
+a partition without a job that is due has at most as many runs as the same runs of a table that keeps all rows.
+
+Core types: :data:`Stretch`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.maintenance.compaction.strategies import Run, of_like_size, runs_bound
+from lakebed.settings import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from lakebed.maintenance.compaction.strategies import Batch
+    from lakebed.model.files import PartitionFile
+    from lakebed.settings import Settings
+
+Stretch = list[Run]
+"""Neighbouring runs in order of arrival, none of which an open job merges."""
+
+
+def stretches_of(held: Iterable[PartitionFile], busy: Collection[str]) -> list[Stretch]:
+    """The stretches of a partition; ``busy`` are the ids of files that jobs merge.
+
+    A run that another one interrupts, as after a join, counts as several.
+    """
+    runs = [Run.of(files) for _, files in itertools.groupby(held, key=lambda one: one.run)]
+    free = itertools.groupby(runs, key=lambda run: any(one.file.id in busy for one in run.held))
+    return [list(stretch) for is_busy, stretch in free if not is_busy]
+
+
+def markers_of(run: Run) -> int:
+    """How many deletes and partial rows the files of a run have."""
+    return sum(one.file.markers for one in run.held)
+
+
+def concatenated_neighbours(stretch: Stretch, size_bytes_min: int) -> Stretch:
+    """The stretch with neighbours that do not overlap concatenated.
+
+    A run of files of less than ``size_bytes_min`` on average is not concatenated, nor is one with deletes or partial
+    rows: it is to be merged soon.
+    """
+    found: Stretch = []
+    links: list[Run] = []
+    spans: list[tuple[bytes, bytes]] = []
+
+    def close() -> None:
+        if links:
+            found.append(Run.of((one for run in links for one in run.held), len(links)))
+        links.clear()
+        spans.clear()
+
+    for run in stretch:
+        if run.size_bytes < size_bytes_min * len(run.held) or markers_of(run):
+            close()
+            found.append(run)
+            continue
+        if not _apart(spans, run):
+            close()
+        links.append(run)
+        insort(spans, (run.min_key, run.max_key))
+    close()
+    return found
+
+
+def _apart(spans: Sequence[tuple[bytes, bytes]], run: Run) -> bool:
+    """Whether a run overlaps none of these ascending, disjoint spans of keys."""
+    place = bisect_left(spans, (run.min_key, run.max_key))
+    above = place == len(spans) or run.max_key < spans[place][0]
+    return above and (place == 0 or spans[place - 1][1] < run.min_key)
+
+
+def windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
+    """The windows that the strategy merges: disjoint, each of two or more neighbours in order of arrival."""
+    if strategy is Strategy.FULL:
+        return [tuple(stretch) for stretch in stretches if len(stretch) > 1]
+    found: list[Batch] = []
+    for runs in _small(stretches, settings):
+        match strategy:
+            case Strategy.BASIC:
+                found += _lightest(runs, settings.compaction_batch_runs)
+            case Strategy.SIZE_RATIO:
+                found += _size_ratio(runs, settings.compaction_batch_runs, settings.compaction_ratio)
+            case Strategy.BY_BYTES:
+                found += _by_bytes(runs, settings.compaction_run_bytes)
+            case _:
+                assert_never(strategy)
+    return found
+
+
+def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
+    """What to merge if :func:`windows` finds nothing, so that the number of runs stays bounded; see
+    :func:`lakebed.maintenance.compaction.strategies.overdue`.
+    """
+    if strategy is Strategy.SIZE_RATIO:
+        ratio, batch = settings.compaction_ratio, settings.compaction_batch_runs
+        found: list[Batch] = []
+        for runs in _small(stretches, settings):
+            parts = alike([run.size_bytes for run in runs], ratio)
+            # More than a batch, of which no batch is of like size.
+            found += [window for part in parts for window in _lightest(runs[part.start : part.stop], batch)]
+            count = of_like_size(sorted(run.size_bytes for run in runs), ratio)
+            if count and not parts:
+                found += _lightest(runs, min(count, batch))[:1]
+        if found:
+            return found
+    bound = runs_bound(settings)
+    total = sum(map(len, stretches))
+    if total <= bound:
+        return []
+    longest = max(stretches, key=len)
+    count = min(len(longest), total - max(1, bound // 2) + 1)
+    return _lightest(longest, count)[:1] if count > 1 else []
+
+
+def alike(sizes: Sequence[int], ratio: float) -> list[range]:
+    """The longest windows of like size, ascending: all but the largest come to ``ratio`` times the largest.
+
+    If a window is not of like size, no window in it that has its largest size is.
+    """
+    found = []
+    parts = [range(len(sizes))]
+    while parts:
+        part = parts.pop()
+        if len(part) < 2:
+            continue
+        largest = max(part, key=sizes.__getitem__)
+        if ratio * sizes[largest] <= sum(sizes[part.start : part.stop]) - sizes[largest]:
+            found.append(part)
+        else:
+            parts += [range(largest + 1, part.stop), range(part.start, largest)]
+    return found
+
+
+def _small(stretches: Iterable[Stretch], settings: Settings) -> Iterator[Stretch]:
+    """The neighbours that are smaller than the target size."""
+    for stretch in stretches:
+        for is_small, runs in itertools.groupby(
+            stretch, key=lambda run: run.size_bytes < settings.compaction_run_bytes
+        ):
+            if is_small:
+                yield list(runs)
+
+
+def _size_ratio(runs: Stretch, batch: int, ratio: float) -> Iterator[Batch]:
+    for part in alike([run.size_bytes for run in runs], ratio):
+        if len(part) <= batch:
+            yield tuple(runs[part.start : part.stop])
+        else:
+            window = runs[part.start : part.stop]
+            yield from _lightest(window, batch, lambda sizes: of_like_size(sorted(sizes), ratio) == len(sizes))
+
+
+def _by_bytes(runs: Stretch, target_bytes: int) -> Iterator[Batch]:
+    held: list[Run] = []
+    for run in runs:
+        held.append(run)
+        if sum(one.size_bytes for one in held) >= target_bytes:
+            yield tuple(held)
+            held = []
+
+
+def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool] = lambda _: True) -> list[Batch]:
+    """Disjoint windows of so many runs, those of the fewest bytes first, of equal ones the oldest."""
+    sizes = [run.size_bytes for run in runs]
+    passed = list(itertools.accumulate(sizes, initial=0))
+    starts = sorted(range(len(runs) - count + 1), key=lambda at: passed[at + count] - passed[at])
+    taken = [False] * len(runs)
+    found: list[Batch] = []
+    for at in starts:
+        if not any(taken[at : at + count]) and allowed(sizes[at : at + count]):
+            taken[at : at + count] = [True] * count
+            found.append(tuple(runs[at : at + count]))
+    return found
