@@ -87,7 +87,13 @@ def visible(state: State, rules: Rules) -> dict[int, Row]:
 def outputs(job: Job, state: State, rules: Rules, cut: int = 0, clock: int = 0) -> tuple[File, ...]:
     """The files that a job makes of its inputs: one, or two that meet at `cut`; none where no row is left."""
     filtered = state.filter._replace(cut=clock) if rules.cut_of_job == "of a clock" else state.filter
-    rows = merged(chain.from_iterable(within(file, job.min, job.max) for file in job.inputs), state.mode, rules)
+    # Of the partitions that have it alone: a file may hold more rows, which were removed.
+    held = [(p, file) for file in job.inputs for p in state.partitions if file in p.files]
+    rows = merged(
+        chain.from_iterable(within(file, max(job.min, p.min), min(job.max, p.max)) for p, file in held),
+        state.mode,
+        rules,
+    )
     kept = [row for _, row in sorted(rows.items()) if filtered.shows(row, state.mode, rules)]
     if rules.deletes == "dropped" or (job.complete and (state.mode != "by sort key" or rules.sorted_deletes != "kept")):
         kept = [row for row in kept if row.kind is not Kind.DELETE]
@@ -114,8 +120,8 @@ def add(state: State, name: str, rows: tuple[Row, ...], base: int, rules: Rules)
         return "under a fence"
     if rules.mode_adds == "refused" and base < state.mode_version:
         return "of another mode"
-    if state.mode == "by sort key" and rules.sorted_partial == "refused" and _has_partial(rows):
-        return "partial rows by sort key"
+    if not fit(rows, state.mode) and not (state.mode == "by sort key" and rules.sorted_partial == "accepted"):
+        return "rows that the mode does not take"
     if rules.sequence == "of the commit":
         file = File(name, state.version + 1, state.version + 1, rows)
         return state.next(partitions=tuple(_gain(partition, (file,)) for partition in state.partitions))
@@ -125,8 +131,10 @@ def add(state: State, name: str, rows: tuple[Row, ...], base: int, rules: Rules)
     return state.next(partitions=tuple(gained))
 
 
-def _has_partial(rows: Iterable[Row]) -> bool:
-    return any(row.kind is Kind.PARTIAL for row in rows)
+def fit(rows: Iterable[Row], mode: Mode) -> bool:
+    """Whether a mode takes rows of these kinds."""
+    takes = {"latest": (Kind.WHOLE, Kind.PARTIAL, Kind.DELETE), "by sort key": (Kind.WHOLE, Kind.DELETE)}
+    return all(row.kind in takes.get(mode, (Kind.WHOLE,)) for row in rows)
 
 
 def _gain(partition: Partition, files: Iterable[File], place: int | None = None) -> Partition:

@@ -15,7 +15,21 @@ from collections.abc import Callable, Hashable
 from ..engine import Chooser, Violation, World
 from .rows import KEYS, Kind, Mode, Row, merged
 from .rules import Rules
-from .state import Fence, File, Partition, State, add, remove, restore, set_filter, set_mode, stored, visible, within
+from .state import (
+    Fence,
+    File,
+    Partition,
+    State,
+    add,
+    fit,
+    remove,
+    restore,
+    set_filter,
+    set_mode,
+    stored,
+    visible,
+    within,
+)
 
 RIGHT = Rules()
 
@@ -53,9 +67,8 @@ class Store(World):
         """Commit a write that was first proposed when the log was at `base`: of these rows, merged into those."""
         after = add(self.head, name, rows, base, self.rules)
         late = any(f.min <= row.key < f.max and base < f.version for f in self.fences for row in rows)
-        unfit = self.head.mode == "by sort key" and any(row.kind is Kind.PARTIAL for row in rows)
         if isinstance(after, str):
-            if not late and not unfit and base >= self.head.mode_version:
+            if not late and fit(rows, self.head.mode) and base >= self.head.mode_version:
                 raise Violation("false refusal", f"{name}: {after}")
         else:
             if late:
