@@ -79,6 +79,7 @@ RUN_BY = {
     "docs/instances.md": "tests/unit/test_docs.py",
     "docs/merging.md": "tests/unit/test_docs.py",
     "docs/removing.md": "tests/unit/test_docs.py",
+    "docs/views.md": "tests/unit/test_docs.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
 }
@@ -137,6 +138,14 @@ def test_the_code_of_the_page_on_erasure_gives_what_stands_beside_it(tmp_path):
         assert sum(pages.run(block, names) for block in (first, *others)) == 5
     finally:
         names["pipeline"].close()
+
+
+def test_the_code_of_the_page_on_views_gives_what_stands_beside_it(tmp_path):
+    names = {"pa": pa, "dt": dt, "lakebed": lakebed, "Pipeline": Pipeline}
+    names |= {name: getattr(lakebed, name) for name in lakebed.__all__}
+    first, *others = pages.blocks("docs/views.md", "python")
+    first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 10
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():
