@@ -127,7 +127,7 @@ class VersionChange:
         partitions = (
             replace(one, files=tuple([file for file in one.files if file.id in self.files])) for one in found.partitions
         )
-        return QueryPlan(tuple(one for one in partitions if one.files), self.after.created)
+        return QueryPlan(tuple(one for one in partitions if one.files), self.after.created, shown=found.shown)
 
     @property
     def aged_where(self) -> str:

@@ -51,7 +51,9 @@ def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
             files = tuple(file for file in query.files if file.reaches(keys))
             if files:
                 whole = keys == partition and len(files) == files_held
-                found.append(Cell(keys, files, held.rows, held.size_bytes, held.exact and whole, whole))
+                found.append(
+                    Cell(keys, files, held.rows, held.size_bytes, held.exact and whole and not planned.shown.sql, whole)
+                )
     return tuple(found)
 
 

@@ -47,6 +47,7 @@ from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import gather
 from lakebed.read.summaries import load_summaries
+from lakebed.state.visibility import Visibility
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.disk_space import scratch_folder, writing_to
 from lakebed.storage.retries import put_until_clear
@@ -82,7 +83,10 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """Write the rows of these cells, which follow one another in key order, as one file of an export."""
+    """Write the rows of these cells, which follow one another in key order, as one file of an export.
+
+    ``shown`` is the predicate of visible rows; empty if all are.
+    """
 
     export: str
     index: int
@@ -92,6 +96,7 @@ class ExportTask:
     format: str
     where: str | None
     memory_limit_bytes: int
+    shown: str = ""
 
     @property
     def rows(self) -> int:
@@ -200,18 +205,21 @@ def _tasks(
     settings = table.settings_in_force()
     count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
     summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
-    layout = Layout.of(snapshot.schema, settings)
+    layout, limit_bytes = Layout.of(snapshot.schema, settings), settings.memory_limit_bytes
+    shown = Visibility.of(snapshot.state).sql
     return [
-        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, settings.memory_limit_bytes)
+        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown)
         for index, part in enumerate(share_out(held, summaries, count))
     ]
 
 
 def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
     from lakebed.engine.predicate import check_where
+    from lakebed.read.visible_rows import both
     from lakebed.sorting.merge import merge_stream
 
-    where = None if task.where is None else check_where(task.where, task.layout.schema.arrow)
+    text = both(task.shown, task.where) if task.shown else task.where
+    where = None if text is None else check_where(text, task.layout.schema.arrow)
     for cell in task.cells:
         yield from merge_stream(
             [paths[file.id] for file in cell.files],

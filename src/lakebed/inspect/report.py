@@ -152,6 +152,12 @@ def files_table(
     asked = plan(state, ranges)
     _, overlapping = divided(asked)
     for query in overlapping.partitions:
+        if not all(map(asked.shown.shows_all, query.files)):
+            raise Code.FILTER_INVALID(
+                f"partition {query.partition} has files with rows that the table's filter may hide, so they are not "
+                "the table's rows alone: read the rows with to_arrow, sql, to_duckdb or register",
+                partition=query.partition,
+            )
         raise Code.MERGE_MODE_MISMATCH(
             f"partition {query.partition} has {len(query.files)} files whose rows are merged by {state.merge}, so no "
             "file holds the rows of the table: run `lakebed compact --strategy full` first, or read the rows with "

@@ -1,6 +1,7 @@
 """Counts and samples rows, by the row counts in the state, and by ranks where a range cuts a file.
 
-:func:`count` reads no rows. A file inside the range counts whole. Where the range cuts a file, the file's summary
+:func:`count` reads no rows. A file inside the range counts whole, or by half if a filter may hide rows of it: this is
+off by at most the other half. An exact count reads its rows then. Where the range cuts a file, the file's summary
 bounds the rank of the cut, and their middle is the estimate; for an exact count, the page of the cut is read.
 References with estimated row counts are counted the same way.
 
@@ -23,6 +24,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import PartitionQuery, plan
 from lakebed.state.sums import partition_sums, table_rows
+from lakebed.state.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,13 +67,17 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     With a ``storage``, summaries are read and the count may be an estimate; without one it is exact. Raises as
     :meth:`lakebed.read.reader.Reader.get`.
     """
-    if ALL_KEYS in ranges:
+    if ALL_KEYS in ranges and not state.filter_version:
         rows, error_rows = table_rows(state)
         if not error_rows:
             return Count.within(rows, 0)
     cuts = Cuts(state, reader, storage)
-    partitions = plan(state, ranges).partitions
-    counted = [_in_partition(state, partition, keys, cuts) for partition in partitions for keys in partition.ranges]
+    planned = plan(state, ranges)
+    if storage is None and not planned.shows_all:
+        with reader.scan(planned, planned.schema.row_key_names[:1], None) as visible:
+            return Count.within(sum(batch.num_rows for batch in visible), 0)
+    parts = [(partition, keys) for partition in planned.partitions for keys in partition.ranges]
+    counted = [_in_partition(state, partition, keys, cuts, planned.shown) for partition, keys in parts]
     return Count.within(sum(one.rows for one in counted), sum(one.error_rows for one in counted))
 
 
@@ -112,17 +118,25 @@ class Cuts:
         return self._summaries[file.id]
 
 
-def _in_partition(state: TableState, partition: PartitionQuery, keys: EncodedRange, cuts: Cuts) -> Count:
+def _in_partition(
+    state: TableState, partition: PartitionQuery, keys: EncodedRange, cuts: Cuts, shown: Visibility
+) -> Count:
     position = state.partitions.position_of(partition.partition)
     assert position is not None, "a plan has partitions of its state"
     whole = keys == state.partitions.range_at(position)
     rows = error_rows = 0
     for held in state.held_by(partition.partition):
+        if shown.hides_all(held.file) or not held.file.reaches(keys):
+            continue
         if whole and held.exact:
-            rows += held.rows
-        elif held.file.reaches(keys):
+            found, error = held.rows, 0
+        else:
             inside, error = cuts.rows(held.file, keys)
-            rows, error_rows = rows + len(inside), error_rows + error
+            found = len(inside)
+        if not shown.shows_all(held.file):
+            # Any of them may be hidden.
+            found = error = (found + error + 1) // 2
+        rows, error_rows = rows + found, error_rows + error
     return Count.within(rows, error_rows)
 
 
@@ -131,6 +145,10 @@ def _in_partition(state: TableState, partition: PartitionQuery, keys: EncodedRan
 
 def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader, chance: Chance) -> pa.Table | None:
     """``rows`` random rows of the state, in key order; None if it has no more than that. Raises as :func:`count`."""
+    if state.filter_version:
+        from lakebed.read.visible_rows import visible_sample
+
+        return visible_sample(state, rows, columns, reader, chance)
     schema = state.created
     cuts = Cuts(state, reader)
     partitions = list(partition_sums(state).values())

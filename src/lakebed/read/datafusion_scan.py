@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
@@ -53,7 +53,9 @@ from lakebed.read.merged_copy import merged_copy
 from lakebed.read.plan import LiveFile, divided, live_files
 from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
+from lakebed.read.visible_rows import visible_where
 from lakebed.sorting.merge import merge_stream, ordered
+from lakebed.state.visibility import EVERY_ROW
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -284,14 +286,20 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
     Raises as :meth:`lakebed.read.reader.Reader.scan`.
     """
     engine, schema = reader.engine(), plan.schema
-    direct, overlapping = divided(plan)
+    # The engine filters by itself the rows that need no merge.
+    direct, overlapping = divided(replace(plan, shown=EVERY_ROW))
     files = live_files(direct)
+    where = visible_where(plan)
+    if columns is not None and where is not None:
+        columns = dict.fromkeys((*columns, *where.columns))
     opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
     for live, one in zip(files, opened, strict=True):
         with reader.attribute_errors([live.file]):
             rows = engine.rows(one, schema)
-        frames.append(rows if live.whole else rows.filter(_is_live(live, schema)))
+        rows = rows if live.whole else rows.filter(_is_live(live, schema))
+        frames.append(rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone))
+    overlapping = replace(overlapping, shown=plan.shown)
     copy = merged_copy(overlapping, reader, columns) if overlapping.partitions else None
     if copy is not None:
         frames.append(engine.copied_rows(copy, schema))

@@ -23,6 +23,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
 from lakebed.model.merge_modes import KEEP_ALL, KeepAll, MergeMode, merge_key
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
+from lakebed.state.visibility import EVERY_ROW, Visibility
 
 if TYPE_CHECKING:
     from lakebed.read.key_ranges import KeySet
@@ -50,7 +51,7 @@ class QueryPlan:
 
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
     partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
-    are merged by ``merge``.
+    are merged by ``merge``. Of the rows that are left, those that ``shown`` does not have are hidden.
     """
 
     partitions: tuple[PartitionQuery, ...]
@@ -58,6 +59,13 @@ class QueryPlan:
     partitions_met: int = 0
     files_considered: int = 0
     merge: MergeMode = KEEP_ALL
+    shown: Visibility = EVERY_ROW
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether no row of the files is hidden, as far as is known."""
+        shown = self.shown
+        return not shown.sql or all(shown.shows_all(file) for query in self.partitions for file in query.files)
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
@@ -76,12 +84,15 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
             inside.setdefault(position, []).append(keys.intersect(state.partitions.range_at(position)))
     partitions: list[PartitionQuery] = []
     considered = 0
+    shown = Visibility.of(state) if state.filter_version else EVERY_ROW
     for position, inner in inside.items():
         partition = state.partitions.ids[position]
         files = state.files_of(partition)
         considered += len(files)
+        if shown.times is not None:
+            files = tuple([file for file in files if not shown.hides_all(file)])
         partitions += _partition_query(partition, files if among is None else _matching(files, among, fields), inner)
-    return QueryPlan(tuple(partitions), state.created, len(inside), considered, state.merge)
+    return QueryPlan(tuple(partitions), state.created, len(inside), considered, state.merge, shown)
 
 
 def _matching(files: Sequence[DataFile], keys: KeySet, fields: int) -> Sequence[DataFile]:
@@ -192,17 +203,24 @@ def is_merged(mode: MergeMode, files: Sequence[DataFile]) -> bool:
 
 
 def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
-    """The parts of a plan whose files hold the rows of the table, and those whose rows have to be merged."""
-    if isinstance(plan.merge, KeepAll):
+    """The parts of a plan whose files hold rows of the table, and those whose rows have to be merged or filtered."""
+    keeps_all = isinstance(plan.merge, KeepAll)
+    if keeps_all and plan.shown is EVERY_ROW:
         return plan, replace(plan, partitions=())
     direct: list[PartitionQuery] = []
-    merged: list[PartitionQuery] = []
+    others: list[PartitionQuery] = []
     for query in plan.partitions:
+        if keeps_all:
+            visible = tuple([file for file in query.files if plan.shown.shows_all(file)])
+            direct += [replace(query, files=visible)] if visible else []
+            rest = tuple([file for file in query.files if file not in visible])
+            others += [replace(query, files=rest)] if rest else []
+            continue
         for keys in query.ranges:
             for part, files in successive(query.files, keys):
-                group = merged if is_merged(plan.merge, files) else direct
-                group.append(PartitionQuery(query.partition, (part,), files))
-    return replace(plan, partitions=tuple(direct)), replace(plan, partitions=tuple(merged))
+                is_direct = not is_merged(plan.merge, files) and all(map(plan.shown.shows_all, files))
+                (direct if is_direct else others).append(PartitionQuery(query.partition, (part,), files))
+    return replace(plan, partitions=tuple(direct), shown=EVERY_ROW), replace(plan, partitions=tuple(others))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from lakebed.read.merged_rows import has_whole_row, merge_one_key
 from lakebed.read.plan import is_merged
 from lakebed.read.request import Point, ReadRequest
 from lakebed.read.row_stream import exactly
+from lakebed.read.visible_rows import visible_rows
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
@@ -66,6 +67,8 @@ class PointLookup:
             NotRetainedError: a file was deleted meanwhile, because the table does not retain it any more.
             NotFoundError, DamagedError, StorageError: a file is missing, damaged, or cannot be read.
         """
+        if state.filter_version:
+            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
         schema = state.created
         names, arrow = schema.names, schema.arrow
         if columns is not None:

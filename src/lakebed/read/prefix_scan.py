@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.model.keys import EncodedRange, KeyCodec, iter_ranges, successor
 from lakebed.parquet.page_decoder import Cut, read_columns
+from lakebed.read.key_ranges import shared
 from lakebed.read.plan import plan
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ def prefixes(
     """
     check_depth(depth, state.created)
     fields = state.created.row_key[:depth]
-    found = list(islice(_distinct(state, ranges, depth, limit, reader), limit))
+    distinct = _distinct(state, ranges, depth, limit, reader)
+    if state.filter_version:
+        distinct = _visible(distinct, state, ranges, reader)
+    found = list(islice(distinct, limit))
     columns = KeyCodec(fields).decode_columns(found).columns
     return pa.Table.from_arrays(columns, schema=state.created.arrow_of([field.name for field in fields]))
 
@@ -69,6 +73,17 @@ def check_depth(depth: Any, schema: Schema) -> None:
             f"depth = {shown(depth)}: must be a whole number from 1 to {len(names)}, the number of row key fields "
             f"({', '.join(names)})"
         )
+
+
+def _visible(
+    distinct: Iterator[bytes], state: TableState, ranges: Sequence[EncodedRange], reader: Reader
+) -> Iterator[bytes]:
+    """The prefixes that have a row in the ranges that the table's filter shows."""
+    for prefix in distinct:
+        wanted = plan(state, list(shared(list(iter_ranges(ranges)), [EncodedRange(prefix, successor(prefix))])))
+        with reader.scan(wanted, state.created.row_key_names[:1], 1) as rows:
+            if wanted.shows_all or next(rows, None) is not None:
+                yield prefix
 
 
 def _distinct(

@@ -44,6 +44,7 @@ from lakebed.read.plan import QueryPlan, is_merged
 from lakebed.read.point_lookup import PointLookup
 from lakebed.read.request import KeyList, ReadRequest, parts
 from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, unfiltered
+from lakebed.read.visible_rows import visible_rows, visible_where
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,10 +74,7 @@ MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
 
 class Reader:
-    """Reads the files of one table. Safe to use from many threads.
-
-    What is cached of a file holds for all schemas of the table.
-    """
+    """Reads the files of one table. Safe to use from many threads. What is cached of a file holds for all schemas."""
 
     def __init__(
         self,
@@ -128,9 +126,9 @@ class Reader:
         names = plan.schema.project(columns)
         schema = plan.schema.arrow_of(names)
         counted = ReadStatistics() if statistics is None else statistics
+        where = visible_where(plan, where)
         request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge)
-        rows = self._rows(plan, request, schema)
-        return RowStream(schema, (part for batch in rows for part in bounded(batch)))
+        return RowStream(schema, (part for batch in self._rows(plan, request, schema) for part in bounded(batch)))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
         """Open a file for an engine, and verify the columns that it will read (None: all). Raises as :meth:`scan`."""
@@ -181,6 +179,8 @@ class Reader:
         """All rows of ascending encoded keys, in key order. Raises as :meth:`scan`."""
         from lakebed.read.multi_get import gathered, keys_by_part
 
+        if state.filter_version:
+            return visible_rows(state, columns, lambda bare, names: self.get_many(bare, keys, names, statistics))
         schema = _selected(state.created, columns)
         tables = [schema.empty_table()]
         if keys:

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.key_ranges import shared
-from lakebed.read.plan import PartitionQuery, QueryPlan, plan
+from lakebed.read.plan import PartitionQuery, plan
 from lakebed.spark.batch import Place, on_one_core
 from lakebed.spark.boundaries import InputPart, divide, weigh
 from lakebed.spark.datasource import spark_columns
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
-    from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.schema import Schema
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
@@ -65,11 +64,10 @@ class RowsPartition(InputPartition):
 class Scan:
     """What all tasks of a scan share: where the table is, and the columns and types that Spark wants."""
 
-    def __init__(self, place: Place, table_id: str, schema: Schema, merge: MergeMode, wanted: pa.Schema) -> None:
+    def __init__(self, place: Place, state: TableState, wanted: pa.Schema) -> None:
         self._place = place
-        self._table_id = table_id
-        self._schema = schema
-        self._merge = merge
+        self._table_id = state.table
+        self._nothing = plan(state, ())
         self._wanted = wanted
 
     def read(self, share: Share) -> Iterator[pa.RecordBatch]:
@@ -78,7 +76,7 @@ class Scan:
 
         on_one_core()
         reader = Reader(self._place.connect(), self._table_id, self._keeps)
-        for rows in reader.scan(QueryPlan(share, self._schema, merge=self._merge), self._wanted.names, None):
+        for rows in reader.scan(replace(self._nothing, partitions=share), self._wanted.names, None):
             yield spark_columns.to_spark(rows, self._wanted)
 
     def _keeps(self, file: DataFile) -> bool:
@@ -101,7 +99,7 @@ class TableReader(DataSourceReader):
         self._pushed: Pushed | None = None
         schema = self._snapshot.schema
         wanted = spark_columns.check_requested(spark, schema)
-        self._scan = Scan(options.place, self._table.id, schema, self._snapshot.state.merge, wanted)
+        self._scan = Scan(options.place, self._snapshot.state, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the tasks: no open table, and no state. Spark pickles it before it plans partitions."""

@@ -75,7 +75,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             _check_keeps_all(state, self._table.name)
             wanted = spark_columns.check_requested(spark, state.created)
-            self._scan = Scan(place, self._table.id, state.created, state.merge, wanted)
+            self._scan = Scan(place, state, wanted)
         self._share_bytes = options.count("partition_bytes") or PARTITION_BYTES
         self._target: int | None = None
 

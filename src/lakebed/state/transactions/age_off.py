@@ -11,72 +11,27 @@ then what the partition would have had without its oldest rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lakebed.model.field_bounds import decode_bounds
-from lakebed.model.keys import EncodedRange, encode_content, successor
 from lakebed.model.merge_modes import KeepAll
-from lakebed.model.row_filters import age_field, cut_in
 from lakebed.state.reference_lists import PairList, decode_pairs, encode_pairs
 from lakebed.state.transactions.add_files import dropped
 from lakebed.state.transactions.job_changes import held_pairs
 from lakebed.state.transactions.resolution import Description, Repeated, count_of
 from lakebed.state.transactions.retention import RaiseWatermark, Watermark
+from lakebed.state.visibility import FileTimes
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
-    from lakebed.model.schema import Field
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
 
 _US = 1_000_000
 _STEP_S_MAX = 3_600
 _STEPS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class FileTimes:
-    """What the state knows of the times of files: the bounds of the age-off's field, the key field at ``place``."""
-
-    field: Field
-    unit: str
-    place: int
-
-    @classmethod
-    def of(cls, state: TableState) -> FileTimes | None:
-        """Those of a table; None if it has no age-off, or one by a value field."""
-        field = age_field(state.row_filter, state.created)
-        fields = (*state.created.row_key, *state.created.sort_key)
-        if field is None or field not in fields:
-            return None
-        return cls(field, state.row_filter.unit, fields.index(field))
-
-    def all_before(self, file: DataFile, cut_us: int) -> bool:
-        """Whether every row of the file is known to have a time before the cut."""
-        bounds, cut = self._bounds(file), self._encoded(cut_us)
-        return bounds is not None and bounds.max is not None and bounds.max <= cut
-
-    def any_before(self, file: DataFile, cut_us: int) -> bool:
-        """Whether a row of the file may have a time before the cut; some row has the least time, as far as known."""
-        bounds = self._bounds(file)
-        return bounds is None or bounds.min < self._encoded(cut_us)
-
-    def _bounds(self, file: DataFile) -> EncodedRange | None:
-        """The range of the encoded times; None if it is not known."""
-        if self.place == 0:
-            width = self.field.width
-            return EncodedRange(file.min_key[:width], successor(file.max_key[:width]))
-        bounds = decode_bounds(file.bounds)
-        return bounds[self.place - 1] if len(bounds) >= self.place else None
-
-    def _encoded(self, cut_us: int) -> bytes:
-        half = 1 << (8 * self.field.width - 1)
-        value = cut_in(self.field, self.unit, cut_us)
-        return encode_content(self.field, max(-half, min(value, half - 1)))
 
 
 def expired(state: TableState) -> Iterator[tuple[str, int]]:
