@@ -164,6 +164,7 @@ class Code(StrEnum):
     FILTER_CHANGE_REJECTED = "filter_change_rejected", "rejected"
     VIEW_READ_ONLY = "view_read_only", "rejected"
     VIEW_NOT_FED = "view_not_fed", "rejected"
+    KEYS_CHANGED = "keys_changed", "rejected"
     TAG_EXISTS = "tag_exists", "rejected"
     TAG_MISSING = "tag_missing", "rejected"
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"

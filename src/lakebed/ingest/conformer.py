@@ -32,7 +32,9 @@ import pyarrow.compute as pc
 
 from lakebed.errors import Code, SchemaMismatchError
 from lakebed.model import types, validity
+from lakebed.model.defaults import default_column
 from lakebed.model.keys import KEY_BYTES_MAX
+from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
 from lakebed.settings import Settings
@@ -63,6 +65,7 @@ class _Sieve:
     given: pa.RecordBatch
     report: _Report
     source: str
+    lacking: frozenset[str] = frozenset()
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def drop(self, field: Field, bad: pa.Array, code: Code, reason: str) -> None:
@@ -79,7 +82,8 @@ class _Sieve:
 class Conformer:
     """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
     own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. If the table
-    ``grows``, columns of type null that it has no field for are left out. Raises UsageError for names of no field.
+    ``grows``, columns of type null that it has no field for are left out; so are those in ``ignored``. Rows that the
+    hidden column KIND says are deletes may be null in the fields ``lacking``. Raises UsageError for names of no field.
     """
 
     schema: Schema
@@ -87,6 +91,8 @@ class Conformer:
     casts: frozenset[str] = frozenset()
     value_bytes_max: int = Settings().value_bytes_max
     grows: bool = False
+    ignored: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -136,7 +142,7 @@ class Conformer:
         given = Counter(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
         missing = [name for name in self._required if name not in given]
-        ignored = {column.name for column in found if self.grows and pa.types.is_null(column.type)}
+        ignored = {*self.ignored, *(column.name for column in found if self.grows and pa.types.is_null(column.type))}
         extra = [name for name in given if name not in known and name not in ignored]
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
@@ -144,13 +150,13 @@ class Conformer:
                 remedy = "; set schema_growth=add to add new columns as fields" if what == "extra" else ""
                 raise Code.COLUMN_MISSING(
                     f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
-                    f"the table has {', '.join(self.schema.names)}{self._said_of_columns()}{remedy}",
+                    f"the table has {self._said_of_columns()}{remedy}",
                     columns=names,
                     source=source,
                 )
         if not given:
             raise Code.COLUMN_MISSING(
-                f"{source}: no columns found; the table has {', '.join(self.schema.names)}", columns=[], source=source
+                f"{source}: no columns found; the table has {self._said_of_columns()}", columns=[], source=source
             )
         for wanted in self.schema.fields:
             if self.column(wanted.name) in given:
@@ -165,7 +171,8 @@ class Conformer:
         return True
 
     def _said_of_columns(self) -> str:
-        return "".join(f", {name} from column {column}" for name, column in self.columns.items())
+        read = (f", {name} from column {column}" for name, column in self.columns.items())
+        return ", ".join(without_hidden(self.schema.names)) + "".join(read)
 
     def _check_type(self, found: pa.Field, wanted: Field, source: str) -> None:
         kind = found.type
@@ -234,7 +241,7 @@ class Conformer:
             return batch
         # Offsets and sizes are read below, and a malformed array may have any.
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            with _malformed(source, name, column):
+            with malformed(source, name, column):
                 validity.check_layout(column)
         if size_of(batch) > self.value_bytes_max:
             sizes = [np.diff(value_ends(column)) for column in batch.columns]
@@ -244,7 +251,7 @@ class Conformer:
                 first = int(np.argmax(large))
                 name = batch.schema.names[max(range(len(sizes)), key=lambda index: sizes[index][first])]
                 share = self.value_bytes_max // len(sizes)
-                columns = [_without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
+                columns = [without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
                 shown = pa.RecordBatch.from_arrays([decoded(c) for c in columns], names=batch.schema.names)
                 wanted = next(f for f in self.schema.fields if name in (self.column(f.name), f.name))
                 said = self._said_of_size(name, int(total[first]))
@@ -262,7 +269,7 @@ class Conformer:
         """The rows without a fault; each other row is reported once."""
         self.check(batch.schema, source)
         batch = self._small(batch, source, report)
-        sieve = _Sieve(batch, report, source)
+        sieve = _Sieve(batch, report, source, self.lacking)
         for wanted in self._brought:
             name = self.column(wanted.name)
             if name in batch.schema.names:
@@ -276,7 +283,8 @@ class Conformer:
 
 
 @contextlib.contextmanager
-def _malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
+def malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
+    """Name the column in Arrow's error about an array with invalid offsets."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -287,7 +295,7 @@ def _malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
         ) from error
 
 
-def _without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     """The column with null in place of some values."""
     places = np.arange(len(column))
     return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
@@ -323,7 +331,7 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
 def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
     """Drop rows with a value that the column's own type does not allow, before anything is computed from it."""
     column = sieve.given.column(name)
-    with _malformed(sieve.source, name, column):
+    with malformed(sieve.source, name, column):
         bad = validity.invalid(column)
     if bad is not None:
         first = pc.index(bad, pa.scalar(value=True)).as_py()
@@ -352,8 +360,14 @@ def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
     column = sieve.columns[wanted.name]
-    if column.null_count and not wanted.nullable:
-        sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, f"{what} is null, and is not nullable")
+    if wanted.nullable or not column.null_count:
+        return
+    if wanted.name in sieve.lacking:
+        filled = pc.and_(pc.equal(sieve.given.column(KIND), int(RowKind.DELETE)), pc.is_null(column))
+        places = np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
+        sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(pa.array(places))
+    nulls = pc.is_null(sieve.columns[wanted.name])
+    sieve.drop(wanted, nulls, Code.VALUE_NULL, f"{what} is null, and is not nullable")
 
 
 def _generate(sieve: _Sieve, wanted: Field) -> None:

@@ -4,6 +4,9 @@
 sorted in chunks of a bounded size and merged, so that memory does not grow with the input. A write makes as few files
 as their size allows, each with a reference from every partition that it reaches.
 
+A table with a merge mode gets one row for each merge key, of the rows of the write alone: older rows of the key are in
+other files, and meet it in reads and compactions.
+
 Rules. Nothing is sent before the last row was read and fits; nothing is visible before the commit.
 
 Errors: SchemaMismatchError and BadKeyError for rows, UsageError for a stream that cannot be read, StorageError for a
@@ -13,6 +16,7 @@ full disk.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,85 +27,145 @@ from lakebed import clock
 from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
+from lakebed.ingest.operation import UPSERT, Action, Operation
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import WriteTarget, commit_files, send_run
-from lakebed.log.outcomes import version_of
+from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
+from lakebed.model.row_kinds import hidden_of
 from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.model.files import DataFile, NewFile
     from lakebed.parquet.layout import Layout
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions.key_guard import KeyGuard
     from lakebed.storage.contract import Storage
 
 BASE_AGE_S = 60.0
 """A write without a commit id follows the log if the last look is older, so that its base version is recent."""
 
 
-def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int | None) -> int:
-    """As :meth:`lakebed.table.table.Table.write`."""
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What the caller of a write asked for besides its rows.
+
+    ``commit_id`` and ``base_version`` are those of :meth:`lakebed.table.table.Table.write`. ``guard`` is called after
+    the rows were read; the write is refused if the keys that they were derived from were written since.
+    """
+
+    commit_id: str | None = None
+    base_version: int | None = None
+    operation: Operation = UPSERT
+    guard: Callable[[], KeyGuard] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a write came to: the version it is part of, and the rows of its files. ``repeated``: nothing was added,
+    because an earlier write with the same commit id was committed at that version.
+    """
+
+    version: int
+    rows: int
+    repeated: bool = False
+
+
+def add(table: WriteTarget, data: Any, write: Write) -> Added:
+    """Add the rows of a stream in one commit; raises as :meth:`lakebed.table.table.Table.write`."""
     reader = open_stream(data)
     # Without an id the version only says when the call began; a recent state is enough.
-    state = table.state(BASE_AGE_S if commit_id is None else None)
-    first = committed_at(state, "commit_id", commit_id)
+    any_will_do = write.commit_id is None and not write.operation.marks
+    state = table.state(BASE_AGE_S if any_will_do else None)
+    first = committed_at(state, "commit_id", write.commit_id)
     if first is not None:
-        return first
-    base = based_on(state, commit_id, base_version)
-    if not Conformer(table.schema).fits(reader.schema):
+        return Added(first, 0, repeated=True)
+    base = based_on(state, write.commit_id, write.base_version)
+    if not RowEncoder(Conformer(table.schema), table.log.head.state.merge, write.operation).fits(reader.schema):
         # Another process may have altered the table meanwhile.
         table.state()
     try:
-        files = _written(table, reader)
+        target = _Target.of(table, reader.schema, write.operation)
+        files = target.written(table, reader)
     except SchemaMismatchError:
         # Nulls may be allowed by now. The rows are consumed, so only the next call can succeed.
         table.state()
         raise
-    if not files and commit_id is None:
-        return table.version
-    outcome = commit_files(table, ProposeFiles(files, commit_id, base), partial(_written_again, table))
-    return version_of(outcome, f"table {table.name}")
+    if not files and write.commit_id is None:
+        return Added(table.version, 0)
+    guard = None if write.guard is None else write.guard()
+    proposal = ProposeFiles(files, write.commit_id, base, merged_at=target.state.version, guard=guard)
+    outcome = commit_files(table, proposal, partial(_written_again, table, marked=write.operation.marks))
+    version = version_of(outcome, f"table {table.name}")
+    repeated = isinstance(outcome, Committed) and outcome.repeated
+    return Added(version, 0 if repeated else sum(new.file.rows for new in files), repeated)
 
 
-def _written(table: WriteTarget, reader: pa.RecordBatchReader) -> tuple[NewFile, ...]:
-    """The rows as files of the newest schema known, with fields for their other columns if the table takes them."""
-    state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
-    growth = Growth.of(state, settings)
-    if growth is not None:
-        layout = growth.layout(layout, [("write", reader.schema)])
-    conformer = Conformer(layout.schema, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
-    return write_files(
-        conformed(reader, conformer, "write"),
-        layout,
-        (table.storage, table.id, clock.new_id()),
-        memory_limit_bytes=settings.memory_limit_bytes,
-        cuts=state.partitions.boundaries,
-    )
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What rows are written for: a state, how its rows are encoded, and the layout of its files."""
+
+    state: TableState
+    encoder: RowEncoder
+    layout: Layout
+
+    @classmethod
+    def of(cls, table: WriteTarget, columns: pa.Schema, operation: Operation) -> _Target:
+        """The newest state known, with fields for other columns if the table takes them."""
+        state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
+        growth = Growth.of(state, settings)
+        if growth is not None:
+            read = () if operation.row_kind is None else (operation.row_kind,)
+            layout = growth.layout(layout, [("write", columns)], read)
+        conformer = Conformer(layout.schema, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
+        encoder = RowEncoder(conformer, state.merge, operation)
+        return cls(state, encoder, replace(layout, schema=encoder.schema))
+
+    def written(self, table: WriteTarget, reader: pa.RecordBatchReader) -> tuple[NewFile, ...]:
+        """The rows as files, sent and not committed."""
+        return write_files(
+            conformed(reader, self.encoder, "write"),
+            self.layout,
+            (table.storage, table.id, clock.new_id()),
+            memory_limit_bytes=table.settings_in_force().memory_limit_bytes,
+            cuts=self.state.partitions.boundaries,
+            merge=self.state.merge,
+        )
 
 
-def _written_again(table: WriteTarget, files: Sequence[NewFile]) -> tuple[NewFile, ...]:
+def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool) -> tuple[NewFile, ...]:
     """The rows of files that were sent, as files of the newest schema: it was changed while they were written.
 
-    Fields that the table had keep their ids, and so follow a change of their names; new ones go by their names.
+    Fields that the table had keep their ids, and so follow a change of their names; new ones go by their names. Files
+    with ``marked`` rows keep their hidden columns, whose names have ids.
     """
-    state = table.state()
+    state, memory_limit_bytes = table.state(), table.settings_in_force().memory_limit_bytes
     names = {field.id: field.name for field in (*state.created.fields, *files[0].added)}
     before = state.schemas[files[0].file.schema_version - 2]
     kept = [field for field in (*before.fields, *files[0].added) if field.id in names]
-    schema = pa.schema([(names[field.id], field.type) for field in kept])
-    memory_limit_bytes = table.settings_in_force().memory_limit_bytes
+    columns = pa.schema([(names[field.id], field.type) for field in kept])
+    target = _Target.of(table, columns, Operation(Action.STORED) if marked else UPSERT)
+    stored = [(field.name, columns.field(place)) for place, field in enumerate(kept)]
+    if marked:
+        values = {field.name: field for field in target.encoder.conformer.schema.values}
+        pairs = [(field, values[names[field.id]]) for field in kept if names[field.id] in values]
+        hidden = zip(*(hidden_of(side) for side in zip(*pairs, strict=True)), strict=True)
+        stored += [(old.name, pa.field(new.name, new.type)) for old, new in hidden]
+    schema = pa.schema([column for _, column in stored])
 
     def rows() -> Iterator[pa.RecordBatch]:
         for new in files:
             for batch in sent_rows(table.storage, table.id, new.file, memory_limit_bytes):
-                columns = [batch.column(field.name).cast(field.type) for field in kept]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                made = [batch.column(name).cast(column.type) for name, column in stored]
+                yield pa.RecordBatch.from_arrays(made, schema=schema)
 
-    return _written(table, pa.RecordBatchReader.from_batches(schema, rows()))
+    return target.written(table, pa.RecordBatchReader.from_batches(schema, rows()))
 
 
 def sent_rows(storage: Storage, table_id: str, file: DataFile, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -132,16 +196,16 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def conformed(reader: pa.RecordBatchReader, conformer: Conformer, source: str) -> Iterator[pa.RecordBatch]:
-    """The reader's rows as the conformer makes them; the columns are checked before the first row is read."""
-    conformer.check(reader.schema, source)
-    return _conform_batches(reader, conformer, source)
+def conformed(reader: pa.RecordBatchReader, encoder: RowEncoder, source: str) -> Iterator[pa.RecordBatch]:
+    """The reader's rows as the encoder makes them; the columns are checked before the first row is read."""
+    encoder.check(reader.schema, source)
+    return _conform_batches(reader, encoder, source)
 
 
-def _conform_batches(reader: pa.RecordBatchReader, conformer: Conformer, source: str) -> Iterator[pa.RecordBatch]:
+def _conform_batches(reader: pa.RecordBatchReader, encoder: RowEncoder, source: str) -> Iterator[pa.RecordBatch]:
     for batch in _read(reader):
         for rows in _pieces(batch):
-            yield conformer.conform(rows, source)
+            yield encoder.conform(rows, source)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

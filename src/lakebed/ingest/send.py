@@ -26,6 +26,7 @@ from lakebed.errors import Code, Error, StorageError
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
+from lakebed.model.merge_modes import KeepAll, MergeMode
 from lakebed.state.transactions import ProposeFiles, TooManyRuns
 from lakebed.storage.retries import put_until_clear
 
@@ -109,6 +110,13 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
             _delete(storage, names)
         raise
     return tuple(sent)
+
+
+def check_rows(read: int, written: int, mode: MergeMode) -> None:
+    """Raise Error unless as many rows were written as were read; by a merge mode fewer, but some."""
+    merges = not isinstance(mode, KeepAll)
+    if written != read and not (merges and 0 < written < read):
+        raise Code.ROWS_LOST(f"{read} rows were read and {written} written; nothing was added")
 
 
 def commit_files(table: WriteTarget, proposal: FilesProposal, again: Rewrite | None = None) -> Outcome:

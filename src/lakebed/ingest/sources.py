@@ -34,6 +34,7 @@ from lakebed.storage.external import ArrowFiles, ExternalFile, ExternalFiles, ki
 
 if TYPE_CHECKING:
     from lakebed.ingest.conformer import Conformer
+    from lakebed.ingest.row_encoder import RowEncoder
     from lakebed.storage.contract import Storage
 
 SUFFIXES = (".parquet", ".parq", ".pq")
@@ -294,9 +295,13 @@ def columns_of(file: Source, home: Storage | None = None) -> tuple[str, pa.Schem
 
 
 def read_file(
-    file: Source, conformer: Conformer, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
+    file: Source,
+    encoder: Conformer | RowEncoder,
+    *,
+    pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
+    home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as the conformer makes them; its columns are checked before the first row is read."""
+    """All rows of a file as the encoder makes them; its columns are checked before the first row is read."""
     url, columns = columns_of(file, home)
-    conformer.check(columns, url)
-    return (conformer.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))
+    encoder.check(columns, url)
+    return (encoder.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))

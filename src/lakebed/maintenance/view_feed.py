@@ -23,6 +23,7 @@ from lakebed.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKin
 from lakebed.engine.row_query import RowQuery
 from lakebed.errors import Code, NotRetainedError
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.run import conformed, write_files
 from lakebed.ingest.send import commit_files
 from lakebed.log.outcomes import version_of
@@ -116,14 +117,14 @@ class _Reading:
         """The files with what the query makes of the rows."""
         view, settings = self._view, self._settings
         made = pa.RecordBatchReader.from_batches(self._query.schema, self._query.rows(self._parts(rows)))
-        conformer = Conformer(view.schema, value_bytes_max=settings.value_bytes_max)
+        conformer, mode = Conformer(view.schema, value_bytes_max=settings.value_bytes_max), view.log.head.state.merge
         return write_files(
-            conformed(made, conformer, f"the query of view {view.name}"),
+            conformed(made, RowEncoder(conformer, mode), f"the query of view {view.name}"),
             view.layout(),
             (view.storage, view.id, clock.new_id()),
             memory_limit_bytes=settings.memory_limit_bytes,
             cuts=view.log.head.state.partitions.boundaries,
-            merge=view.log.head.state.merge,
+            merge=mode,
         )
 
     def _parts(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

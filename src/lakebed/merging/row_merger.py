@@ -164,7 +164,9 @@ def _kinds(rows: pa.RecordBatch) -> Integers:
 
 
 def _present(rows: pa.RecordBatch, name: str) -> Flags:
-    """Which rows have a value for a field; where nothing is said, every row has."""
+    """Which partial rows have a value for a field. Sort keys are always there; a file has no column for the presence of
+    a field that was added after it was written.
+    """
     if name not in rows.schema.names:
         return np.ones(rows.num_rows, np.bool_)
-    return booleans(pc.fill_null(rows.column(name), fill_value=True))
+    return booleans(pc.fill_null(rows.column(name), fill_value=False))

@@ -187,6 +187,19 @@ def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
             assert_never(mode)
 
 
+def order_matters(mode: MergeMode) -> bool:
+    """Whether the order in which rows with equal keys arrive decides what they become."""
+    match mode:
+        case KeepAll():
+            return False
+        case Latest() | First():
+            return True
+        case Aggregate():
+            return any(FUNCTIONS[function].ordered for _, function in mode.functions)
+        case _:
+            assert_never(mode)
+
+
 def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
     """The JSON form of a mode, None for the default; :func:`mode_of` gives it back."""
     match mode:

@@ -47,7 +47,12 @@ def presence_name(field: Field) -> str:
 
 def hidden_fields(schema: Schema) -> tuple[Field, ...]:
     """The hidden fields of a schema: the kind, and the presence of each value field, by the field's id."""
-    presences = (Field(HIDDEN_ID_MIN + f.id, presence_name(f), pa.bool_(), nullable=True) for f in schema.values)
+    return hidden_of(schema.values)
+
+
+def hidden_of(values: Iterable[Field]) -> tuple[Field, ...]:
+    """The hidden fields of rows with these value fields."""
+    presences = (Field(HIDDEN_ID_MIN + f.id, presence_name(f), pa.bool_(), nullable=True) for f in values)
     return (Field(HIDDEN_ID_MIN, KIND, pa.int8(), nullable=True), *presences)
 
 

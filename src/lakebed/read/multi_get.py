@@ -32,7 +32,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     Raises BadKeyError for a null, a wrong type, a key of too few or too many values, or an object that is no list of
     keys.
     """
-    if _is_arrow(keys):
+    if is_arrow(keys):
         columns: pa.Table | None = _arrow_columns(keys, schema)
     elif isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise Code.KEY_TYPE_MISMATCH(
@@ -85,7 +85,8 @@ def _python_type(field: Field) -> type | None:
     return bytes if pa.types.is_binary(field.type) else None
 
 
-def _is_arrow(keys: Any) -> bool:
+def is_arrow(keys: Any) -> bool:
+    """Whether keys are given as Arrow data."""
     return hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.Array | pa.RecordBatch)
 
 

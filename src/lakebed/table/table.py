@@ -9,19 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
-from lakebed.errors import Code
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
-from lakebed.log.outcomes import version_of
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import check_mode
 from lakebed.model.row_filters import AgeOff, SetFilter
-from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
-from lakebed.state.transactions import AlterSettings, ProposeRestore, ProposeSchema, RemoveTag, SetMerge, SetTag
+from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetMerge, SetTag
 from lakebed.state.transactions.schema_changes import check_changes
+from lakebed.table.table_writes import TableWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,21 +32,16 @@ if TYPE_CHECKING:
     from lakebed.inspect.history import HistoryRow
     from lakebed.inspect.verification import VerificationReport
     from lakebed.log.backends.backend import LogLocation
-    from lakebed.log.outcomes import Outcome
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.row_filters import FilterChange
-    from lakebed.model.schema import Schema
-    from lakebed.parquet.layout import Layout
     from lakebed.read.row_stream import RowStream
     from lakebed.settings import Settings
-    from lakebed.state.transactions import Proposal
     from lakebed.state.transactions.schema_changes import SchemaChange
     from lakebed.storage.contract import Storage
-    from lakebed.table.prefix_choice import Choose
 
 
-class Table(TableReads):
+class Table(TableWrites):
     """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`.
 
     Safe to use from many threads.
@@ -71,106 +64,7 @@ class Table(TableReads):
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version}>"
 
-    @property
-    def version(self) -> int:
-        """The latest version known to this process; no request."""
-        return self.log.head.version
-
-    @property
-    def schema(self) -> Schema:
-        """The latest schema known to this process."""
-        return (self.log.head.state if self.log.head.version else self.state()).created
-
-    # -- rows ---------------------------------------------------------------------------------------------------
-
-    def write(self, data: Any, *, commit_id: str | None = None, base_version: int | None = None) -> int:
-        """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
-
-        ``data`` is anything with ``__arrow_c_stream__``, of any length and in any order. Columns are matched by name
-        with the latest schema known to this process; a nullable field may be missing. If the setting ``schema_growth``
-        is ``add``, other columns become nullable fields in the same commit. Rows that fit that schema are accepted even
-        if another process has altered the table since. No rows make no entry.
-
-        ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
-        the first commit. Commit ids are remembered for ``log_s``. To repeat a write later than that, pass the
-        :attr:`version` of before the first call as ``base_version`` to every call: a repeat that is too old to be
-        checked then raises UnknownOutcomeError and adds nothing. By default it is the version when the call begins.
-
-        Raises:
-            UsageError: an id that is no text of 1 to 1,024 characters; a base version without one, or not there yet.
-            SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
-                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8; or no
-                field can have the name or type of a new column.
-            BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added; write again. A write is rejected if it took longer than
-                ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches over two million partitions.
-            UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
-        """
-        from lakebed.ingest.run import add
-
-        return add(self, data, commit_id, base_version)
-
-    def remove(
-        self,
-        *ranges: KeyRange,
-        prefix: Any = None,
-        choose: Choose | None = None,
-        depth: int | None = None,
-        fence: bool = False,
-    ) -> int:
-        """Take away all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
-
-        ``prefix`` names keys by the values of the first row key fields: a value, a tuple of several, or a list of
-        prefixes. ``choose`` is a function of :meth:`prefixes` at ``depth``: it returns a truth value for each of them,
-        or the prefixes to remove, as a list or as an Arrow table. If it chooses none, or the list is empty, nothing is
-        committed, and the latest version is returned.
-
-        Older versions and tags still show the rows, and :meth:`restore` brings them back; their bytes stay in files
-        that hold others too until those are compacted. Log order decides: rows that are committed later are there,
-        those that were committed before this, even while ``choose`` ran, are not. With a ``fence``, writes and
-        compactions that began before are refused if the key bounds of a file of theirs overlap a range, even without a
-        row inside.
-
-        Raises:
-            UsageError: nothing to remove is named (for all rows give ``KeyRange()``); ``choose`` without ``depth`` or
-                beside ranges or prefixes, or it returns something else, such as truth values for more prefixes.
-            BadKeyError: a range is upside down, or values do not fit the key.
-            ContentionError: nothing was removed.
-            UnknownOutcomeError: it may have been done; repeat it.
-        """
-        from lakebed.read.summaries import removal
-        from lakebed.table.prefix_choice import chosen_ranges, ranges_of
-
-        snapshot = self.snapshot()
-        going = [snapshot.schema.codec.encode_range(one) for one in ranges]
-        if prefix is not None:
-            going += ranges_of(prefix, snapshot.schema)
-        if (choose is None) != (depth is None) or (choose is not None and (ranges or prefix is not None)):
-            raise Code.ARGUMENTS_CONFLICT("choose and depth belong together, and exclude ranges and prefix")
-        if choose is not None and depth is not None:
-            going = chosen_ranges(snapshot.prefixes(depth), choose, snapshot.schema)
-        if not going and (prefix is not None or choose is not None):
-            return snapshot.version
-        return self.commit(removal(snapshot.state, snapshot.reader, self.storage, going, fence=fence))
-
-    def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
-        """Give the table the rows that it had after a version, at a time or at a tag; returns the new version.
-
-        One commit, which moves no data. What was written since then is gone as well, up to this very commit, and all
-        of it stays readable at its own version: a restore is undone by another. If the rows are in the same files and
-        partitions now, nothing is committed. Give one of the three, as to :meth:`at`.
-
-        Schema, settings and tags stay as they are: fields that were dropped since are not shown, fields that were added
-        are null. Commit ids and submitted files stay on record: a repeat of a write that was undone adds nothing, and
-        returns the version of the first. Compactions that run over partitions that change are closed.
-
-        Raises:
-            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
-            NotRetainedError: files of that version are deleted, or will be. A tag keeps those of a version.
-            ContentionError: nothing was restored.
-            UnknownOutcomeError: it may have been done; repeat it.
-        """
-        return self.commit(ProposeRestore(self.at(version=version, time=time, tag=tag).state))
+    # -- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders, globs or URLs as requests, which the pipeline ingests later.
@@ -344,24 +238,3 @@ class Table(TableReads):
                 return self.commit(proposed_filter(changes, self.schema, self.log.now()))
             case _:
                 return self.commit(ProposeSchema(check_changes(changes)))
-
-    # -- for the pipeline ---------------------------------------------------------------------------------------
-
-    def layout(self) -> Layout:
-        """How data files of this table are written."""
-        from lakebed.parquet.layout import Layout
-
-        return Layout.of(self.schema, self.settings_in_force())
-
-    def try_commit(self, proposal: Proposal) -> Outcome:
-        """Propose a change to the table's state; the outcome is a value."""
-        from lakebed.ingest.send import try_commit
-
-        return try_commit(self, proposal)
-
-    def commit(self, proposal: Proposal) -> int:
-        """As :meth:`try_commit`, but returns the version, and raises an error for any other outcome.
-
-        Raises RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
-        """
-        return version_of(self.try_commit(proposal), f"table {self.name}")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions.ingest import Request
+    from lakebed.state.transactions.key_guard import KeyGuard
     from lakebed.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2
@@ -47,7 +48,9 @@ class ProposeFiles(Struct, frozen=True):
 
     ``base_version`` is the head when the request was first proposed, in any process; 0 is older than any.
     ``requests`` are the open requests that the files carry out, all of which it closes. The files are refused if a
-    partition has more than ``runs_max`` runs; 0: no limit. Fields that files bring along are added with them.
+    partition has more than ``runs_max`` runs; 0: no limit. Fields that files bring along are added with them. Rows were
+    merged by the mode of version ``merged_at``, by default of the base version. With a ``guard`` the files are refused
+    if its keys were written since they were read.
     """
 
     files: tuple[NewFile, ...]
@@ -55,6 +58,8 @@ class ProposeFiles(Struct, frozen=True):
     base_version: int = 0
     requests: tuple[str, ...] = ()
     runs_max: int = 0
+    merged_at: int | None = None
+    guard: KeyGuard | None = None
 
     def resolve(
         self, state: TableState
@@ -89,13 +94,21 @@ class ProposeFiles(Struct, frozen=True):
         if self.base_version > state.version:
             text = f"its base version {self.base_version} is not there yet; the newest is {state.version}"
             return Rejected(Code.PROPOSAL_INVALID, text, base)
-        if self.base_version < state.merge_version:
+        # A repeat may have the base version of its first attempt.
+        merged_at = self.base_version if self.merged_at is None else self.merged_at
+        if merged_at < state.merge_version:
             # Its rows were merged by another mode, or not at all.
             text = (
-                f"it was begun at version {self.base_version}, and version {state.merge_version} changed the merge "
+                f"it was begun at version {merged_at}, and version {state.merge_version} changed the merge "
                 "mode; write it again"
             )
             return Rejected(Code.MERGE_CHANGED, text, base)
+        if self.guard is not None and (file := self.guard.broken_by(state)) is not None:
+            text = (
+                f"keys that it read at version {self.guard.version} may have been written since, by file {file}; read "
+                "them again"
+            )
+            return Rejected(Code.KEYS_CHANGED, text, {**base, "file": file})
         if refused := refused_files(self.files, state) or self._fenced(state):
             return refused
         closed = [name for name in self.requests if name not in state.open_requests]

@@ -1,0 +1,37 @@
+"""A value of each type that stands where a column needs one and a row has none: zero, or empty.
+
+Deletes have only a key. In the columns that may not be null they have these values, which no reader sees.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+
+def default_column(kind: pa.DataType, rows: int) -> pa.Array:
+    """A column of that many default values."""
+    return pa.array([_default(kind)], kind).take(pa.array(np.zeros(rows, np.int64)))
+
+
+def _default(kind: pa.DataType) -> Any:
+    """The default value, as Arrow takes it for the type; members that may be null are null."""
+    if pa.types.is_struct(kind):
+        members = [kind.field(index) for index in range(kind.num_fields)]
+        return {member.name: None if member.nullable else _default(member.type) for member in members}
+    if pa.types.is_nested(kind):
+        return []
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if pa.types.is_decimal(kind):
+        return Decimal(0)
+    if pa.types.is_float16(kind):
+        return np.float16(0)
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        return 0
+    return b"" if "binary" in str(kind) else ""

@@ -1,0 +1,114 @@
+"""Deletes keys: by a list of them, or by a predicate over the rows.
+
+A delete is a write of tombstones, one for each key. They hide older rows through every read at once, and compaction
+drops both.
+
+By a predicate, the keys are found in one version, and the tombstones arrive later: they would also hide a row that was
+written in between. So the write carries a guard over the keys (:mod:`lakebed.state.transactions.key_guard`). If a file
+that may have such rows has arrived, nothing is committed, and the rows are looked for in the newest version, for at
+most :data:`TRIES_MAX` times.
+
+Core types: :class:`DeleteReport`. Errors: those of reads and writes. Source: docs/decisions/0053.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Code, RejectedError
+from lakebed.ingest.operation import DELETE
+from lakebed.ingest.run import Write, add
+from lakebed.model.merge_modes import Latest
+from lakebed.state.time_travel import committed_at
+from lakebed.state.transactions.key_guard import KeyGuards
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.table.table_writes import TableWrites
+
+TRIES_MAX = 10
+"""How often the keys of a predicate are looked for; each time rows that may be theirs have arrived meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What a delete did: ``keys`` were deleted at ``version``, which is the latest known if there were none.
+
+    Keys that were given are counted whether they had rows or not. ``repeated``: the commit id was committed before, at
+    that version, and nothing was deleted now.
+    """
+
+    table: str
+    version: int
+    keys: int
+    repeated: bool = False
+
+
+def delete(table: TableWrites, keys: Any, where: str | None, write: Write) -> DeleteReport:
+    """As :meth:`lakebed.table.table.Table.delete`."""
+    if (keys is None) == (where is None):
+        raise Code.ARGUMENTS_CONFLICT("delete takes keys or where, one of them; for all rows use remove(KeyRange())")
+    state = table.state()
+    DELETE.check(state.merge)
+    write = replace(write, operation=DELETE)
+    if (first := committed_at(state, "commit_id", write.commit_id)) is not None:
+        return DeleteReport(table.name, first, 0, repeated=True)
+    if where is None:
+        return _written(table, key_rows(keys, table.snapshot(0.0)), write)
+    if write.base_version is None and write.commit_id is not None:
+        # That of the first try: a repeat is recognised by it.
+        write = replace(write, base_version=state.version)
+    for _ in range(TRIES_MAX):
+        try:
+            return _delete_where(table, where, write)
+        except RejectedError as error:
+            if error.code is not Code.KEYS_CHANGED:
+                raise
+    raise Code.COMMIT_CONTENDED(
+        f"table {table.name}: rows that may be those of the predicate arrived {TRIES_MAX} times while they were looked "
+        "for; nothing was deleted. Delete again, or delete by keys",
+        attempts=TRIES_MAX,
+    )
+
+
+def _delete_where(table: TableWrites, where: str, write: Write) -> DeleteReport:
+    snapshot = table.snapshot()
+    names, guards = named(snapshot), KeyGuards()
+    rows = snapshot.scan(columns=names, where=where)
+
+    def keys() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            guards.add(snapshot.schema.codec.encode_columns(batch).to_pylist())
+            yield batch
+
+    with contextlib.closing(rows):
+        found = pa.RecordBatchReader.from_batches(snapshot.schema.arrow_of(names), keys())
+        return _written(table, found, replace(write, guard=lambda: guards.guard(snapshot.state)))
+
+
+def _written(table: TableWrites, keys: pa.Table | pa.RecordBatchReader, write: Write) -> DeleteReport:
+    added = add(table, keys, write)
+    return DeleteReport(table.name, added.version, added.rows, added.repeated)
+
+
+def named(snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns that name what a delete hides."""
+    mode, schema = snapshot.state.merge, snapshot.schema
+    return schema.sort_names if isinstance(mode, Latest) and mode.by == "sort_key" else schema.row_key_names
+
+
+def key_rows(keys: Any, snapshot: Snapshot) -> pa.Table:
+    """Keys as columns: those of Arrow data as they are, with the sort key if deletes need it."""
+    from lakebed.read.multi_get import encoded_keys, is_arrow
+
+    schema: Schema = snapshot.schema
+    if len(named(snapshot)) > len(schema.row_key) and is_arrow(keys) and not isinstance(keys, pa.Array):
+        rows = pa.table(keys)
+        return rows.select([name for name in schema.sort_names if name in rows.column_names])
+    return pa.Table.from_batches([schema.codec.decode_columns(encoded_keys(keys, schema))])
