@@ -24,7 +24,7 @@ from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
 from lakebed.log.segments import SegmentCache, SegmentStore, StoredSegment
 from lakebed.maintenance.compaction.merge_jobs import MergeTask
-from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.maintenance.ingest_tasks import IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.model.keys import ALL_KEYS
 from lakebed.snapshot.pins import Pin, read_pins
 from lakebed.state.columnar_codecs import CODECS
@@ -187,16 +187,17 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     """A map task of a bulk import, and the reduce task of its one reducer."""
     from lakebed.spark.batch import Place
     from lakebed.spark.map_inputs import native_chunks
-    from lakebed.spark.shuffle import Shuffle, merge_pieces, send_pieces
+    from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
 
     table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
     place = Place(table.storage.url)
     shuffle = Shuffle(place, table.id, lakebed.clock.new_id(), table.layout(), limit, (), ())
     groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
     (file,) = find_files(folder / f"{name}.parquet")
-    chunks = native_chunks(((file, tuple(groups)),), shuffle, conformer=Conformer(shuffle.layout.schema))
+    read = RowsRead()
+    chunks = native_chunks(((file, tuple(groups)),), shuffle, read, conformer=Conformer(shuffle.layout.schema))
     # Spark takes the pieces from one and gives them to the other.
-    _, made = merge_pieces(send_pieces(0, chunks, shuffle), shuffle, folder)
+    _, made = merge_pieces(send_pieces(0, chunks, shuffle, read), shuffle, folder)
     return {"rows": sum(new.file.rows for new in made.files)}
 
 
@@ -210,7 +211,7 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
         parts = tuple(JobPart(file) for file in find_files(folder / f"{name}.parquet"))
         target = IngestTarget(table.id, table.layout(), limit, ())
         task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts, target)
-        files = run_ingest_task(task, table.storage, folder)
+        files = run_ingest_task(task, table.storage, folder).files
         rows += sum(new.file.rows for new in files)
         table.commit(lakebed.state.transactions.ProposeFiles(files))
     return {"rows": rows}

@@ -79,19 +79,24 @@ def due(requests: Iterable[Request], settings: Settings) -> bool:
     return bool(waiting) and size_bytes >= settings.ingest_bytes_min
 
 
-def plan(
+def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks for
     requests: Iterable[Request],
     settings: Settings,
     oldest_s: float,
     *,
     force: bool = False,
     method: Method | None = None,
+    ordered: bool = False,
 ) -> IngestPlan:
-    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them."""
+    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them.
+
+    If the order of rows matters (``ordered``), each job has requests that were submitted one after another.
+    """
     waiting = sorted(requests, key=lambda request: (request.submitted, request.files[0].url, request.id))
     if not (force or oldest_s >= settings.ingest_age_s or due(waiting, settings)):
         return IngestPlan((), tuple(waiting))
-    return IngestPlan(tuple(job_of(batch, method) for batch in _batches(waiting, settings)), ())
+    batches = _batches(waiting, settings, 1 if ordered else OPEN_JOBS_MAX)
+    return IngestPlan(tuple(job_of(batch, method) for batch in batches), ())
 
 
 def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJob:
@@ -114,7 +119,7 @@ def divided(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
     return job_of(job.requests[:half]), job_of(job.requests[half:])
 
 
-def _batches(waiting: Iterable[Request], settings: Settings) -> list[list[Request]]:
+def _batches(waiting: Iterable[Request], settings: Settings, open_jobs_max: int) -> list[list[Request]]:
     batches: list[list[Request]] = []
     filling: list[_Filling] = []
     for request in waiting:
@@ -132,5 +137,7 @@ def _batches(waiting: Iterable[Request], settings: Settings) -> list[list[Reques
             continue
         batches.append([request])
         if not request.failures:
-            filling = [*filling[-(OPEN_JOBS_MAX - 1) :], _Filling(batches[-1], size_bytes, files)]
+            filling = [*filling, _Filling(batches[-1], size_bytes, files)][-open_jobs_max:]
+        elif open_jobs_max == 1:
+            filling = []
     return batches

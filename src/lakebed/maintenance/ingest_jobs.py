@@ -13,10 +13,14 @@ A request fails without effect on others:
 * A store does not answer, a disk is full, or a package is missing where tasks run. No file is at fault; no failure is
   counted, and the request stays open.
 
+In a table with a merge mode the rows of a job are merged in the order of their input: by the submission of the
+requests, then by the files of each request. Jobs are committed in the order of their requests, except for those that
+failed and are tried again.
+
 Rows of a request that lie behind a fence set after its submission are not added: the task leaves them out. A fence that
 is set while the task runs refuses the add.
 
-Core types: :class:`IngestTask`, :class:`IngestReport`.
+Core types: :class:`IngestReport`; the tasks are in :mod:`lakebed.maintenance.ingest_tasks`.
 
 Errors: those of the log. Errors that are no file's fault are in the report.
 
@@ -25,35 +29,24 @@ Source: docs/decisions/0020.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
 from lakebed import clock, runner
-from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
-from lakebed.ingest.conformer import Conformer
+from lakebed.errors import ContentionError, Error, StorageError, UsageError
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, divided, job_of, plan
-from lakebed.ingest.send import TaskResult, commit_files, send_run
-from lakebed.ingest.sources import CHECK_THREADS, columns_of, read_file, why_changed
+from lakebed.ingest.send import commit_files
+from lakebed.ingest.sources import CHECK_THREADS, why_changed
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
+from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart
 from lakebed.model.files import NewFile
-from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.key_columns import inside
-from lakebed.model.keys import EncodedRange
-from lakebed.parquet.layout import Layout
-from lakebed.parquet.sizes import pages_bytes_max
-from lakebed.settings import Settings
+from lakebed.model.merge_modes import order_matters
 from lakebed.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
     from lakebed.table.table import Table
@@ -67,39 +60,7 @@ REFUSALS_MAX = 5
 REASON_CHARS_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class JobPart:
-    """A file to ingest, except for the rows with keys in the ranges ``without``."""
-
-    file: Source
-    without: tuple[EncodedRange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class IngestTarget:
-    """What is the same for all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there. If
-    there is a ``growth``, each task adds fields for the columns of its own files.
-    """
-
-    table_id: str
-    layout: Layout
-    memory_limit_bytes: int
-    cuts: tuple[bytes, ...]
-    value_bytes_max: int = Settings().value_bytes_max
-    growth: Growth | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IngestTask:
-    """Sort the rows of these files into new files of the job."""
-
-    job: str
-    method: Method
-    parts: tuple[JobPart, ...]
-    target: IngestTarget
-
-
-Execute = runner.Execute[IngestTask, tuple[NewFile, ...]]
+Execute = runner.Execute[IngestTask, Ingested]
 """Runs ingest tasks; those of one call have one target."""
 
 
@@ -117,6 +78,7 @@ class FailedRequest:
 class IngestReport:
     """What an ingest did: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
 
+    ``rows`` were written of ``rows_read``; fewer, if rows with equal keys were merged.
     ``waiting`` requests are not due yet, or could not be carried out for reasons in ``errors``, which are no file's
     fault.
     """
@@ -125,6 +87,7 @@ class IngestReport:
     jobs: int
     requests: int
     source_bytes: int
+    rows_read: int
     rows: int
     files: int
     size_bytes: int
@@ -142,7 +105,7 @@ class IngestReport:
         """The sum of this ingest and a later one, which tried again what this one left."""
         sums = {
             name: getattr(self, name) + getattr(later, name)
-            for name in ("jobs", "requests", "source_bytes", "rows", "files", "size_bytes", "failed")
+            for name in ("jobs", "requests", "source_bytes", "rows_read", "rows", "files", "size_bytes", "failed")
         }
         return replace(later, **sums, version=self.version if later.version is None else later.version)
 
@@ -153,6 +116,7 @@ class _IngestProgress:
 
     done: list[IngestJob] = field(default_factory=list)
     files: list[NewFile] = field(default_factory=list)
+    rows_read: int = 0
     version: int | None = None
     failed: list[FailedRequest] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
@@ -185,7 +149,8 @@ def prepare(table: Table, *, force: bool = False, method: Method | None = None) 
     if not force:
         first = table.log.last_modified_or_epoch(min(request.submitted for request in requests))
         oldest_s = (table.log.now() - first).total_seconds()
-    return plan(requests, table.settings_in_force(), oldest_s, force=force, method=method)
+    ordered = order_matters(table.log.head.state.merge)
+    return plan(requests, table.settings_in_force(), oldest_s, force=force, method=method, ordered=ordered)
 
 
 def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -> IngestReport:
@@ -197,13 +162,13 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
     """
     progress = _IngestProgress()
 
-    def on_done(ready: _Ready, made: Sequence[TaskResult]) -> list[_Try]:
+    def on_done(ready: _Ready, made: Sequence[Ingested | Error]) -> list[_Try]:
         (result,) = made
         if isinstance(result, Error):
             return _failed(table, ready.tried, result, progress)
         return _commit(table, ready, result, progress)
 
-    def run_tasks(tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    def run_tasks(tasks: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
         try:
             return execute(tasks)
         except Error as error:
@@ -224,6 +189,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         jobs=len(progress.done),
         requests=sum(len(job.requests) for job in progress.done),
         source_bytes=sum(request.size_bytes for job in progress.done for request in job.requests),
+        rows_read=progress.rows_read,
         rows=sum(new.file.rows for new in progress.files),
         files=len(progress.files),
         size_bytes=sum(new.file.size_bytes for new in progress.files),
@@ -234,49 +200,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
     )
 
 
-def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
-    """Read, sort and send: the work of one task. Fails if a file is not the one that was found.
-
-    Raises:
-        DamagedError, SchemaMismatchError, BadKeyError: for what is in a file; names it.
-        StorageError: a file has changed or cannot be read; names it. Or sorting has no room in ``scratch``.
-    """
-    from lakebed.sorting.sort import sort_runs
-
-    target, growth, taken = task.target, task.target.growth, 0
-    columns = (columns_of(part.file, storage) for part in task.parts)
-    layout = target.layout if growth is None else growth.layout(target.layout, columns)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal taken
-        conformer = Conformer(layout.schema, value_bytes_max=target.value_bytes_max, grows=growth is not None)
-        pages_bytes = pages_bytes_max(target.memory_limit_bytes)
-        for part in task.parts:
-            for batch in read_file(part.file, conformer, pages_bytes=pages_bytes, home=storage):
-                rows = _outside(batch, part.without, layout.schema)
-                taken += rows.num_rows
-                yield rows
-
-    def failed(error: BaseException) -> Error:
-        if isinstance(error, OSError):
-            return Code.TEMPORARY_STORAGE_FAILED(f"sorting needs room in {scratch}: {error}; free some")
-        return Code.MERGE_FAILED(f"the rows cannot be sorted: {type(error).__name__}: {error_text(error)}")
-
-    with translate_errors(failed):
-        run = sort_runs(batches(), layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts)
-    if (written := sum(file.rows for file in run)) != taken:
-        raise Code.ROWS_LOST(f"{taken} rows were read and {written} written; nothing was ingested")
-    return send_run(storage, target.table_id, run, job=task.job)
-
-
 # -- within -----------------------------------------------------------------------------------------------------
-
-
-def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> pa.RecordBatch:
-    """The rows whose keys are in none of the ranges."""
-    for one in ranges:
-        batch = batch.filter(pc.invert(inside(schema.codec.encode_columns(batch), one)))
-    return batch
 
 
 def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
@@ -285,7 +209,7 @@ def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) 
     found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
     limits = settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
-    target = IngestTarget(table.id, table.layout(), *limits, Growth.of(state, settings))
+    target = IngestTarget(table.id, table.layout(), *limits, Growth.of(state, settings), state.merge)
     ready = []
     for one in tries:
         requests = [request for request in one.job.requests if request.id in found]
@@ -334,9 +258,9 @@ def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask
     return IngestTask(clock.new_id(), method, tuple(parts), target)
 
 
-def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _IngestProgress) -> list[_Try]:
+def _commit(table: Table, ready: _Ready, made: Ingested, progress: _IngestProgress) -> list[_Try]:
     one = ready.tried
-    outcome = commit_files(table, ProposeFiles(files, None, ready.base_version, one.job.ids))
+    outcome = commit_files(table, ProposeFiles(made.files, None, ready.base_version, one.job.ids))
     if isinstance(outcome, NotCommitted):
         # The refusal is final. Other processes may have carried out all or some of its requests.
         left = [request for request in one.job.requests if request.id in table.state().open_requests]
@@ -351,7 +275,8 @@ def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _
         return []
     progress.version = version_of(outcome, f"ingest into {table.name}")
     progress.done.append(one.job)
-    progress.files += files
+    progress.files += made.files
+    progress.rows_read += made.rows_read
     return []
 
 

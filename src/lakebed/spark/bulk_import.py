@@ -31,6 +31,7 @@ from lakebed.ingest.run import sent_rows
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import find_files
 from lakebed.log.outcomes import Committed, version_of
+from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import are_names, are_texts, is_text, shown
 from lakebed.spark import source_frames
@@ -40,7 +41,7 @@ from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows
 from lakebed.spark.session import cores_of
-from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.shuffle import MADE, PIECES, Reduced, RowsRead, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.model.files import DataFile, NewFile
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.settings import Settings
@@ -66,12 +68,14 @@ class ImportReport:
     """What an import did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
 
     ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
-    before the import. ``rejected`` rows are in the folder ``quarantine``.
+    before the import. ``rejected`` rows are in the folder ``quarantine``. ``rows`` were imported, as ``rows_written``:
+    fewer, if rows with equal keys were merged.
     """
 
     table: str
     job: str
     rows: int
+    rows_written: int
     files: int
     size_bytes: int
     source_files: int
@@ -132,11 +136,11 @@ class Importer:
         state = self.table.state()
         request = _Request(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
-            return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
+            return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, 0, first, repeated=True)
         check_runs(self.table)
         # One schema from here to the end, even if the table is altered meanwhile.
         layout = self.table.layout()
-        shuffle = self._shuffle(layout)
+        shuffle = self._shuffle(layout, state.merge)
         reading = reading or SourceReading()
         is_frame = _is_frame(given)
         conformer = self._limited(reading.conformer(layout.schema, "" if is_frame else format))
@@ -209,13 +213,16 @@ class Importer:
             unstage(staged, self.table.storage, self.table.id)
             if quarantine is not None and not counted:
                 quarantine.discard()
-        if quarantine is None or report.repeated:
+        if report.repeated:
+            return report
+        report = replace(report, rows=sum(part.taken for part in staged))
+        if quarantine is None:
             return report
         quarantine.finish(rejected, {"table": self.table.id, "version": report.version})
         rows = sum(one.rows for one in rejected)
         return replace(report, rejected=rows, quarantine=quarantine.url if rows else None)
 
-    def _shuffle(self, layout: Layout) -> Shuffle:
+    def _shuffle(self, layout: Layout, merge: MergeMode) -> Shuffle:
         return Shuffle(
             place=self.place,
             table_id=self.table.id,
@@ -224,15 +231,17 @@ class Importer:
             memory_limit_bytes=self.table.settings_in_force().memory_limit_bytes,
             boundaries=(),
             partitions=(),
+            merge=merge,
         )
 
-    def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
-        """The rows of Parquet files as new data files of the table, sent and not committed."""
-        shuffle = self._shuffle(self.table.layout())
+    def sort(self, files: Sequence[Source], merge: MergeMode) -> Ingested:
+        """The rows of Parquet files, merged by a mode, as new data files of the table, sent and not committed."""
+        shuffle = self._shuffle(self.table.layout(), merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
         shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
         found = native_input(files, shuffle, conformer, self.stop)
-        return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
+        made = self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
+        return Ingested(made, sum(found.rows))
 
     def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         partitions = self.table.state().partitions.boundaries
@@ -250,6 +259,7 @@ class Importer:
             table=self.table.name,
             job=request.key or shuffle.job,
             rows=0 if repeated else sum(found.rows),
+            rows_written=0 if repeated else sum(new.file.rows for new in files),
             files=0 if repeated else len(files),
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
             source_files=found.files,
@@ -285,7 +295,7 @@ class Importer:
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
         reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
-        return settle(dict(enumerate(found.rows)), reduced)
+        return settle(dict(enumerate(found.rows)), reduced, shuffle.merge)
 
     def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:
         if not files and request.key is None:
@@ -330,7 +340,7 @@ def _restaged(staged: Sequence[Staged]) -> MapInput:
     )
 
 
-def staged_chunks(file: DataFile, shuffle: Shuffle) -> Iterator[pa.Table]:
+def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
     """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
     from lakebed.parquet.file_writer import as_schema
     from lakebed.parquet.sizes import gather
@@ -339,4 +349,4 @@ def staged_chunks(file: DataFile, shuffle: Shuffle) -> Iterator[pa.Table]:
     stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)
     # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
     batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
-    yield from gather(batches, 2**31 - 1, limit // MAP_SHARE)
+    yield from gather(read.counted(batches), 2**31 - 1, limit // MAP_SHARE)

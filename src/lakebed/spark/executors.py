@@ -24,7 +24,7 @@ from lakebed.maintenance.compaction.merge_jobs import Execute as Merge
 from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute as Ingest
-from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.maintenance.rewrite.run import Execute as Rewrite
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile, run_rewrite_task
 from lakebed.model.files import NewFile
@@ -119,32 +119,32 @@ def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> In
     """Runs ingest tasks; the importer runs those that are shuffled, of which there are none without it."""
     stop = current_stop()
 
-    def execute(jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    def execute(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
         alone = [task for task in jobs if importer is None or task.method is Method.SORT]
         made = dict(zip((task.job for task in alone), sort(alone), strict=True))
         if importer is not None:
             made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
         return [made[task.job] for task in jobs]
 
-    def sort(jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    def sort(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
         if not jobs:
             return []
         target = jobs[0].target
         values = [(task.job, task.method, task.parts) for task in jobs]
         work, limit = partial(_sort, target, place), target.memory_limit_bytes
-        return tasks.run(values, work, _FILES, stop, memory_limit_bytes=limit)
+        return tasks.run(values, work, Ingested, stop, memory_limit_bytes=limit)
 
     return execute
 
 
-def _sort(target: IngestTarget, place: Place, value: tuple[str, Method, tuple[JobPart, ...]]) -> tuple[NewFile, ...]:
+def _sort(target: IngestTarget, place: Place, value: tuple[str, Method, tuple[JobPart, ...]]) -> Ingested:
     with task_scratch() as scratch:
         return run_ingest_task(IngestTask(*value, target), place.connect(), scratch)
 
 
-def _shuffled(importer: Importer, task: IngestTask) -> TaskResult:
+def _shuffled(importer: Importer, task: IngestTask) -> Ingested | Error:
     try:
-        return importer.sort([part.file for part in task.parts])
+        return importer.sort([part.file for part in task.parts], task.target.merge)
     except Error as error:
         return error
 

@@ -23,13 +23,14 @@ import pyarrow as pa
 
 from lakebed.errors import BadKeyError
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_source, plain, read_rows
 from lakebed.model.keys import KeyCodec
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import pages_bytes_max
 from lakebed.spark.boundaries import InputPart
 from lakebed.spark.interrupt import Stop
-from lakebed.spark.shuffle import Chunks, Shuffle, whole_key
+from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
@@ -64,12 +65,14 @@ class MapInput:
 def native_input(files: Sequence[Source], shuffle: Shuffle, conformer: Conformer, stop: Stop) -> MapInput:
     """Parquet files, checked and sampled. Raises DamagedError, SchemaMismatchError, KeyboardInterrupt."""
     home = shuffle.place.connect()
-    groups = tuple(group for group in read_footers(files, conformer, home, stop) if group.rows)
+    groups = tuple(
+        group for group in read_footers(files, RowEncoder(conformer, shuffle.merge), home, stop) if group.rows
+    )
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return MapInput(
         tasks=tuple(_file_groups(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
-        parts=_sampled(files, groups, conformer, (home, stop)),
+        parts=_sampled(files, groups, (conformer, whole_key(conformer.schema, shuffle.merge)), (home, stop)),
         size_bytes=sum(file.size_bytes for file in files),
         files=len(files),
         chunks=partial(native_chunks, conformer=conformer),
@@ -97,18 +100,18 @@ def _file_groups(task: Sequence[SourceGroup], files: Sequence[Source]) -> FileGr
 def _sampled(
     files: Sequence[Source],
     groups: Sequence[SourceGroup],
-    conformer: Conformer,
+    forms: tuple[Conformer, Schema],
     at: tuple[Storage, Stop],
 ) -> tuple[InputPart, ...]:
     home, stop = at
-    keyed = whole_key(conformer.schema)
+    keyed = forms[1]
     chosen = set(chosen_groups(groups))
 
     def part(item: tuple[int, SourceGroup]) -> InputPart:
         stop.check()
         position, group = item
         if position in chosen:
-            return InputPart(group.rows, sample_keys(files[group.file], group, (conformer, keyed), home))
+            return InputPart(group.rows, sample_keys(files[group.file], group, forms, home))
         low, high = (None, None) if group.bounds is None else (_first(v, keyed.codec) for v in group.bounds)
         return InputPart(group.rows, min=low, max=high)
 
@@ -124,12 +127,14 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
         return None
 
 
-def native_chunks(task: FileGroups, shuffle: Shuffle, conformer: Conformer) -> Iterator[pa.Table]:
-    """A map task: read row groups, sort them in chunks."""
+def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer: Conformer) -> Iterator[pa.Table]:
+    """A map task: read row groups, sort them in chunks, and merge the rows of each by the table's mode."""
     from lakebed.sorting.sort import sort_chunks
 
-    rows = (conformer.conform(batch, url) for batch, url in read_task(task, shuffle))
-    yield from sort_chunks(rows, conformer.schema, memory_limit_bytes=shuffle.memory_limit_bytes)
+    encoder = RowEncoder(conformer, shuffle.merge)
+    rows = (encoder.conform(batch, url) for batch, url in read_task(task, shuffle))
+    limit = shuffle.memory_limit_bytes
+    yield from sort_chunks(read.counted(rows), conformer.schema, memory_limit_bytes=limit, mode=shuffle.merge)
 
 
 def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
@@ -157,7 +162,7 @@ class SourceGroup:
 # -- checking ---------------------------------------------------------------------------------------------------
 
 
-def read_footers(files: Sequence[Source], conformer: Conformer, home: Storage, stop: Stop) -> tuple[SourceGroup, ...]:
+def read_footers(files: Sequence[Source], encoder: RowEncoder, home: Storage, stop: Stop) -> tuple[SourceGroup, ...]:
     """The row groups of all files, in order.
 
     Raises DamagedError or SchemaMismatchError naming the file at fault; KeyboardInterrupt if the call was stopped.
@@ -165,7 +170,7 @@ def read_footers(files: Sequence[Source], conformer: Conformer, home: Storage, s
 
     def read(item: tuple[int, Source]) -> list[SourceGroup]:
         stop.check()
-        return _read_footer(*item, conformer, home)
+        return _read_footer(*item, encoder, home)
 
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         found = pool.map(read, enumerate(files))
@@ -184,9 +189,10 @@ def footer_columns(files: Sequence[Source], shuffle: Shuffle, stop: Stop) -> lis
         return list(pool.map(read, files))
 
 
-def _read_footer(position: int, file: Source, conformer: Conformer, home: Storage) -> list[SourceGroup]:
+def _read_footer(position: int, file: Source, encoder: RowEncoder, home: Storage) -> list[SourceGroup]:
     with open_source(file, home) as (_, parquet):
-        conformer.check(parquet.schema_arrow, file.url)
+        encoder.check(parquet.schema_arrow, file.url)
+        conformer = encoder.conformer
         metadata = parquet.metadata
         first = conformer.schema.row_key[0]
         groups = []

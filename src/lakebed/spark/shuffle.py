@@ -17,6 +17,10 @@ files whose digest is. These give the same batches, chunks, pieces and bytes eac
 of a library on another machine, a source rewritten in place), the import is refused, and never wrong. Hashing
 compressed pieces costs a thirtieth of hashing rows one by one.
 
+*Rows with equal keys* are merged, where the table has a merge mode. They arrive in the order of the source: map tasks
+are numbered by their place in it, chunks by their place in a task, and a chunk is sorted stably. A map task merges the
+rows of each chunk first, and says how many it read.
+
 Core types: :class:`Shuffle`, :data:`Chunks`.
 
 Errors: Error and DamagedError if accounts disagree; nothing is imported then.
@@ -35,9 +39,10 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from lakebed.errors import Code, Error
-from lakebed.ingest.send import send_run
+from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, merge_key
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
 from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, task_scratch
@@ -53,14 +58,21 @@ MADE = "reducer int, payload binary"
 _MADE_SCHEMA = pa.schema([("reducer", pa.int32()), ("payload", pa.binary())])
 
 
-def whole_key(schema: Schema) -> Schema:
-    """The same fields with row key and sort key as one key: boundaries of reducers are encodings of it."""
+def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
+    """A schema whose row key is what boundaries of reducers are encodings of: row key and sort key as one key.
+
+    Where rows of one row key are merged it is the row key alone, since they must meet in one reducer.
+    """
+    if merge_key(mode, schema) == schema.row_key_names:
+        return schema
     return Schema((*schema.row_key, *schema.sort_key), (), schema.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What all tasks of one import share. ``boundaries`` divide the reducers, ``partitions`` the table."""
+    """What all tasks of one import share. ``boundaries`` divide the reducers, ``partitions`` the table, which merges
+    rows by the mode ``merge``.
+    """
 
     place: Place
     table_id: str
@@ -69,20 +81,36 @@ class Shuffle:
     memory_limit_bytes: int
     boundaries: tuple[bytes, ...]
     partitions: tuple[bytes, ...]
+    merge: MergeMode = KEEP_ALL
 
 
-Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
-"""From the value of a map task, which says what to read, to its sorted chunks."""
+@dataclass(slots=True)
+class RowsRead:
+    """Counts the rows that a map task reads; it sends fewer, if it merges some."""
+
+    rows: int = 0
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+Chunks = Callable[[Any, Shuffle, RowsRead], Iterator[pa.Table]]
+"""From the value of a map task, which says what to read, to its sorted chunks. It counts the rows that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """What a map task did, for one of its reducers, which must have ``sent`` rows in ``pieces``.
 
-    ``read`` and ``digest`` are of all its rows. A piece is its chunk, its part of the chunk, and its digest.
+    It ``read`` rows and ``kept`` as many after merging; ``digest`` is of all of these. A piece is its chunk, its part
+    of the chunk, and its digest.
     """
 
     read: int
+    kept: int
     digest: str
     sent: int
     pieces: tuple[tuple[int, int, str], ...]
@@ -106,16 +134,17 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
         for batch in batches:
             for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-                yield from send_pieces(number, chunks(value, shuffle), shuffle)
+                read = RowsRead()
+                yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
 
     return raising(run)
 
 
-def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[pa.RecordBatch]:
+def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read: RowsRead) -> Iterator[pa.RecordBatch]:
     """The pieces of one map task, then an account for each reducer that received any."""
     from lakebed.sorting.sort import cut_pieces, encode_piece
 
-    keyed = whole_key(shuffle.layout.schema)
+    keyed = whole_key(shuffle.layout.schema, shuffle.merge)
     total = xxh3_128()
     rows: Counter[int] = Counter()
     pieces: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
@@ -128,7 +157,7 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> It
                 pieces[reducer].append((chunk_number, part, digest))
                 yield _row(reducer, number, (chunk_number, part), piece)
     for reducer, sent in pieces.items():
-        account = Account(rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
+        account = Account(read.rows, rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
         yield _row(reducer, number, (ACCOUNT, 0), encode(account))
 
 
@@ -179,7 +208,9 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     if not got:
         return reducer, None
     accounts = {number: _checked(number, found) for number, found in got.items()}
-    inputs = [path for number, found in got.items() for path in _join(scratch, number, found, shuffle.layout.schema)]
+    # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
+    schema = shuffle.layout.schema
+    inputs = [path for number, found in sorted(got.items()) for path in _join(scratch, number, found, schema)]
     run = merge_runs(
         inputs,
         shuffle.layout,
@@ -187,10 +218,9 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
         key_range=None,
         memory_limit_bytes=shuffle.memory_limit_bytes,
         cuts=_inside(shuffle, reducer),
+        mode=shuffle.merge,
     )
-    arrived, written = sum(account.sent for account in accounts.values()), sum(file.rows for file in run)
-    if arrived != written:
-        raise Code.ROWS_LOST(f"reducer {reducer} got {arrived} rows and merged them to {written}; nothing was imported")
+    check_rows(sum(account.sent for account in accounts.values()), sum(file.rows for file in run), shuffle.merge)
     files = send_run(shuffle.place.connect(), shuffle.table_id, run, job=shuffle.job)
     # Pieces were compared here; the driver compares the rest.
     return reducer, Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
@@ -222,7 +252,7 @@ def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[P
 
     parts = Counter(chunk for chunk, _ in found.pieces)
     paths = []
-    for chunk, count in parts.items():
+    for chunk, count in sorted(parts.items()):
         pieces = [_piece_path(scratch, number, chunk, part) for part in range(count)]
         if count == 1:
             paths += pieces
@@ -251,8 +281,11 @@ def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
 # -- the driver's side ------------------------------------------------------------------------------------------
 
 
-def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]]) -> tuple[NewFile, ...]:
-    """The files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task.
+def settle(
+    expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]], mode: MergeMode = KEEP_ALL
+) -> tuple[NewFile, ...]:
+    """The files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task, which
+    were merged by ``mode``.
 
     Raises:
         DamagedError: a source gave another number of rows than its footer says.
@@ -263,10 +296,11 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]]) -> 
     digests: dict[int, set[str]] = defaultdict(set)
     arrived: Counter[int] = Counter()
     read: dict[int, int] = {}
+    kept: dict[int, int] = {}
     for _, result in made:
         for number, account in result.accounts.items():
             digests[number].add(account.digest)
-            read[number] = account.read
+            read[number], kept[number] = account.read, account.kept
             arrived[number] += account.sent
     for number, rows in expected.items():
         if len(digests[number]) > 1:
@@ -279,12 +313,11 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]]) -> 
                 f"map task {number} read {read.get(number, 0)} rows, but its sources declare {rows}; nothing was "
                 "imported"
             )
-        if arrived[number] != rows:
+        if arrived[number] != kept.get(number, 0):
             raise Code.ROWS_LOST(
-                f"only {arrived[number]} of {rows} rows of map task {number} arrived; nothing was imported"
+                f"only {arrived[number]} of {kept[number]} rows of map task {number} arrived; nothing was imported"
             )
     files = tuple(file for _, result in sorted(made, key=lambda m: m[0]) for file in result.files)
     written = sum(new.file.rows for new in files)
-    if written != sum(expected.values()):
-        raise Code.ROWS_LOST(f"{sum(expected.values())} rows were read, but {written} written; nothing was imported")
+    check_rows(sum(expected.values()), written, mode)
     return files

@@ -27,7 +27,8 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.send import send_run
+from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.files import NewFile, object_names
 from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, spark_errors, task_scratch
 from lakebed.spark.shuffle import Shuffle
@@ -150,20 +151,23 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The run of one Spark partition, and its rejected rows."""
+    """The run of one Spark partition, by its number, of ``taken`` rows; and its rejected rows."""
 
+    partition: int
+    taken: int
     files: tuple[NewFile, ...]
     rejected: RejectedRows
 
 
 def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[Staged, ...]:
-    """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``.
+    """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``, in their order.
 
     Raises KeyboardInterrupt if the call was asked to stop.
     """
     with stop.job(frame.sparkSession), spark_errors():
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
-    return tuple(decode(payload, Staged) for payload in found.column(0).to_pylist())
+    staged = (decode(payload, Staged) for payload in found.column(0).to_pylist())
+    return tuple(sorted(staged, key=lambda part: part.partition))
 
 
 def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
@@ -174,16 +178,20 @@ def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
 
 def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([[encode(_staged(rows(batches), staging))]], schema=_STAGED_SCHEMA)
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        yield pa.record_batch([[encode(_staged(rows(batches), staging, partition))]], schema=_STAGED_SCHEMA)
 
     return raising(run)
 
 
-def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Staged:
+def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging, partition: int) -> Staged:
     """Sort and send the rows of one Spark partition, and the rejected ones apart."""
     from lakebed.sorting.sort import sort_runs
 
-    shuffle, conformer = staging.shuffle, staging.conformer
+    shuffle, encoder = staging.shuffle, RowEncoder(staging.conformer, staging.shuffle.merge)
     read = 0
     with task_scratch() as scratch:
         rejects = None if staging.quarantine is None else RejectedRowsWriter(staging.quarantine, scratch)
@@ -193,19 +201,17 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> St
             for batch, source in given:
                 read += batch.num_rows
                 if rejects is None:
-                    yield conformer.conform(batch, source)
+                    yield encoder.conform(batch, source)
                     continue
-                kept, rejected = conformer.separate(batch, source)
+                kept, rejected = encoder.separate(batch, source)
                 for part in rejected:
                     rejects.add(part)
                 yield kept
 
-        run_files = sort_runs(fitting(), shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes)
+        limit = shuffle.memory_limit_bytes
+        run_files = sort_runs(fitting(), shuffle.layout, scratch, memory_limit_bytes=limit, mode=shuffle.merge)
         files = send_run(shuffle.place.connect(), shuffle.table_id, run_files, job=shuffle.job)
         rejected = RejectedRows() if rejects is None else rejects.send()
-    rows = sum(new.file.rows for new in files)
-    if rows + rejected.rows != read:
-        raise Code.ROWS_LOST(
-            f"{read} rows were read, but {rows} kept and {rejected.rows} rejected; nothing was imported"
-        )
-    return Staged(files, rejected)
+    taken = read - rejected.rows
+    check_rows(taken, sum(new.file.rows for new in files), shuffle.merge)
+    return Staged(partition, taken, files, rejected)

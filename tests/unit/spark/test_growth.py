@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import RejectedError, Schema, SchemaMismatchError
+from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
 from lakebed.spark import bulk_import
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer, SourceReading
-from lakebed.spark.shuffle import merge_pieces, send_pieces, settle
+from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
 from tests.unit.ingest.columns import fields, put, read, rows
 
 
@@ -24,7 +24,10 @@ def importer(table, tmp_path, monkeypatch):
 
     def exchange(_, found, shuffle):
         tasks = enumerate(found.tasks)
-        sent = [row for number, task in tasks for row in send_pieces(number, found.chunks(task, shuffle), shuffle)]
+        sent = []
+        for number, task in tasks:
+            read = RowsRead()
+            sent += send_pieces(number, found.chunks(task, shuffle, read), shuffle, read)
         made = []
         for reducer in range(len(shuffle.boundaries) + 1):
             scratch = tmp_path / f"{shuffle.job}-{reducer}"
@@ -89,5 +92,7 @@ def test_an_import_that_is_overtaken_takes_the_field_that_won_or_adds_nothing(im
 def test_the_files_of_requests_that_are_shuffled_have_their_new_columns(importer, table, tmp_path):
     put(tmp_path / "in", rows("b", x=[1]), rows("a", y=["t"]))
     table.submit(tmp_path / "in")
-    files = importer.sort([file for request in table.state().open_requests.values() for file in request.files])
-    assert {field.name for new in files for field in new.added} == {"x", "y"}
+    files = [file for request in table.state().open_requests.values() for file in request.files]
+    made = importer.sort(files, KeepAll())
+    assert made.rows_read == 2
+    assert {field.name for new in made.files for field in new.added} == {"x", "y"}

@@ -12,7 +12,7 @@ from lakebed.ingest.send import send_run
 from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import staged_chunks
-from lakebed.spark.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
+from lakebed.spark.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.state.transactions import ProposeFiles
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
@@ -42,7 +42,7 @@ def rows_of(seed, count=300):
 def sent_by(number, rows, shuffle):
     batches = rows.to_batches(max_chunksize=64)
     chunks = sort_chunks(batches, SCHEMA, memory_limit_bytes=3000)
-    return list(send_pieces(number, chunks, shuffle))
+    return list(send_pieces(number, chunks, shuffle, RowsRead(rows.num_rows)))
 
 
 def received_by(reducer, sent):
@@ -173,6 +173,6 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
     (staged,) = send_run(table.storage, table.id, run, job="job-00001")
     middle = (schema.codec.encode_key((rows["at"][50].as_py(),)),)
     shuffle = Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
-    (chunk,) = staged_chunks(staged.file, shuffle)
+    (chunk,) = staged_chunks(staged.file, shuffle, RowsRead())
     assert chunk.schema == schema.arrow
     assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]

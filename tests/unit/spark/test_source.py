@@ -7,6 +7,7 @@ import pytest
 from lakebed import DamagedError, Generated, Schema, SchemaMismatchError
 from lakebed.engine.computed_columns import checked
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.sources import find_files
 from lakebed.spark import map_inputs
 from lakebed.spark.interrupt import Stop
@@ -18,7 +19,7 @@ ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 
 def footers(*paths):
-    return map_inputs.read_footers(find_files([str(path) for path in paths]), INTAKE, None, Stop())
+    return map_inputs.read_footers(find_files([str(path) for path in paths]), RowEncoder(INTAKE), None, Stop())
 
 
 def test_footers_tell_rows_and_bounds_of_every_row_group(tmp_path):
@@ -60,7 +61,7 @@ def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
     pq.write_table(rows, tmp_path / "a.parquet")
     monkeypatch.setattr(map_inputs, "SAMPLE_ROWS", 4)
     files = find_files(str(tmp_path))
-    group = map_inputs.read_footers(files, INTAKE, None, Stop())[0]
+    group = map_inputs.read_footers(files, RowEncoder(INTAKE), None, Stop())[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
     assert map_inputs.sample_keys(files[0], group, (INTAKE, keyed), None) == expected
@@ -74,12 +75,12 @@ def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_p
     schema = checked(Schema({"g": Generated("string", "k || '!'"), "k": "string"}, {"n": "int64"}, {"v": "double"}))
     conformer = Conformer(schema, {"k": "Key"}, frozenset({"n"}))
     files = find_files(str(tmp_path))
-    group = map_inputs.read_footers(files, conformer, None, Stop())[0]
+    group = map_inputs.read_footers(files, RowEncoder(conformer), None, Stop())[0]
     keyed = whole_key(schema)
     assert map_inputs.sample_keys(files[0], group, (conformer, keyed), None) == (keyed.codec.encode(("a!", "a", 1)),)
     assert group.bounds is None
     renamed = Conformer(SCHEMA, {"k": "Key"}, frozenset({"n"}))
-    assert map_inputs.read_footers(files, renamed, None, Stop())[0].bounds == ("a", "b")
+    assert map_inputs.read_footers(files, RowEncoder(renamed), None, Stop())[0].bounds == ("a", "b")
 
 
 def test_of_many_row_groups_some_are_sampled_spread_evenly(monkeypatch):

@@ -7,12 +7,15 @@ commit leaves the table as it was.
 *A stream* writes under a request key made of the id of the query, which its checkpoint keeps, and the number of the
 batch; Spark passes both to the tasks. A batch that is tried again after a crash is then the same request: it is
 committed once, as long as ``log_s`` keeps the key.
+
+*In a table with a merge mode* rows arrive in the order of Spark's partitions, and of the rows in each of them: a task
+merges its own rows, and the runs of the tasks are added in the order of the partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -20,6 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
@@ -54,11 +58,10 @@ class Sender:
     place: Place
     table_id: str
     layout: Layout
+    encoder: RowEncoder
     memory_limit_bytes: int
-    value_bytes_max: int
     cuts: tuple[bytes, ...]
     base_version: int
-    grows: bool
 
     @classmethod
     def of(cls, options: Options, spark: StructType) -> Sender:
@@ -67,31 +70,43 @@ class Sender:
         state = table.state()
         layout, limits = table.layout(), table.settings_in_force()
         growth = Growth.of(state, limits)
+        operation = options.operation()
         if growth is not None:
-            layout = growth.layout(layout, [(SOURCE, spark_columns.arrow_of(spark))])
-        spark_columns.check_columns(spark, Conformer(layout.schema, grows=growth is not None), SOURCE)
+            read = () if operation.row_kind is None else (operation.row_kind,)
+            layout = growth.layout(layout, [(SOURCE, spark_columns.arrow_of(spark))], read)
+        conformer = Conformer(layout.schema, value_bytes_max=limits.value_bytes_max, grows=growth is not None)
+        encoder = RowEncoder(conformer, state.merge, operation)
+        spark_columns.check_columns(spark, encoder, SOURCE)
         return cls(
             options.place,
             table.id,
-            layout,
+            replace(layout, schema=encoder.schema),
+            encoder,
             limits.memory_limit_bytes,
-            limits.value_bytes_max,
             state.partitions.boundaries,
             state.version,
-            growth is not None,
         )
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> tuple[NewFile, ...]:
-        """Sort the rows into one run and send it. Raises SchemaMismatchError, BadKeyError, StorageError."""
+        """Sort the rows into one run, merged by the table's mode, and send it.
+
+        Raises SchemaMismatchError, BadKeyError, StorageError.
+        """
         from lakebed import clock
         from lakebed.ingest.send import send_run
         from lakebed.sorting.sort import sort_runs
 
         on_one_core()
-        conformer = Conformer(self.layout.schema, value_bytes_max=self.value_bytes_max, grows=self.grows)
-        rows = (spark_columns.from_spark(batch, conformer, SOURCE) for batch in batches if batch.num_rows)
+        rows = (spark_columns.from_spark(batch, self.encoder, SOURCE) for batch in batches if batch.num_rows)
         with task_scratch() as scratch:
-            run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)
+            run = sort_runs(
+                rows,
+                self.layout,
+                scratch,
+                memory_limit_bytes=self.memory_limit_bytes,
+                cuts=self.cuts,
+                mode=self.encoder.mode,
+            )
             return send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
 
     def commit(self, table: Table, messages: Sequence[Any], request_key: str | None) -> None:
@@ -113,7 +128,7 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise Code.SPARK_MODE_UNSUPPORTED(
-                'mode "overwrite" is not supported, since a table keeps all rows; use mode("append")'
+                'mode "overwrite" is not supported, since a write never takes rows away; use mode("append")'
             )
         options.check(*WRITE)
         self._options = options

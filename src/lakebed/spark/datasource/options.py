@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
+from lakebed.ingest.operation import DELETE, Action, Operation
 from lakebed.model.documents import load
 from lakebed.model.keys import EncodedRange, KeyRange
 from lakebed.spark.batch import Place
@@ -29,8 +30,9 @@ INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
 READ = ("columns", "ranges", "at", "partition_bytes", "push_filters")
 STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger", "changes")
-WRITE = ("commit_id",)
-STREAM_WRITE = ("checkpointlocation",)
+_ROWS = ("operation", "partial", "row_kind")
+WRITE = ("commit_id", *_ROWS)
+STREAM_WRITE = ("checkpointlocation", *_ROWS)
 _PLACE = ("instance", "table")
 _LOG = "log_url"
 _SPELLED = {
@@ -117,6 +119,18 @@ class Options:
         if text is None:
             return table.at(version=table.state().version if version is None else version)
         return table.at(**moment_in(text))
+
+    def operation(self) -> Operation:
+        """What a write does with its rows: the options ``operation``, ``partial`` and ``row_kind``."""
+        text, row_kind = self.given.get("operation", "upsert"), self.given.get("row_kind")
+        partial = self.flag("partial")
+        if text not in (Action.UPSERT, Action.DELETE):
+            raise Code.ARGUMENT_INVALID(f"operation = {text!r}: must be upsert or delete")
+        if text == Action.UPSERT:
+            return Operation.of(partial, row_kind)
+        if partial or row_kind is not None:
+            raise Code.ARGUMENTS_CONFLICT("operation = 'delete' excludes partial and row_kind: every row is a delete")
+        return DELETE
 
     def flag(self, name: str) -> bool:
         """Whether it is ``true``; by default it is not."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.errors import Code, UsageError
-from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model import types
 
 if TYPE_CHECKING:
@@ -115,19 +115,19 @@ def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def check_columns(spark: StructType, conformer: Conformer, source: str) -> None:
+def check_columns(spark: StructType, encoder: RowEncoder, source: str) -> None:
     """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed."""
-    conformer.check(pa.schema([_restored(field, conformer.schema) for field in arrow_of(spark)]), source)
+    encoder.check(pa.schema([_restored(field, encoder.conformer.schema) for field in arrow_of(spark)]), source)
 
 
-def from_spark(rows: pa.RecordBatch, conformer: Conformer, source: str) -> pa.RecordBatch:
-    """Rows whose columns :func:`check_columns` accepted, in the types of the table.
+def from_spark(rows: pa.RecordBatch, encoder: RowEncoder, source: str) -> pa.RecordBatch:
+    """Rows whose columns :func:`check_columns` accepted, as the table stores them.
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
-    meant = [_restored(field, conformer.schema) for field in rows.schema]
+    meant = [_restored(field, encoder.conformer.schema) for field in rows.schema]
     columns = [_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant]
-    return conformer.conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
+    return encoder.conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
 
 
 def _restored(given: pa.Field, schema: Schema) -> pa.Field:
