@@ -105,6 +105,22 @@ LAKEBED = Group(
                 Deferred("list", "List a table's tags and their versions.", "versions:list_tags"),
             ],
         ),
+        Group(
+            "view",
+            "Create and refresh views: tables that are fed from others.",
+            [
+                Deferred(
+                    "create",
+                    "Create a view: a table that is fed from the rows of another one, through a query.",
+                    "merging:create_view",
+                ),
+                Deferred(
+                    "refresh",
+                    "Add to a view what its source added since the last refresh, in one commit, in this process.",
+                    "merging:refresh",
+                ),
+            ],
+        ),
         Deferred("get", "Print all rows of a key, or of many keys.", "read:get"),
         Deferred("scan", "Print rows in key order.", "read:scan"),
         Deferred("count", "Count rows.", "read:count"),

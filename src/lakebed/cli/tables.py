@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 import lakebed
 from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.merging import merge_options
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
@@ -20,6 +22,7 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
+from lakebed.model.merge_modes import stored_mode
 from lakebed.state.sums import file_sizes, table_rows
 from lakebed.state.transactions.schema_changes import (
     AddField,
@@ -30,6 +33,9 @@ from lakebed.state.transactions.schema_changes import (
     WidenField,
     describe,
 )
+
+if TYPE_CHECKING:
+    from lakebed.model.merge_modes import MergeMode
 
 
 @command
@@ -56,6 +62,7 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 @options.file("--split-points", "Keys to split the table at, one a line.")
 @click.option("--set", "settings", metavar="NAME=VALUE", type=name_value, multiple=True, help="May be repeated.")
 @click.option("--offline", is_flag=True, help="Neither compact nor split it until `table alter --online`.")
+@merge_options
 def create(
     cli: Invocation,
     *,
@@ -67,6 +74,7 @@ def create(
     split_points: Path | None,
     settings: tuple[tuple[str, str], ...],
     offline: bool,
+    merge: MergeMode,
 ) -> None:
     """Create an empty table.
 
@@ -74,13 +82,13 @@ def create(
     {"reading": "double"}}, or the "schema" that `table show --json` prints. With --schema-from, columns that are not
     keys become values. Split points are keys at which the table is cut into partitions from the start: a text file of
     one key a line, its fields as in CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is
-    computed for every row (docs/import.md).
+    computed for every row (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
     found = _schema(schema, schema_from, options.names(row_key), options.names(sort_key))
     points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
-        name, found, split_points=points, settings=options.setting_changes(settings), online=not offline
+        name, found, split_points=points, settings=options.setting_changes(settings), online=not offline, merge=merge
     )
     partitions = len(points) + 1
     cli.out.document(
@@ -135,6 +143,8 @@ def show(cli: Invocation, *, table: str) -> None:
         "files": len(used),
         "bytes": sum(used),
         "schema": found.schema.to_json(),
+        "merge": stored_mode(state.merge),
+        "view": None if state.view is None else structs.asdict(state.view),
     }
     cli.out.document(document, _show_lines(document, found.schema))
 
@@ -154,10 +164,20 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         f"table {document['table']}, {'online' if document['online'] else 'offline'}, at version {document['version']}",
         ", ".join(counts),
     ]
+    if document["merge"] is not None:
+        lines.append(f"rows with equal keys: {_mode_text(document['merge'])}")
+    if document["view"] is not None:
+        lines.append(f"a view of table {document['view']['table']}, at its version {document['view']['version']}")
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
         lines += [f"{group}:"] if fields else []
         lines += [f"  {f.name.ljust(width)}  {f.type}{_remark(f)}" for f in fields]
     return lines
+
+
+def _mode_text(mode: dict[str, Any]) -> str:
+    functions = mode.get("functions", {})
+    facts = [f"by {mode['by']}"] if "by" in mode else [f"{function} of {name}" for name, function in functions.items()]
+    return f"{mode['mode']} {', '.join(facts)}".strip()
 
 
 def _remark(field: lakebed.Field) -> str:

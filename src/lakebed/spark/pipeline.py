@@ -28,7 +28,6 @@ from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewrite
 from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
-from lakebed.maintenance.view_feed import RefreshReport, refresh, view_source
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.run import GcReport, gc
@@ -46,6 +45,7 @@ from lakebed.table.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebed.maintenance.view_feed import RefreshReport
     from lakebed.model.keys import KeyRange
 
 
@@ -379,6 +379,8 @@ class Pipeline:
                 retained any more (``view_not_fed``): refresh it anew. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
+        from lakebed.maintenance.view_feed import refresh, view_source
+
         target = self._table(view)
         return refresh(target, self.instance.named(view_source(target).table), anew=anew)
 

@@ -56,6 +56,8 @@ WORDS: dict[str, list[str]] = {
     "table restore": ["table", "restore", "readings", "--to", "1", "--yes"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],
+    "view create": ["view", "create", "rooms", "--source", "readings", "--select", "{query}", "--row-key", "place"],
+    "view refresh": ["view", "refresh", "rooms"],
     "tag create": ["tag", "create", "readings", "now"],
     "tag drop": ["tag", "drop", "readings", "before"],
     "tag list": ["tag", "list", "readings"],
@@ -91,9 +93,12 @@ def test_the_output_has_the_documented_shape(
     assert cli("table", "create", "gone", "--schema", schema_file).code == 0
     assert cli("write", "gone", parquet).code == 0
     assert cli("table", "drop", "gone", "--yes").code == 0
+    query = "SELECT place, reading FROM source"
+    if command == "view refresh":
+        assert cli("view", "create", "rooms", "--source", table, "--select", query, "--row-key", "place").code == 0
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
-    given = {"schema": schema_file, "parquet": parquet, "keys": keys, "token": random_token()}
+    given = {"schema": schema_file, "parquet": parquet, "keys": keys, "token": random_token(), "query": query}
     ran = cli("--json", *(word.format(**given) for word in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines
