@@ -22,7 +22,7 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
-from lakebed.model.merge_modes import stored_mode
+from lakebed.model.merge_modes import KeepAll, stored_mode
 from lakebed.state.sums import file_sizes, table_rows
 from lakebed.state.transactions.schema_changes import (
     AddField,
@@ -129,6 +129,10 @@ def show(cli: Invocation, *, table: str) -> None:
     found = instance.table(table)
     state = found.state()
     rows, error_rows = table_rows(state)
+    if not isinstance(state.merge, KeepAll):
+        # The rows of files are not those of the table.
+        counted = found.at(version=state.version).count()
+        rows, error_rows = counted.rows, counted.error_rows
     used = file_sizes(state).values()
     document = {
         "table": found.name,

@@ -33,7 +33,7 @@ HTML_CHARACTERS_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The effect of a removal: rows, exact or estimated, and the number of files that lose rows."""
+    """The effect of a removal: rows of files, exact or estimated, and the number of files that lose rows."""
 
     rows: int
     exact: bool
@@ -52,8 +52,8 @@ def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore changes: rows before and after it (estimates unless ``exact``), partitions that are replaced,
-    files that the table gains and loses, and open jobs that it closes.
+    """What a restore changes: rows of files before and after it (estimates unless ``exact``), partitions that are
+    replaced, files that the table gains and loses, and open jobs that it closes.
     """
 
     rows_before: int
@@ -94,8 +94,8 @@ def key_type(schema: Schema) -> pa.DataType:
 def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]) -> list[dict[str, Any]]:
     """One row for each reference, partitions in key order, oldest file first.
 
-    ``rows`` are those inside the partition (``exact`` or estimated); ``size_bytes``, ``min_key`` and ``max_key`` are
-    the whole file's; ``version`` is the version that added it.
+    ``rows`` are those of the file inside the partition (``exact`` or estimated); ``size_bytes``, ``min_key`` and
+    ``max_key`` are the whole file's; ``version`` is the version that added it.
     """
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
@@ -189,7 +189,8 @@ def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 def partition_rows(state: TableState) -> list[dict[str, Any]]:
     """One row for each partition in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
 
-    ``bytes`` counts each file in proportion to its rows inside the partition. A shortened bound shows the fields that
+    ``rows`` are those of its files, before any merge: where rows are merged, the partition may have fewer. ``bytes``
+    counts each file in proportion to its rows inside the partition. A shortened bound shows the fields that
     it has.
     """
     codec = state.created.codec

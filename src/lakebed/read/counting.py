@@ -5,35 +5,44 @@ off by at most the other half. An exact count reads its rows then. Where the ran
 bounds the rank of the cut, and their middle is the estimate; for an exact count, the page of the cut is read.
 References with estimated row counts are counted the same way.
 
+Where files overlap whose rows are merged, the count is an estimate between two bounds: all rows of the files, and the
+rows of one of them less those that may be deleted, as a file has each key once. For an exact count the keys are
+merged.
+
 :func:`sample` returns random rows without repetition. The rows of a table have positions, partition by partition and in
-each partition file by file, so random positions are drawn, and their pages are read.
+each partition file by file, so random positions are drawn, and their pages are read. Merged rows have no position
+before they are merged: they are sampled while all of them are read (:func:`reservoir`).
 
 Errors: as :meth:`lakebed.read.reader.Reader.scan`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from lakebed.model.files import summary_name
 from lakebed.model.key_summaries import Summary
-from lakebed.model.keys import ALL_KEYS
-from lakebed.read.plan import PartitionQuery, plan
+from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
+from lakebed.model.merge_modes import KeepAll
+from lakebed.read.plan import PartitionQuery, divided, is_merged, plan, successive
 from lakebed.state.sums import partition_sums, table_rows
-from lakebed.state.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.clock import Chance
-    from lakebed.model.files import DataFile
-    from lakebed.model.keys import EncodedRange
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.read.plan import QueryPlan
     from lakebed.read.reader import Reader
+    from lakebed.read.row_stream import RowStream
     from lakebed.state.table_state import TableState
+    from lakebed.state.visibility import Visibility
     from lakebed.storage.contract import Storage
 
 
@@ -60,6 +69,11 @@ class Count:
         """An estimate of ``rows``, off by at most ``error_rows``; exact if that is 0."""
         return cls(rows, error_rows == 0, error_rows)
 
+    @classmethod
+    def between(cls, rows_min: int, rows_max: int) -> Self:
+        """An estimate between these bounds."""
+        return cls.within((rows_min + rows_max + 1) // 2, (rows_max - rows_min + 1) // 2)
+
 
 def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, storage: Storage | None) -> Count:
     """The number of rows with a key in any of the ranges, each counted once.
@@ -67,7 +81,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     With a ``storage``, summaries are read and the count may be an estimate; without one it is exact. Raises as
     :meth:`lakebed.read.reader.Reader.get`.
     """
-    if ALL_KEYS in ranges and not state.filter_version:
+    if ALL_KEYS in ranges and isinstance(state.merge, KeepAll) and not state.filter_version:
         rows, error_rows = table_rows(state)
         if not error_rows:
             return Count.within(rows, 0)
@@ -76,8 +90,19 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     if storage is None and not planned.shows_all:
         with reader.scan(planned, planned.schema.row_key_names[:1], None) as visible:
             return Count.within(sum(batch.num_rows for batch in visible), 0)
-    parts = [(partition, keys) for partition in planned.partitions for keys in partition.ranges]
-    counted = [_in_partition(state, partition, keys, cuts, planned.shown) for partition, keys in parts]
+    counted: list[Count] = []
+    to_merge: list[PartitionQuery] = []
+    for part, held in _parts(planned, state):
+        if storage is None and is_merged(planned.merge, part.files):
+            to_merge.append(part)
+            continue
+        inside = _range(state, part.partition)
+        shares = [_share(one, part.ranges[0], inside, cuts, planned.shown) for one in held]
+        counted.append(_merged(part.files, shares) if is_merged(planned.merge, part.files) else _all(shares))
+    if to_merge:
+        merging = replace(planned, partitions=tuple(to_merge))
+        with reader.scan(merging, planned.schema.row_key_names[:1], None) as rows_merged:
+            counted.append(Count(sum(batch.num_rows for batch in rows_merged), exact=True))
     return Count.within(sum(one.rows for one in counted), sum(one.error_rows for one in counted))
 
 
@@ -118,33 +143,57 @@ class Cuts:
         return self._summaries[file.id]
 
 
-def _in_partition(
-    state: TableState, partition: PartitionQuery, keys: EncodedRange, cuts: Cuts, shown: Visibility
-) -> Count:
-    position = state.partitions.position_of(partition.partition)
-    assert position is not None, "a plan has partitions of its state"
-    whole = keys == state.partitions.range_at(position)
-    rows = error_rows = 0
-    for held in state.held_by(partition.partition):
-        if shown.hides_all(held.file) or not held.file.reaches(keys):
-            continue
-        if whole and held.exact:
-            found, error = held.rows, 0
-        else:
-            inside, error = cuts.rows(held.file, keys)
-            found = len(inside)
-        if not shown.shows_all(held.file):
-            # Any of them may be hidden.
-            found = error = (found + error + 1) // 2
-        rows, error_rows = rows + found, error_rows + error
+def _parts(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQuery, list[PartitionFile]]]:
+    """Partition queries of one range each, and their files; where rows are merged, the files of each overlap."""
+    for query in planned.partitions:
+        held = {one.file.id: one for one in state.held_by(query.partition)}
+        for keys in query.ranges:
+            if isinstance(planned.merge, KeepAll):
+                groups = [(keys, tuple([file for file in query.files if file.reaches(keys)]))]
+            else:
+                groups = list(successive(query.files, keys))
+            for part, files in groups:
+                yield replace(query, ranges=(part,), files=files), [held[file.id] for file in files]
+
+
+def _share(held: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility) -> Count:
+    """The number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
+    file = held.file
+    live = EncodedRange(file.min_key, successor(file.max_key)).intersect(inside)
+    if held.exact and (keys == inside or keys.covers(live)):
+        rows, error_rows = held.rows, 0
+    else:
+        found, error_rows = cuts.rows(file, keys.intersect(inside))
+        rows = len(found)
+    if not shown.shows_all(file):
+        # Any of them may be hidden.
+        rows = error_rows = (rows + error_rows + 1) // 2
     return Count.within(rows, error_rows)
+
+
+def _all(shares: Sequence[Count]) -> Count:
+    return Count.within(sum(one.rows for one in shares), sum(one.error_rows for one in shares))
+
+
+def _merged(files: Sequence[DataFile], shares: Sequence[Count]) -> Count:
+    """The number of merged rows: at least those of one file, less the rows that may be deletes."""
+    rows_min = max(one.rows_min for one in shares) - sum(file.markers for file in files)
+    return Count.between(max(0, rows_min), sum(one.rows_max for one in shares))
 
 
 # -- samples ------------------------------------------------------------------------------------------------------
 
 
 def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader, chance: Chance) -> pa.Table | None:
-    """``rows`` random rows of the state, in key order; None if it has no more than that. Raises as :func:`count`."""
+    """``rows`` random rows of the state, in key order; None if it has no more than that. Raises as :func:`count`.
+
+    If rows are merged, all of them are read.
+    """
+    if not isinstance(state.merge, KeepAll):
+        everything = plan(state, [ALL_KEYS])
+        if divided(everything)[1].partitions:
+            with reader.scan(everything, columns, None) as merged:
+                return reservoir(merged, rows, chance)
     if state.filter_version:
         from lakebed.read.visible_rows import visible_sample
 
@@ -165,6 +214,34 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
         ordered = read.sort_by([(name, "ascending") for name in schema.sort_names])
         tables.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
     return pa.concat_tables(tables)
+
+
+def reservoir(rows: RowStream, count: int, chance: Chance) -> pa.Table:
+    """``count`` random rows of a stream in their order, or all if there are no more; it is read to its end.
+
+    Algorithm L (Li, Reservoir-Sampling Algorithms of Time Complexity O(n(1 + log(N/n))), 1994): each further row takes
+    the place of a random one, and the number of rows until the next that does is drawn at once.
+    """
+    places: list[tuple[int, pa.RecordBatch]] = []
+    passed, following, log_weight = 0, 0, 0.0
+    for batch in rows if count else ():
+        taken: dict[int, int] = {}
+        while following < passed + batch.num_rows:
+            if following < count:
+                taken[following] = following
+            else:
+                taken[chance.randrange(count)] = following
+            following += 1
+            if following >= count:
+                log_weight -= chance.expovariate(1.0) / count
+                following += int(chance.expovariate(1.0) / -math.log(-math.expm1(log_weight)))
+        # Taken at once, and copied: a slice of the batch would hold all of it.
+        picked = batch.take(pa.array([number - passed for number in taken.values()], pa.int64()))
+        for at, (place, number) in enumerate(taken.items()):
+            places[place : place + 1] = [(number, picked.slice(at, 1))]
+        passed += batch.num_rows
+    found = [one for _, one in sorted(places, key=itemgetter(0))]
+    return pa.Table.from_batches(found, rows.schema).combine_chunks()
 
 
 def _rows_held(state: TableState, partition: int, cuts: Cuts) -> list[int]:

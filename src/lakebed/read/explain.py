@@ -26,7 +26,8 @@ class Explanation:
     left out by the bounds of their keys and some by their filters; the others were opened. A file of two partitions
     counts twice as considered or left out, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
     with page indexes) were read. ``engine`` is true if DataFusion read any of it: the engine counts only pages of a key
-    column, and no row groups, pages or bytes in a merge of very many files.
+    column, and no row groups, pages or bytes in a merge of very many files. ``rows_merged`` rows of files went into
+    merges by the mode ``merge``, because files overlap or hold deletes or partial rows; ``rows`` were returned.
     """
 
     version: int
@@ -39,6 +40,8 @@ class Explanation:
     pages: int
     size_bytes: int
     rows: int
+    rows_merged: int
+    merge: str
     engine: bool
     steps: tuple[Step, ...]
 
@@ -57,6 +60,8 @@ class Explanation:
             pages=statistics.pages,
             size_bytes=statistics.size_bytes,
             rows=statistics.rows,
+            rows_merged=statistics.rows_merged,
+            merge=str(plan.merge),
             engine=statistics.engine,
             steps=tuple(Step(name, seconds) for name, seconds in statistics.steps.items()),
         )
@@ -80,6 +85,7 @@ class Explanation:
             f"read       {self.row_groups:,} row groups, {self.pages:,} pages, {self.size_bytes:,} bytes",
             f"by         {'DataFusion' if self.engine else 'pages'}",
             f"rows       {self.rows:,}",
+            *([f"merged     {self.rows_merged:,} rows of files by {self.merge}"] if self.rows_merged else ()),
             f"time       {self.seconds * 1e3:.2f} ms",
             *(f"  {step.name:<9}{step.seconds * 1e3:.2f} ms" for step in self.steps),
         ]

@@ -7,6 +7,9 @@ its pages, and then the key columns of one page. Files and pages in which every 
 A decoded page gives all of its prefixes at once. While no more than a few pages are skipped, twice as many pages are
 decoded each time: where prefixes are about as many as pages, or more, this becomes a scan of the key columns.
 
+If rows are merged, a row that is found may be a delete. So a prefix for which a file with deletes or partial rows has a
+row counts only if a scan finds a merged row of it.
+
 Rules: a partition answers alone, from the files that it refers to and for the keys inside it, so removed rows do not
 count. A prefix may continue in the next partition; it counts once.
 
@@ -98,7 +101,8 @@ def _distinct(
 
     def of_part(part: tuple[EncodedRange, Sequence[DataFile]]) -> Iterator[bytes]:
         keys, files = part
-        return _merged([_Cursor(file, keys, depth, state.created, reader) for file in files], keys.min)
+        found = _merged([_Cursor(file, keys, depth, state.created, reader) for file in files], keys.min)
+        return (prefix for prefix, sure in found if sure or _has_rows(state, prefix, keys, reader))
 
     if reader.is_local or limit is not None or len(parts) < 2:
         yield from _joined(map(of_part, parts))
@@ -117,13 +121,24 @@ def _joined(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
             last = prefix
 
 
-def _merged(cursors: Sequence[_Cursor], bound: bytes) -> Iterator[bytes]:
-    """The prefixes that any of the cursors has from the bound on, ascending, each once."""
+def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Reader) -> bool:
+    """Whether a merged row in the range has the prefix."""
+    inside = plan(state, [EncodedRange(prefix, successor(prefix)).intersect(keys)])
+    with reader.scan(inside, state.created.row_key_names[:1], 1) as rows:
+        return any(batch.num_rows for batch in rows)
+
+
+def _merged(cursors: Sequence[_Cursor], bound: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The prefixes that any of the cursors has from the bound on, ascending, each once.
+
+    With each: whether no file with markers has it.
+    """
+    marked = {place for place, cursor in enumerate(cursors) if cursor.has_markers}
     heads = [(head, place) for place, cursor in enumerate(cursors) if (head := cursor.seek(bound)) is not None]
     heapify(heads)
     while heads:
         prefix = heads[0][0]
-        yield prefix
+        yield prefix, not marked or not any(head == prefix and place in marked for head, place in heads)
         following = successor(prefix)
         while heads and heads[0][0] == prefix:
             place = heads[0][1]
@@ -138,6 +153,7 @@ class _Cursor:
     """The prefixes of one file's rows inside a range of keys. For one thread, and bounds that ascend."""
 
     def __init__(self, file: DataFile, keys: EncodedRange, depth: int, schema: Schema, reader: Reader) -> None:
+        self.has_markers = file.markers > 0
         self._file = file
         self._keys = keys
         self._prefix = KeyCodec(schema.row_key[:depth])

@@ -145,6 +145,8 @@ class Readable(ABC):
 
         Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
         ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
+        Where rows of overlapping files are merged by the table's merge mode, or a file has deletes, it is an estimate
+        as well, between the rows of one file and those of all; ``exact`` reads the keys of these files and merges them.
         Raises BadKeyError for a range that is upside down or does not fit the key.
         """
         from lakebed.read.counting import count
@@ -158,6 +160,7 @@ class Readable(ABC):
 
         Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most some
         thousands. The same ``seed`` gives the same rows of a version, as long as its files are not compacted.
+        Where rows of overlapping files are merged by the table's merge mode, all rows are read to draw some of them.
 
         Raises UsageError for a negative number of rows, or a column that the table does not have.
         """
@@ -296,7 +299,10 @@ class Readable(ABC):
         return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
 
     def partitions(self) -> pa.Table:
-        """One row a partition, in key order: its range, rows, bytes, files and runs."""
+        """One row a partition, in key order: its range, the rows and bytes of its files, files and runs.
+
+        Rows of files are not merged yet: a table with a merge mode may have fewer, see :meth:`count`.
+        """
         from lakebed.inspect.report import partitions_table
 
         return partitions_table(self.snapshot().state)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed import KeyRange
+from lakebed import Count, KeyRange
 from lakebed.model.merge_modes import Aggregate, Latest
 from lakebed.model.row_kinds import RowKind
 from tests.unit.read.merging_tables import MODES, WAYS, Change, MergingTable, reading_by
@@ -111,3 +111,25 @@ def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
         found = table.table.get_many(keys, columns=columns)
     assert found.schema == arrow
     assert found.to_pylist() == picked([row for row in rows if row["k"] in keys], columns)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_counts_samples_and_prefixes_are_those_of_the_merged_rows(mode, data):
+    table = data.draw(tables(MODES[mode]))
+    ranges = data.draw(RANGES)
+    asked = [KeyRange(low, high) for low, high in ranges]
+    wanted = [row for row in table.rows() if not ranges or any(low <= row["k"] < high for low, high in ranges)]
+    assert table.table.count(*asked, exact=True) == Count(len(wanted), exact=True)
+    estimated = table.table.count(*asked)
+    assert estimated.rows_min <= len(wanted) <= estimated.rows_max
+    assert not estimated.exact or estimated.rows == len(wanted)
+    assert table.table.prefixes(1, *asked).column("k").to_pylist() == sorted({row["k"] for row in wanted})
+    limit = data.draw(st.integers(0, 3))
+    assert table.table.prefixes(1, *asked, limit=limit).num_rows == min(limit, len({row["k"] for row in wanted}))
+    everything = table.rows()
+    count = data.draw(st.integers(0, 8))
+    sample = table.table.sample(count, columns=["a", "k", "s"], seed=1).to_pylist()
+    assert len(sample) == min(count, len(everything))
+    assert [row for row in picked(everything, ["a", "k", "s"]) if row in sample] == sample
