@@ -171,7 +171,7 @@ class Feed:
         for keys in cut_at(change.compared):
             scope = self.scope.within(keys)
             if keys in change.compared:
-                yield from self._compared_rows(change, change.compared_rows(scope))
+                yield from self._compared_rows(change, change.compared_rows(change.compared, scope))
             elif change.files and change.merges:
                 yield from self._updated_rows(change, scope)
             elif change.files:
@@ -195,7 +195,10 @@ class Feed:
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
         found = change.added_rows(replace(scope, narrowed=None, keys=None))
-        files = [file for partition in found.partitions for file in partition.files]
+        files = {file.id: file for partition in found.partitions for file in partition.files}.values()
+        if change.is_dense(files):
+            yield from self._compared_rows(change, change.compared_rows(change.added, scope))
+            return
         row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
         keys_max = max(1, min(KEYS_MAX, KEYS_BYTES // max(1, row_bytes)))
         with self.table.reader.scan(found, self.schema.row_key_names, None) as stream:

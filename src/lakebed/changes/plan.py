@@ -61,11 +61,15 @@ from lakebed.state.transactions import (
 from lakebed.state.transactions.merge_changes import followed_by
 
 if TYPE_CHECKING:
-    from lakebed.model.files import DataFile
+    from lakebed.model.files import DataFile, PartitionFile
     from lakebed.model.keys import KeyCodec
     from lakebed.read.key_ranges import KeySet
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Transaction
+
+
+ROWS_A_KEY = 16
+"""Rows that are read and compared in the time in which one key of many is looked up in both states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +124,16 @@ class VersionChange:
         return schema.codec if merge_key(self.after.merge, schema) == schema.row_key_names else schema.order
 
     def added_rows(self, scope: Scope) -> QueryPlan:
-        """What to read of the added files: their rows, before any merge."""
+        """What to read of the added files: their rows, or if rows are merged, those that go into a merge."""
         within = list(shared(self.added, scope.ranges))
         narrower = within if scope.narrowed is None else list(shared(within, scope.narrowed))
         found = coarser(plan(self.after, narrower, scope.keys), within)
         partitions = (
             replace(one, files=tuple([file for file in one.files if file.id in self.files])) for one in found.partitions
         )
-        return QueryPlan(tuple(one for one in partitions if one.files), self.after.created, shown=found.shown)
+        left = tuple(one for one in partitions if one.files)
+        # Keys are wanted of rows that a merge, or a filter, does not show.
+        return QueryPlan(left, self.after.created) if self.merges else replace(found, partitions=left)
 
     @property
     def aged_where(self) -> str:
@@ -146,15 +152,25 @@ class VersionChange:
         ranges, left = ([EncodedRange(key, successor(key)) for key in some] for some in (keys, self.held_before(keys)))
         return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
 
-    def compared_rows(self, scope: Scope) -> Compared:
-        """What to read of both states where rows are compared.
+    def is_dense(self, files: Iterable[DataFile]) -> bool:
+        """Whether to read all rows where these files were added costs less than to look up the keys of the files."""
+        rows = sum(held.rows for state in (self.before, self.after) for held in self._held(state))
+        return rows <= ROWS_A_KEY * sum(file.rows for file in files)
+
+    def _held(self, state: TableState) -> Iterator[PartitionFile]:
+        """The references of the partitions into which files were added."""
+        positions = {position for keys in self.added for position in state.partitions.overlapping(keys)}
+        return (held for position in positions for held in state.held_by(state.partitions.ids[position]))
+
+    def compared_rows(self, ranges: Sequence[EncodedRange], scope: Scope) -> Compared:
+        """What to read of both states to compare the rows in some ranges.
 
         Left out are files that both have there, if all rows are kept; otherwise places where all files are the same.
         With another filter nothing is left out.
         """
         before: list[PartitionQuery] = []
         after: list[PartitionQuery] = []
-        for keys in shared(self.compared, scope.ranges):
+        for keys in shared(ranges, scope.ranges):
             for piece in self._pieces(keys):
                 past = [] if any(removed.covers(piece) for removed in self.removed) else _files(self.before, piece)
                 present = _files(self.after, piece)

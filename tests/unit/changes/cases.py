@@ -113,7 +113,7 @@ def counted(rows):
     return Counter(tuple((name, repr(row[name])) for name in names) for row in rows.select(names).to_pylist())
 
 
-def applied(rows, feed):
+def applied(rows, feed, key=SCHEMA.row_key_names):
     """What a consumer of the feed makes of rows: those that are there after it."""
     rows = Counter(rows)
     for one in feed.to_pylist():
@@ -128,13 +128,13 @@ def applied(rows, feed):
                 rows[row] -= 1
             case "remove_range":
                 assert set(one.values()) == {None}
-                rows = Counter({row: count for row, count in rows.items() if not lies_in(row, json.loads(keys))})
+                rows = Counter({row: count for row, count in rows.items() if not lies_in(row, json.loads(keys), key)})
     return +rows
 
 
-def lies_in(row, keys):
+def lies_in(row, keys, key):
     """As a consumer reads the bounds: by the values of the first key fields."""
-    values = [ast.literal_eval(text) for name, text in row if name in SCHEMA.row_key_names]
+    values = [ast.literal_eval(text) for name, text in row if name in key]
     low, high = keys["min"], keys["max"]
     if low is not None and values[: len(low)] < low:
         return False
