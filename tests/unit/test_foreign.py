@@ -28,6 +28,7 @@ ASK = {
     "pyspark": "from lakebed.spark import Pipeline; Pipeline(lakebed.create({url!r})).session",
     "pandas": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_pandas()",
     "polars": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).lazy_polars()",
+    "datasketches": "lakebed.create({url!r}); from lakebed import sketches; sketches.hll([1])",
     "duckdb": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_duckdb()",
     "sqlalchemy": "lakebed.create({url!r}, log_url='postgresql://nowhere/db')",
     "psycopg": "lakebed.create({url!r}, log_url='postgresql://nowhere/db')",
@@ -102,6 +103,6 @@ def test_a_panic_while_a_predicate_is_planned_is_told(monkeypatch):
         def from_arrow(self, rows):
             raise PanicException("unreachable code")
 
-    monkeypatch.setattr(predicate, "_engine", Engine)
+    monkeypatch.setattr(predicate, "row_engine", Engine)
     with pytest.raises(UsageError, match="unreachable code"):
         made("ab").scan(where="v > 41")
