@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakebed.log.segments import set_state_cache_bytes
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
-    from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
+    from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
     from lakebed.model.row_filters import AgeOff, SetFilter
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
@@ -49,6 +49,7 @@ __all__ = [
     "BadKeyError",
     "ContentionError",
     "Count",
+    "Custom",
     "DamagedError",
     "Deep",
     "DropField",
@@ -90,6 +91,7 @@ _HOMES = {
     "Aggregate": "lakebed.model.merge_modes",
     "AllowNulls": "lakebed.state.transactions.schema_changes",
     "Count": "lakebed.read.counting",
+    "Custom": "lakebed.model.merge_modes",
     "Deep": "lakebed.model.findings",
     "DropField": "lakebed.state.transactions.schema_changes",
     "Field": "lakebed.model.schema",

@@ -75,6 +75,8 @@ class Code(StrEnum):
     EXPRESSION_FAILED = "expression_failed", "usage"
     MERGE_MODE_INVALID = "merge_mode_invalid", "usage"
     MERGE_MODE_MISMATCH = "merge_mode_mismatch", "usage"
+    MERGE_FUNCTION_MISSING = "merge_function_missing", "usage"
+    MERGE_FUNCTION_FAILED = "merge_function_failed", "usage"
     FILTER_INVALID = "filter_invalid", "usage"
     STATEMENT_LIMIT_EXCEEDED = "statement_limit_exceeded", "usage"
     ALREADY_CLOSED = "already_closed", "usage"

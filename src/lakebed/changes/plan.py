@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.errors import Code
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
-from lakebed.model.merge_modes import KeepAll, merge_key
+from lakebed.model.merge_modes import KeepAll, has_one_row_a_key
 from lakebed.model.row_filters import NO_FILTER, filter_sql
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, coarser, plan
@@ -121,7 +121,8 @@ class VersionChange:
     def key(self) -> KeyCodec:
         """The fields by which rows are compared: those of the merge, or all that rows are sorted by."""
         schema = self.after.created
-        return schema.codec if merge_key(self.after.merge, schema) == schema.row_key_names else schema.order
+        is_alone = has_one_row_a_key(self.after.merge) or not schema.sort_key
+        return schema.codec if self.merges and is_alone else schema.order
 
     def added_rows(self, scope: Scope) -> QueryPlan:
         """What to read of the added files: their rows, or if rows are merged, those that go into a merge."""

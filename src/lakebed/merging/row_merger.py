@@ -1,7 +1,8 @@
 """Merging rows with equal keys in a sorted stream, by the merge mode of a table.
 
 Core types: :class:`RowMerger`, which takes the rows of several runs in one sorted stream and gives merged rows, batch
-by batch. It holds one batch and one row, however many rows a key has.
+by batch. It holds one batch and one row, however many rows a key has; by ``Custom`` what
+:mod:`lakebed.merging.rows_function` says.
 
 Rows come sorted by the keys of the merge schema (:func:`~lakebed.model.row_kinds.merge_schema`); rows with equal keys
 in order of arrival.
@@ -24,9 +25,11 @@ import pyarrow.compute as pc
 
 from lakebed.errors import Code
 from lakebed.merging.aggregates import NORMALIZING, DoesNotFit, NotASketch, combine
+from lakebed.merging.custom_functions import function_of
 from lakebed.merging.groups import Groups, take_or_null
+from lakebed.merging.rows_function import WholeKeys
 from lakebed.model.arrays import booleans
-from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode, merge_key
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode, merge_key
 from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name
 
 if TYPE_CHECKING:
@@ -52,6 +55,9 @@ class RowMerger:
 
         Hidden columns are left out if the merge is complete.
         """
+        if isinstance(self._mode, Custom):
+            yield from WholeKeys(function_of(self._mode, self._schema), self._schema).merge(batches)
+            return
         held: pa.RecordBatch | None = None
         for batch in batches:
             if not batch.num_rows:
@@ -66,7 +72,7 @@ class RowMerger:
 
     def _merge_function(self) -> Callable[[pa.RecordBatch, Groups], pa.RecordBatch]:
         match self._mode:
-            case KeepAll():
+            case KeepAll() | Custom():
                 return lambda rows, _: rows
             case Latest() | First():
                 return self._chosen

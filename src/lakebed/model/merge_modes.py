@@ -3,8 +3,8 @@
 A table declares one mode. Compaction applies it to the runs that it merges and every read to the runs that are left, so
 a reader sees the same rows before and after a compaction. Pure: no I/O.
 
-Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First` and
-:class:`Aggregate`; :data:`FUNCTIONS`, the functions of aggregates.
+Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First`,
+:class:`Aggregate` and :class:`Custom`; :data:`FUNCTIONS`, the functions of aggregates.
 
 Rules: every mode is a function f over the rows of a key, in order of arrival, with f(f(A) + B) = f(A + B), where A + B
 is A followed by B. So runs may be merged in any grouping of neighbours.
@@ -14,14 +14,15 @@ Errors: UsageError for a mode that does not fit its schema.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.model.checks import is_text, shown
+from lakebed.model.checks import is_text, is_whole, shown
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -78,7 +79,40 @@ class Aggregate:
         return Aggregate(tuple((new if name == old else name, function) for name, function in self.functions))
 
 
-MergeMode = KeepAll | Latest | First | Aggregate
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """All rows of a row key become what a function makes of them: one that is installed, or a query.
+
+    ``Custom("name", version)`` is a Python function that an installed package has as an entry point of the group
+    ``lakebed.merge_functions``, named ``name`` for version 1, else ``name.version``. ``Custom(sql="SELECT …")`` is a
+    query over the table ``rows``. :mod:`lakebed.merging.rows_function` says what both get and may give.
+    """
+
+    name: str = ""
+    version: int = 1
+    sql: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not is_text(self.name) or not is_text(self.sql) or bool(self.name) == bool(self.sql):
+            raise Code.MERGE_MODE_INVALID(
+                f"Custom({shown(self.name)}, sql={shown(self.sql)}): give the name of a function, or sql, as a text"
+            )
+        if self.name and not _FUNCTION_NAME.fullmatch(self.name):
+            raise Code.MERGE_MODE_INVALID(
+                f"Custom({shown(self.name)}): a name has up to 100 letters, digits, _ and -, and begins with a letter"
+            )
+        if not is_whole(self.version, 1) or (self.sql and self.version != 1):
+            raise Code.MERGE_MODE_INVALID(
+                f"version = {shown(self.version)}: must be a whole number from 1, and belongs to a name"
+            )
+
+    def __str__(self) -> str:
+        return f"Custom(sql={self.sql!r})" if self.sql else f"Custom({self.name!r}, {self.version})"
+
+
+_FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+
+MergeMode = KeepAll | Latest | First | Aggregate | Custom
 
 KEEP_ALL = KeepAll()
 
@@ -138,7 +172,7 @@ FUNCTIONS: Mapping[str, Function] = {
 def check_mode(mode: Any, schema: Schema) -> MergeMode:
     """The mode, if rows of this schema can be merged so. Raises UsageError naming field, type and function."""
     match mode:
-        case KeepAll() | First():
+        case KeepAll() | First() | Custom():
             return mode
         case Latest():
             if mode.by == "sort_key" and not schema.sort_key:
@@ -149,7 +183,7 @@ def check_mode(mode: Any, schema: Schema) -> MergeMode:
             return mode
         case _:
             raise Code.MERGE_MODE_INVALID(
-                f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First() or Aggregate(…)"
+                f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First(), Aggregate(…) or Custom(…)"
             )
 
 
@@ -179,7 +213,7 @@ def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
     match mode:
         case KeepAll():
             return ()
-        case Latest() | First():
+        case Latest() | First() | Custom():
             return schema.row_key_names
         case Aggregate():
             return schema.sort_names
@@ -192,12 +226,17 @@ def order_matters(mode: MergeMode) -> bool:
     match mode:
         case KeepAll():
             return False
-        case Latest() | First():
+        case Latest() | First() | Custom():
             return True
         case Aggregate():
             return any(FUNCTIONS[function].ordered for _, function in mode.functions)
         case _:
             assert_never(mode)
+
+
+def has_one_row_a_key(mode: MergeMode) -> bool:
+    """Whether merged rows have different row keys."""
+    return isinstance(mode, Latest | First)
 
 
 def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
@@ -211,6 +250,10 @@ def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
             return {"mode": "first"}
         case Aggregate():
             return {"mode": "aggregate", "functions": dict(mode.functions)}
+        case Custom(sql=""):
+            return {"mode": "custom", "name": mode.name, "version": mode.version}
+        case Custom():
+            return {"mode": "custom", "sql": mode.sql}
         case _:
             assert_never(mode)
 
@@ -226,5 +269,9 @@ def mode_of(document: Any) -> MergeMode:
             return First()
         case {"mode": "aggregate", "functions": dict(functions)}:
             return Aggregate(functions)
+        case {"mode": "custom", "name": name, "version": version}:
+            return Custom(name, version)
+        case {"mode": "custom", "sql": sql}:
+            return Custom(sql=sql)
         case _:
             raise Code.MERGE_MODE_INVALID(f"not a merge mode: {shown(document)}")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
-from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -194,7 +194,7 @@ def forbidden(found: RowFilter, mode: MergeMode, schema: Schema) -> str | None:
         case Aggregate():
             allowed: tuple[str, ...] = schema.sort_names
             where = "key fields"
-        case Latest() | First():
+        case Latest() | First() | Custom():
             allowed = schema.row_key_names
             where = "row key fields"
         case _:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
 from lakebed.model.schema import HIDDEN_ID_MIN, Field, Schema
 from lakebed.model.types import HIDDEN_PREFIX
 
@@ -72,7 +72,7 @@ def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
         case Latest(by="arrival") | First() if schema.sort_key:
             demoted = tuple(replace(field, expression="", inputs=()) for field in schema.sort_key)
             wanted = Schema(schema.row_key, (), (*demoted, *schema.values), version=schema.version)
-        case Latest() | First() | Aggregate() | KeepAll():
+        case Latest() | First() | Aggregate() | Custom() | KeepAll():
             wanted = schema
         case _:
             assert_never(mode)

@@ -1,4 +1,4 @@
-"""What a new table is made of, as the caller gives it: its name, settings, schema and split points, checked. Pure."""
+"""What a new table is made of, as the caller gives it: name, settings, schema, merge mode and split points; checked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from msgspec import structs
 
 from lakebed import settings
 from lakebed.errors import Code
+from lakebed.merging.custom_functions import check as check_custom
 from lakebed.model import types
 from lakebed.model.checks import TABLE_NAME, shown
-from lakebed.model.merge_modes import KEEP_ALL, Aggregate, KeepAll, MergeMode, check_mode
+from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Custom, KeepAll, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
-from lakebed.state.transactions import CreateTable
+from lakebed.state.transactions import CreateTable, ProposeSchema
+from lakebed.state.transactions.schema_changes import AlterSchema
 from lakebed.state.view_source import ViewSource
 
 if TYPE_CHECKING:
+    from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
 
 
@@ -59,7 +62,7 @@ def new_table(
     boundaries = boundaries_of(schema, split_points)
     # A schema taken from another table may be any of its versions; here it is the first.
     first = first_schema(schema)
-    return CreateTable(table_id, first, own_settings(own), boundaries, check_mode(merge, first))
+    return CreateTable(table_id, first, own_settings(own), boundaries, checked_mode(merge, first))
 
 
 def new_view(  # noqa: PLR0913 - what a view is made of
@@ -91,6 +94,22 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     schema = Schema.from_arrow(pa.schema(fields), list(keys[0]), list(keys[1]))
     created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
     return structs.replace(created, view=ViewSource(source.id, select, 0))
+
+
+def checked_mode(mode: Any, schema: Schema) -> MergeMode:
+    """The merge mode, if rows of the schema can be merged so, and its function is here. Raises UsageError."""
+    found = check_mode(mode, schema)
+    if isinstance(found, Custom):
+        check_custom(found, schema)
+    return found
+
+
+def check_query_fits(proposal: ProposeSchema, state: TableState) -> None:
+    """Raise UsageError if the query of the merge mode does not fit the schema that a change would give."""
+    if isinstance(state.merge, Custom) and state.merge.sql:
+        resolved = proposal.resolve(state)
+        if isinstance(resolved, AlterSchema):
+            check_custom(state.merge, resolved.schema)
 
 
 def _check_new(schema: Schema) -> None:

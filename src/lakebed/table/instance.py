@@ -82,7 +82,7 @@ class Instance:
         """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut partitions at.
 
         ``merge`` says what rows with equal keys become: :class:`~lakebed.model.merge_modes.KeepAll`, ``Latest``,
-        ``First`` or ``Aggregate``.
+        ``First``, ``Aggregate`` or ``Custom``.
 
         With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so.
 

@@ -13,7 +13,6 @@ from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
-from lakebed.model.merge_modes import check_mode
 from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
@@ -230,11 +229,17 @@ class Table(TableWrites):
         """
         match changes:
             case (SetMerge() as change,):
-                check_mode(change.mode, self.schema)
+                from lakebed.table.creation import checked_mode
+
+                checked_mode(change.mode, self.schema)
                 return self.commit(change)
             case (SetFilter() | AgeOff(), *_):
                 from lakebed.table.filter_choice import proposed_filter
 
                 return self.commit(proposed_filter(changes, self.schema, self.log.now()))
             case _:
-                return self.commit(ProposeSchema(check_changes(changes)))
+                from lakebed.table.creation import check_query_fits
+
+                proposal = ProposeSchema(check_changes(changes))
+                check_query_fits(proposal, self.state())
+                return self.commit(proposal)

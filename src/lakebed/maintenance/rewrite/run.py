@@ -33,7 +33,7 @@ from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, RowChang
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.model.checks import is_text, shown
 from lakebed.model.keys import ALL_KEYS, iter_ranges
-from lakebed.model.merge_modes import Aggregate, KeepAll, merge_key
+from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, merge_key
 from lakebed.parquet.layout import Layout
 from lakebed.read.expressions import narrow
 from lakebed.state.transactions import ProposeOutput, ProposeRewrite
@@ -217,10 +217,10 @@ def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[
             "that key: an older row of the key would come back, or a part of a sum would go. Name key columns only",
             column=named[0],
         )
-    if change.changes and isinstance(mode, Aggregate):
+    if change.changes and isinstance(mode, Aggregate | Custom):
         raise Code.MERGE_MODE_MISMATCH(
-            f"table {name} aggregates rows, so set would change parts of its values, and not the values: delete the "
-            "rows by key, and write them again"
+            f"table {name} computes values from several rows, so set would change parts of its values, "
+            "and not the values: delete the rows by key, and write them again"
         )
 
 

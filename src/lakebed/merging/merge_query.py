@@ -1,0 +1,109 @@
+"""Queries as merge functions: ``Custom(sql="SELECT k, max(n) AS n FROM rows GROUP BY k")``.
+
+The engine has no table but ``rows``, no functions whose result varies (random values, the time), and accepts one
+query: no statement that changes data, settings or files. The result is cast to the types of the schema, where each
+value is kept, and sorted. Each thread has an engine of its own, with one partition.
+
+Errors: UsageError: MERGE_MODE_INVALID for a query that does not fit the schema, MERGE_FUNCTION_FAILED for one that
+fails on rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from datafusion import SQLOptions
+
+from lakebed.engine.complexity import fitted
+from lakebed.engine.datafusion import drop_volatile_functions, expression_context
+from lakebed.engine.stack import on_deep_stack
+from lakebed.errors import Code, Error
+from lakebed.model.arrays import of_integers
+from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.row_kinds import ARRIVAL
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+    from lakebed.model.schema import Schema
+
+_ROWS = "rows"
+_local = threading.local()
+
+
+def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
+    """The result of the query over the rows, sorted, with the schema of the rows. Raises what the engine raises."""
+    bounds = fitted(text, "the query of the merge mode")
+    found = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
+    # Of SELECT *.
+    found = found.drop_columns([ARRIVAL]) if ARRIVAL in found.column_names else found
+    if found.num_columns > len(rows.schema) or not set(found.column_names) <= set(rows.schema.names):
+        return found
+    columns = [_as_type(found.column(field.name), field) for field in rows.schema if field.name in found.column_names]
+    fields = [field for field in rows.schema if field.name in found.column_names]
+    whole = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    keys = [(name, "ascending") for name in schema.sort_names if name in found.column_names]
+    return whole.sort_by(keys) if keys else whole
+
+
+def check_query(text: str, schema: Schema) -> None:
+    """Raise UsageError for a query that cannot merge rows of the schema, as far as a run over no rows shows."""
+
+    def refused(error: BaseException) -> Error:
+        return Code.MERGE_MODE_INVALID(
+            f"Custom(sql={text!r}) is not a query over the rows of a key: {error_text(error)}. The table is {_ROWS}; "
+            f"its columns are {', '.join(schema.names)} and {ARRIVAL}"
+        )
+
+    with translate_errors(refused):
+        found = evaluate(text, schema, pa.RecordBatch.from_pylist([], schema=schema.arrow))
+    if sorted(found.column_names) != sorted(schema.names):
+        missing = [name for name in schema.names if name not in found.column_names]
+        what = f"it has no column {', '.join(missing)}" if missing else f"it has {', '.join(found.column_names)}"
+        raise Code.MERGE_MODE_INVALID(
+            f"Custom(sql={text!r}) must give the columns {', '.join(schema.names)}, each once, and {what}"
+        )
+    if found.num_rows:
+        raise Code.MERGE_MODE_INVALID(
+            f"Custom(sql={text!r}) gives a row without any rows: add GROUP BY {', '.join(schema.row_key_names)}"
+        )
+
+
+def _queried(text: str, rows: pa.RecordBatch) -> pa.Table:
+    engine = _engine()
+    numbered = rows.append_column(ARRIVAL, of_integers(np.arange(rows.num_rows)))
+    engine.register_record_batches(_ROWS, [[numbered]])
+    try:
+        options = (
+            SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
+        )
+        return engine.sql_with_options(text, options).to_arrow_table()
+    finally:
+        engine.deregister_table(_ROWS)
+
+
+def _as_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"column {field.name} is {column.type}, and a value does not fit {field.type}: {error}"
+        ) from error
+
+
+def _engine() -> SessionContext:
+    """This thread's session, which knows deterministic functions, aggregates and windows."""
+    engine: SessionContext | None = getattr(_local, "engine", None)
+    if engine is None:
+        engine = expression_context()
+        engine.sql("SET datafusion.sql_parser.enable_ident_normalization = 'false'")
+        engine.sql("SET datafusion.execution.parquet.schema_force_view_types = 'false'")
+        engine.sql("SET datafusion.execution.time_zone = 'UTC'")
+        drop_volatile_functions(engine)
+        _local.engine = engine
+    return engine

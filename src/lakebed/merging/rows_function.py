@@ -1,0 +1,211 @@
+"""Functions over the rows of whole keys: what the merge mode ``Custom`` and ``apply`` of a read call.
+
+A function takes a record batch: all rows of some row keys, sorted by row key, sort key and then arrival, with the
+columns of the table's schema. It returns rows of the same schema in the same order. Core types: :class:`RowsFunction`,
+a function and its name; :class:`WholeKeys`, which calls it over a sorted stream.
+
+Rules. A function f has to satisfy f(f(A) + f(B)) = f(A + B), where A + B is A followed by B. That is the promise of its
+author (:func:`lakebed.testing.merge_functions.check_merge_function` looks for counterexamples). What is checked at each
+call: the result has the schema of the table, no null in a key or in a field that is not nullable, only row keys and
+sort keys that the rows had, each at most once, in ascending order. A key with more rows than one call takes is given in
+parts: first its oldest rows by sort key, then the result and further rows. So memory is bounded if results are, and a
+key whose result has more than :data:`KEY_ROWS_MAX` rows or :data:`KEY_BYTES_MAX` is an error.
+
+Errors: UsageError with the code MERGE_FUNCTION_FAILED, which names the function and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import Code, Error
+from lakebed.merging.groups import Groups
+from lakebed.model.arrays import booleans, of_integers
+from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.validity import invalid
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+
+Function = Callable[[pa.RecordBatch], Any]
+
+CALL_ROWS = 32_768
+"""Rows of a call, unless a stream ends before: enough that the call itself costs little."""
+
+CALL_BYTES = 16 * 1024 * 1024
+
+KEY_ROWS_MAX = 100_000
+KEY_BYTES_MAX = 64 * 1024 * 1024
+"""The most rows and bytes that the result of one row key may have, if its rows are given in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFunction:
+    """A function over the rows of whole keys, and its name for messages."""
+
+    name: str
+    function: Function
+
+    def __call__(self, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+        """The checked result for rows of the schema. Raises MERGE_FUNCTION_FAILED."""
+        try:
+            found = self.function(rows)
+        except Exception as error:
+            raise self._raised(rows, schema, error) from error
+        return self._checked(found, rows, schema)
+
+    def failed(self, what: str, key: str = "") -> Error:
+        """The error for a function that raises, or whose result is not allowed."""
+        return Code.MERGE_FUNCTION_FAILED(
+            f"the merge function {self.name} {what}{f' for {key}' if key else ''}; nothing was changed. "
+            "lakebed.testing.merge_functions.check_merge_function tests it",
+            name=self.name,
+        )
+
+    def _raised(self, rows: pa.RecordBatch, schema: Schema, error: Exception) -> Error:
+        """The error that names the key for which the function raises, found by halves."""
+        groups = Groups.of(rows, schema.row_key_names)
+        edges = [*groups.starts.tolist(), rows.num_rows]
+        low, high = 0, groups.count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._raises(rows.slice(edges[low], edges[middle] - edges[low])):
+                high = middle
+            elif self._raises(rows.slice(edges[middle], edges[high] - edges[middle])):
+                low = middle
+            else:
+                break
+        key = _key_at(rows, edges[low], schema.row_key_names)
+        if high - low > 1:
+            key = f"keys from {key} to {_key_at(rows, edges[high] - 1, schema.row_key_names)}, called with all of them,"
+        return self.failed(f"raised {type(error).__name__} ({error_text(error)})", key)
+
+    def _raises(self, rows: pa.RecordBatch) -> bool:
+        try:
+            self.function(rows)
+        except Exception:  # noqa: BLE001 - whatever it is
+            return True
+        return False
+
+    def _checked(self, found: Any, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+        first = _key_at(rows, 0, schema.row_key_names)
+        if isinstance(found, pa.Table):
+            found = _one_batch(found)
+        if not isinstance(found, pa.RecordBatch):
+            raise self.failed(f"gave {type(found).__name__}, not a record batch or a table,", first)
+        difference = _difference(found.schema, rows.schema)
+        if difference:
+            raise self.failed(f"gave {difference}", first)
+        # The table's own fields: those of the function may be nullable, in another order, or have metadata.
+        found = pa.RecordBatch.from_arrays([found.column(name) for name in rows.schema.names], names=rows.schema.names)
+        if found.num_rows:
+            self._check_keys(found, rows, schema)
+        for field in schema.fields:
+            column = found.column(field.name)
+            if column.null_count and not field.nullable:
+                place = int(np.flatnonzero(~booleans(column.is_valid()))[0])
+                raise self.failed(f"gave null in {field.name}", _key_at(found, place, schema.row_key_names))
+            with translate_errors(lambda error: self.failed(f"gave malformed values ({error_text(error)})", first)):
+                flawed = invalid(column)
+            if flawed is not None:
+                place = int(np.flatnonzero(booleans(pc.fill_null(flawed, fill_value=False)))[0])
+                key = _key_at(found, place, schema.row_key_names)
+                raise self.failed(f"gave a value that is no {field.type} in {field.name}", key)
+        return found.cast(rows.schema)
+
+    def _check_keys(self, found: pa.RecordBatch, rows: pa.RecordBatch, schema: Schema) -> None:
+        for name in schema.sort_names:
+            if found.column(name).null_count:
+                raise self.failed(f"gave null in {name}", _key_at(rows, 0, schema.row_key_names))
+        if found.num_rows == rows.num_rows and all(
+            found.column(name).equals(rows.column(name)) for name in schema.sort_names
+        ):
+            given = came = schema.order.encode_columns(found)
+        else:
+            given, came = schema.order.encode_columns(rows), schema.order.encode_columns(found)
+            foreign = ~booleans(pc.is_in(came, value_set=given))
+            if foreign.any():
+                key = _key_at(found, int(np.flatnonzero(foreign)[0]), schema.sort_names)
+                raise self.failed("gave a row with a key that no row had,", key)
+        ordered = booleans(pc.less(came.slice(0, len(came) - 1), came.slice(1)))
+        if not ordered.all():
+            place = int(np.flatnonzero(~ordered)[0])
+            is_doubled = came[place] == came[place + 1]
+            what = "gave two rows" if is_doubled else "gave a row out of order (row key, then sort key) after the one"
+            raise self.failed(what, _key_at(found, place, schema.sort_names))
+
+
+class WholeKeys:
+    """Calls a function over a sorted stream, with all rows of a key in one call, or in parts that follow each other."""
+
+    def __init__(self, function: RowsFunction, schema: Schema) -> None:
+        self._function = function
+        self._schema = schema
+
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The results, in key order; no batch is empty. Holds one call's rows, and the result of one key."""
+        held: list[pa.RecordBatch] = []
+        rows_due, bytes_due = CALL_ROWS, CALL_BYTES
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            held.append(batch)
+            if sum(one.num_rows for one in held) < rows_due and sum(one.nbytes for one in held) < bytes_due:
+                continue
+            rows = pa.concat_batches(held)
+            start = int(Groups.of(rows, self._schema.row_key_names).starts[-1])
+            if start:
+                yield from self._called(rows.slice(0, start))
+                # Taken: a slice would hold the whole batch.
+                held = [rows.take(of_integers(np.arange(start, rows.num_rows)))]
+            else:
+                held = list(self._called(rows))
+                self._check_size(held)
+            # Twice what a key has left so far, or a function would be called again for each batch of a large key.
+            rows_due = CALL_ROWS + 2 * sum(one.num_rows for one in held)
+            bytes_due = CALL_BYTES + 2 * sum(one.nbytes for one in held)
+        if held:
+            yield from self._called(pa.concat_batches(held))
+
+    def _called(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        found = self._function(rows, self._schema)
+        if found.num_rows:
+            yield found
+
+    def _check_size(self, held: list[pa.RecordBatch]) -> None:
+        for rows in held:
+            if rows.num_rows > KEY_ROWS_MAX or rows.nbytes > KEY_BYTES_MAX:
+                raise self._function.failed(
+                    f"keeps {rows.num_rows:,} rows ({rows.nbytes:,} bytes) of one key; at most {KEY_ROWS_MAX:,} rows "
+                    f"and {KEY_BYTES_MAX:,} bytes are allowed,",
+                    _key_at(rows, 0, self._schema.row_key_names),
+                )
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _key_at(rows: pa.RecordBatch, place: int, names: Iterable[str]) -> str:
+    return f"key { ({name: rows.column(name)[place].as_py() for name in names}) }"
+
+
+def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
+    """What is wrong with the columns of a result; nothing if they have the names and types that are wanted."""
+    missing = [name for name in wanted.names if name not in found.names]
+    if missing:
+        return f"no column {', '.join(missing)}"
+    if len(found.names) != len(wanted.names):
+        unknown = [name for name in found.names if name not in wanted.names]
+        return f"a column {unknown[0]}, which the table does not have," if unknown else "a column twice"
+    for field in wanted:
+        if found.field(field.name).type != field.type:
+            return f"{found.field(field.name).type} in {field.name}, not {field.type},"
+    return ""
