@@ -281,7 +281,7 @@ def _output(state, name, known, data):
     one = state.jobs[name]
     inputs = [known[file] for file in one.inputs]
     inside = {x for letters, _ in inputs for x in letters if not one.keys.intersect(exactly(x)).empty}
-    left = "".join(sorted(x for x in inside if data.draw(st.booleans())))
+    left = "".join(sorted(x for x in sorted(inside) if data.draw(st.booleans())))
     markers = 0 if one.complete else max(count for _, count in inputs)
     known[f"o-{name}"] = left, markers
     return step(state, ProposeOutput(name, (new(f"o-{name}", left, markers),) if left else ()))

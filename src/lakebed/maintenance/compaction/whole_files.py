@@ -21,6 +21,7 @@ Source: docs/decisions/0030.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,7 +85,8 @@ def merge_whole(
     if len(partitions) < 2:
         return []
     seen = _look(state, partitions)
-    if any(_is_small(one) and state.files[one.file.id].references > len(one.partitions) for one in seen):
+    small = [one for one in seen if one.rows >= 0 and _is_small(one)]
+    if any(state.files[one.file.id].references > len(one.partitions) for one in small):
         # Some of the references are in partitions of one run.
         seen = _look(state, state.partitions.ids)
     small = [one for one in seen if _is_small(one) and one.rows == one.file.rows and len(one.partitions) > 1]
@@ -93,7 +95,7 @@ def merge_whole(
         sizes = [one.file.size_bytes for one in small]
         chosen: list[Sequence[_Seen]] = [small if full else small[: of_like_size(sizes, settings.compaction_ratio)]]
     else:
-        chosen = _neighbours(state, small)
+        chosen = _neighbours(state, seen, small)
         if not full:
             chosen = [part for group in chosen for part in _of_like_size(group, settings.compaction_ratio)]
     groups = [part for group in chosen for part in _in_parts(group)]
@@ -111,25 +113,36 @@ def _of_like_size(group: Sequence[_Seen], ratio: float) -> list[Sequence[_Seen]]
     return [group[part.start : part.stop] for part in parts]
 
 
-def _neighbours(state: TableState, small: Sequence[_Seen]) -> list[Sequence[_Seen]]:
-    """The files in order of arrival, cut wherever a partition has another file between them."""
+def _neighbours(state: TableState, seen: Sequence[_Seen], small: Sequence[_Seen]) -> list[Sequence[_Seen]]:
+    """The small files in order of arrival, in groups that a job may merge (docs/decisions/0012, rule 3).
 
-    def arrival(seen: _Seen) -> tuple[int, int]:
-        committed = state.files[seen.file.id]
-        return committed.sequence_hi, committed.sequence_lo
-
-    groups: list[list[_Seen]] = []
-    # The places that the last group has in each partition, from the first to the last.
-    ends: dict[int, tuple[int, int]] = {}
-    for seen in sorted(small, key=arrival):
-        held = [(place, *ends.get(partition, (place + 1, place - 1))) for partition, place in seen.pairs]
-        if not groups or any(place not in (first - 1, last + 1) for place, first, last in held):
+    Files of a group are neighbours in every partition, and no file of one of its partitions, among all ``seen``, has a
+    greatest sequence between those of two of the group. Equal ones are left to merges of single partitions, which know
+    the order of their lists.
+    """
+    wanted = {one.file.id for one in small}
+    ordered = sorted((state.files[one.file.id].sequence_hi, place) for place, one in enumerate(seen))
+    groups: list[list[_Seen]] = [[]]
+    # The partitions of the last group, each with the place after its last file; and those of files that came since the
+    # first of the group and are not in it.
+    ends: dict[int, int] = {}
+    barred: set[int] = set()
+    for _, every in itertools.groupby(ordered, key=lambda one: one[0]):
+        came = [seen[place] for _, place in every]
+        reached = {partition for one in came for partition in one.partitions}
+        if len(came) > 1 or came[0].file.id not in wanted:
+            if reached.isdisjoint(ends):
+                barred |= reached
+            else:
+                groups.append([])
+                ends, barred = {}, set()
+            continue
+        [one] = came
+        if not barred.isdisjoint(reached) or any(ends.get(partition, place) != place for partition, place in one.pairs):
             groups.append([])
-            ends = {}
-        groups[-1].append(seen)
-        for partition, place in seen.pairs:
-            first, last = ends.get(partition, (place, place))
-            ends[partition] = min(first, place), max(last, place)
+            ends, barred = {}, set()
+        groups[-1].append(one)
+        ends.update((partition, place + 1) for partition, place in one.pairs)
     return list(groups)
 
 
@@ -138,7 +151,7 @@ def _is_small(seen: _Seen) -> bool:
 
 
 def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
-    """The files in these partitions that no open job merges."""
+    """The files in these partitions; those that an open job merges as if they had an estimate."""
     busy = {name for job in state.jobs.values() for name in job.inputs}
     files: dict[str, DataFile] = {}
     rows: dict[str, int] = {}
@@ -146,11 +159,9 @@ def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
     for partition in partitions:
         for place, one in enumerate(state.held_by(partition)):
             name = one.file.id
-            if name in busy:
-                continue
             if name not in files:
                 files[name], rows[name], held_in[name] = one.file, 0, []
-            rows[name] = rows[name] + one.rows if one.exact and rows[name] >= 0 else -1
+            rows[name] = rows[name] + one.rows if one.exact and rows[name] >= 0 and name not in busy else -1
             held_in[name].append((partition, place))
     return [_Seen(file, rows[name], *zip(*held_in[name], strict=True)) for name, file in files.items()]
 
