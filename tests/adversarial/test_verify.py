@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import Deep, KeyRange, Schema, StorageError, UsageError, clock
+from lakebed import Deep, KeyRange, Latest, Schema, StorageError, UsageError, clock
 from lakebed.errors import Code
+from lakebed.ingest.send import send_run
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.maintenance.splitting.run import split
 from lakebed.model.files import DataFile, NewFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
+from lakebed.model.row_kinds import RowKind, with_hidden
+from lakebed.parquet.file_writer import write_run
 from lakebed.parquet.ranks import RankNotes
 from lakebed.state.transactions import ProposeFiles
 from lakebed.storage.digests import digest_bytes
@@ -393,3 +399,58 @@ def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(ins
     report = table.verify(deep=True)
     assert kinds(report) == []
     assert np.isclose(report.checked.rows, 3_000)
+
+
+# -- files of a table with a merge mode ----------------------------------------------------------------------------
+
+
+def put_run(table, stored, schema, markers=None):
+    """Commit rows as a file, whose number of deletes and partial rows may be said wrongly."""
+    layout = dataclasses.replace(table.layout(), schema=schema)
+    with tempfile.TemporaryDirectory() as scratch:
+        run = write_run(stored.to_batches(), layout, Path(scratch), rows_estimate=stored.num_rows)
+        if markers is not None:
+            run = [dataclasses.replace(one, markers=markers) for one in run]
+        files = send_run(table.storage, table.id, run, job=clock.new_id())
+    table.commit(ProposeFiles(files))
+    return files[0].file
+
+
+def one_row_a_key():
+    """30 rows with a key each."""
+    return rows(0, 90).take(list(range(0, 90, 3))).combine_chunks()
+
+
+@pytest.fixture
+def merging(instance):
+    return instance.create_table("merging", SCHEMA, merge=Latest())
+
+
+def with_deletes(base, schema, deleted):
+    kinds = [int(RowKind.DELETE) if row in deleted else None for row in range(base.num_rows)]
+    hidden = [pa.nulls(base.num_rows, field.type) for field in schema.fields if field.name not in base.schema.names]
+    hidden[0] = pa.array(kinds, pa.int8())
+    return pa.Table.from_arrays([*base.columns, *hidden], schema=schema.arrow)
+
+
+def test_a_file_with_deletes_is_sound(merging):
+    schema = with_hidden(SCHEMA)
+    file = put_run(merging, with_deletes(one_row_a_key(), schema, {3, 7}), schema)
+    assert file.markers == 2
+    assert not settled(merging.verify(deep=True))
+
+
+def test_a_wrong_number_of_deletes_is_found(merging):
+    schema = with_hidden(SCHEMA)
+    file = put_run(merging, with_deletes(one_row_a_key(), schema, {3, 7}), schema, markers=1)
+    assert found(merging, file) == ["markers"]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
+def test_rows_of_one_key_that_were_not_merged_are_found(merging, monkeypatch, batch_rows):
+    monkeypatch.setattr("lakebed.inspect.scrub.BATCH_ROWS_MAX", batch_rows)
+    base = one_row_a_key()
+    file = put_run(merging, base.take([*range(5), 4, *range(5, base.num_rows)]), SCHEMA)
+    assert found(merging, file) == ["doubled_key"]
+    (finding,) = settled(merging.verify(deep=True))
+    assert "equal k, first in row 5" in finding.what

@@ -6,12 +6,15 @@ Checks that depend on the order of rows end at the first row out of order: ranks
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.model.keys import KeyCodec
+from lakebed.model.merge_modes import merge_key
+from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.validity import invalid, reason
 from lakebed.parquet.ranks import RankNotes
 from lakebed.sorting.merge_inputs import stored_id
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.model.files import DataFile, PartitionFile
     from lakebed.model.key_summaries import Summary
     from lakebed.model.keys import EncodedRange
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
 
 
@@ -37,7 +41,8 @@ class Problem:
 class RowsCheck:
     """The check of one file. ``slices`` are its references and the key ranges of their partitions.
 
-    Call :meth:`columns` first, then :meth:`add` for each batch.
+    By a ``mode`` that merges rows, a file has at most one row for each key that they are merged by. Call
+    :meth:`columns` first, then :meth:`add` for each batch.
     """
 
     def __init__(
@@ -46,8 +51,13 @@ class RowsCheck:
         slices: Sequence[tuple[EncodedRange, PartitionFile]],
         schema: Schema,
         summary: Summary | None,
+        mode: MergeMode,
     ) -> None:
         self.rows = 0
+        self._markers = 0
+        merged_by = merge_key(mode, schema)
+        self._merge_codec = KeyCodec(tuple(schema.by_name[name] for name in merged_by)) if merged_by else None
+        self._last_merged: bytes | None = None
         self._file = file
         self._slices = slices
         self._schema = schema
@@ -79,6 +89,9 @@ class RowsCheck:
                 if name in (self._names.get(field.id) for field in self._keys):
                     self._is_ordered = False
                 self._note("invalid_value", name, f"holds {why} in column {name}, first in row {self.rows + row:,}")
+        if KIND in batch.schema.names:
+            kinds = batch.column(KIND)
+            self._markers += pc.sum(pc.not_equal(kinds, pa.scalar(RowKind.WHOLE, kinds.type))).as_py() or 0
         if batch.num_rows and all(field.id in self._names for field in self._keys):
             self._add_keys(batch)
         self.rows += batch.num_rows
@@ -94,6 +107,9 @@ class RowsCheck:
         if self.rows != file.rows:
             what = f"has {self.rows:,} rows, where the table has it with {file.rows:,}"
             yield Problem("row_count", what)
+        if self._markers != file.markers:
+            what = f"has {self._markers:,} deletes and partial rows, where the table has it with {file.markers:,}"
+            yield Problem("markers", what)
         if not self._is_ordered or not self._ranks.rows or self._ranks.rows != self.rows:
             return
         for which, found, expected in (
@@ -149,6 +165,8 @@ class RowsCheck:
         if row is not None:
             self._is_ordered = False
             self._note("order", "", f"is not in order: row {row:,} has a lesser key than the one before it")
+        if self._merge_codec is not None:
+            self._check_doubled(keys, self._merge_codec)
         row_keys = keys.select(list(self._schema.row_key_names))
         if self._is_ordered:
             self._ranks.add(row_keys)
@@ -173,6 +191,20 @@ class RowsCheck:
                 break
         row = pc.index(falls, value=True).as_py()
         return None if row < 0 else self.rows + row + 1
+
+    def _check_doubled(self, keys: pa.Table, merged_by: KeyCodec) -> None:
+        """Look for neighbouring rows that should have been merged before the file was written."""
+        columns = [keys.column(field.name).chunk(0) for field in merged_by.fields]
+        doubled = reduce(pc.and_, [pc.equal(values[1:], values[:-1]) for values in columns])
+        row = pc.index(doubled, value=True).as_py() + 1
+        if self._last_merged == merged_by.encode_row(keys, 0):
+            row = 0
+        elif not row:
+            row = None
+        self._last_merged = merged_by.encode_row(keys, keys.num_rows - 1)
+        if row is not None:
+            names = ", ".join(field.name for field in merged_by.fields)
+            self._note("doubled_key", "", f"has more than one row with equal {names}, first in row {self.rows + row:,}")
 
     def _check_bounds(self, row_keys: pa.Table) -> None:
         """Compare every key with the bounds, because the rows are not in order."""

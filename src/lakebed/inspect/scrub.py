@@ -184,7 +184,7 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, options: _Option
                 # Imports what decodes Parquet, which a verification of names and sizes does not need.
                 from lakebed.inspect.rows_check import RowsCheck
 
-                check = RowsCheck(file, used.slices, state.created, summary)
+                check = RowsCheck(file, used.slices, state.created, summary, state.merge)
                 yield from (
                     _finding(name, problem) for problem in _rows_amiss(path, check, use_threads=options.use_threads)
                 )
