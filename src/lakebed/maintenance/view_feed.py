@@ -12,6 +12,7 @@ Errors: RejectedError (``view_not_fed``), and as writes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,13 +28,13 @@ from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.run import conformed, write_files
 from lakebed.ingest.send import commit_files
 from lakebed.log.outcomes import version_of
+from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.parquet.sizes import gather
 from lakebed.state.transactions import ProposeFeed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakebed.model.files import NewFile
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.state.view_source import ViewSource
     from lakebed.table.table import Table
@@ -68,7 +69,11 @@ def view_source(view: Table) -> ViewSource:
     return found
 
 
-def refresh(view: Table, source: Table, *, anew: bool = False) -> RefreshReport:
+Backfill = Callable[["Snapshot", str], "Ingested | None"]
+"""Makes files of what a query makes of all rows of a snapshot; None if this process is to do so."""
+
+
+def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfill | None = None) -> RefreshReport:
     """Add to a view what its source added since the view was last fed; see :meth:`lakebed.spark.Pipeline.refresh`."""
     fed = view_source(view)
     base_version = view.version
@@ -76,15 +81,24 @@ def refresh(view: Table, source: Table, *, anew: bool = False) -> RefreshReport:
         until = snapshot.version
         if until == fed.version and not anew:
             return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
-        reading = _Reading(view, source, snapshot, fed)
-        files = reading.written(reading.all_rows() if anew or not fed.version else reading.new_rows())
-        proposal = ProposeFeed(files, base_version, fed.version, until, anew=anew)
+        whole = anew or not fed.version
+        made = backfill(snapshot, fed.select) if whole and backfill is not None else None
+        if made is None:
+            reading = _Reading(view, source, snapshot, fed)
+            made = reading.written(reading.all_rows() if whole else reading.new_rows())
+        proposal = ProposeFeed(made.files, base_version, fed.version, until, anew=anew)
         version = version_of(commit_files(view, proposal), f"view {view.name}")
-    return RefreshReport(view.name, source.name, fed.version, until, reading.rows_read, version, anew)
+    return RefreshReport(view.name, source.name, fed.version, until, made.rows_read, version, anew)
+
+
+def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows in the parts that a query sees."""
+    for part in gather(rows, PART_ROWS, memory_limit_bytes // PART_SHARE):
+        yield from part.combine_chunks().to_batches()
 
 
 class _Reading:
-    """Rows of a source on their way into a view, counted."""
+    """Rows of a source on their way into a view."""
 
     def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource) -> None:
         self._view = view
@@ -93,7 +107,7 @@ class _Reading:
         self._fed = fed
         self._settings = view.settings_in_force()
         self._query = RowQuery(fed.select, snapshot.schema.arrow)
-        self.rows_read = 0
+        self._rows_read = 0
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """All rows of the source."""
@@ -113,12 +127,12 @@ class _Reading:
                 rows = batch.drop_columns([field.name for field in FEED_COLUMNS])
                 yield pa.RecordBatch.from_arrays([rows.column(n) for n in columns], schema=self._snapshot.schema.arrow)
 
-    def written(self, rows: Iterable[pa.RecordBatch]) -> tuple[NewFile, ...]:
+    def written(self, rows: Iterable[pa.RecordBatch]) -> Ingested:
         """The files with what the query makes of the rows."""
         view, settings = self._view, self._settings
-        made = pa.RecordBatchReader.from_batches(self._query.schema, self._query.rows(self._parts(rows)))
+        made = pa.RecordBatchReader.from_batches(self._query.schema, self._query.rows(self._counted(rows)))
         conformer, mode = Conformer(view.schema, value_bytes_max=settings.value_bytes_max), view.log.head.state.merge
-        return write_files(
+        files = write_files(
             conformed(made, RowEncoder(conformer, mode), f"the query of view {view.name}"),
             view.layout(),
             (view.storage, view.id, clock.new_id()),
@@ -126,11 +140,12 @@ class _Reading:
             cuts=view.log.head.state.partitions.boundaries,
             merge=mode,
         )
+        return Ingested(files, self._rows_read)
 
-    def _parts(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in gather(rows, PART_ROWS, self._settings.memory_limit_bytes // PART_SHARE):
-            self.rows_read += part.num_rows
-            yield from part.combine_chunks().to_batches()
+    def _counted(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts_of(rows, self._settings.memory_limit_bytes):
+            self._rows_read += part.num_rows
+            yield part
 
     @contextmanager
     def _retained(self) -> Iterator[None]:

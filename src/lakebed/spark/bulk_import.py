@@ -243,6 +243,20 @@ class Importer:
         made = self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
         return Ingested(made, sum(found.rows))
 
+    def staged(self, tasks: Sequence[Any], rows: Rows) -> Ingested:
+        """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed."""
+        shuffle = self._shuffle(self.table.layout(), self.table.state().merge)
+        conformer = self._limited(Conformer(shuffle.layout.schema))
+        staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop)
+        try:
+            found = _restaged(staged)
+            sample = weigh(found.parts)
+            self._split_partitions(found, sample)
+            made = self._exchange(found, self._divided(found, sample, shuffle))
+        finally:
+            unstage(staged, self.table.storage, self.table.id)
+        return Ingested(made, sum(part.taken for part in staged))
+
     def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         partitions = self.table.state().partitions.boundaries
         boundaries = divide(sample, partitions, self._reducers(found, shuffle.layout.file_bytes))

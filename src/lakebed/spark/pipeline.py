@@ -368,9 +368,10 @@ class Pipeline:
 
     @interruptible
     def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:
-        """Add to a view what was added to its source since the last refresh, in one commit, in this process.
+        """Add to a view what was added to its source since the last refresh, in one commit.
 
-        ``anew`` reads the whole source, and replaces all rows of the view.
+        ``anew`` reads the whole source, and replaces all rows of the view. The whole of a large source is read on
+        Spark, if the pipeline has it; all else in this process.
 
         Raises:
             UsageError: the table is no view, or its query fails on a row of the source.
@@ -379,10 +380,10 @@ class Pipeline:
                 retained any more (``view_not_fed``): refresh it anew. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
-        from lakebed.maintenance.view_feed import refresh, view_source
+        from lakebed.spark.view_backfill import refresh_view
 
-        target = self._table(view)
-        return refresh(target, self.instance.named(view_source(target).table), anew=anew)
+        start = None if self._pool is not None else lambda: self.session
+        return refresh_view(self.instance, self._table(view), start, self._place, anew=anew)
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,92 @@
+"""Feeds a view, with all rows of a large source on Spark.
+
+Each task reads a share of the source's partitions with Lakebed's own reader, applies the query of the view to it part
+by part, and stages what comes out as a sorted run; the runs are then shuffled as those of a bulk import. One entry
+commits them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebed.maintenance.ingest_tasks import Ingested
+from lakebed.maintenance.view_feed import parts_of, refresh, view_source
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.plan import QueryPlan, plan
+from lakebed.spark.bulk_import import Importer
+from lakebed.spark.datasource.batch_read import sampled, share_out, weights
+from lakebed.spark.datasource.options import PARTITION_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebed.maintenance.view_feed import RefreshReport
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.spark.batch import Place
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+BACKFILL_BYTES_MIN = 512 * 1024 * 1024
+"""A smaller source is read in the process that refreshes: about a minute, which Spark needs to start and to shuffle."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one task reads of the source, and the query that it applies."""
+
+    place: Place
+    table_id: str
+    planned: QueryPlan
+    select: str
+    memory_limit_bytes: int
+
+
+def refresh_view(
+    lake: Instance, view: Table, start: Callable[[], SparkSession] | None, place: Place, *, anew: bool
+) -> RefreshReport:
+    """As :meth:`lakebed.spark.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
+    source = lake.named(view_source(view).table)
+    importer = None if start is None else Importer(start, view, place)
+    return refresh(view, source, anew=anew, backfill=None if importer is None else partial(_backfill, importer, source))
+
+
+def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str) -> Ingested | None:
+    """The files with what the query makes of all rows of the snapshot, sent and not committed.
+
+    None if the source is too small to be worth it. Raises as a bulk import.
+    """
+    planned = plan(snapshot.state, (ALL_KEYS,))
+    held = weights(snapshot.state, planned.partitions)
+    if sum(held.values()) < BACKFILL_BYTES_MIN:
+        return None
+    shares = share_out(planned.partitions, held, PARTITION_BYTES, lambda files: sampled(source, files))
+    memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
+    tasks = [
+        _Share(importer.place, source.id, replace(planned, partitions=share), select, memory_limit_bytes)
+        for share in shares
+    ]
+    made = importer.staged(tasks, partial(_rows, name=f"the query of view {importer.table.name}"))
+    return replace(made, rows_read=snapshot.count().rows)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """What the queries of the tasks make of their rows."""
+    from lakebed.engine.row_query import RowQuery
+    from lakebed.read.reader import Reader
+
+    for batch in batches:
+        for payload in batch.column(1).to_pylist():
+            share: _Share = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+            query = RowQuery(share.select, share.planned.schema.arrow)
+            # The snapshot is pinned, so no file of it is deleted.
+            reader = Reader(share.place.connect(), share.table_id, lambda _: True)
+            with reader.scan(share.planned, share.planned.schema.names, None) as rows:
+                for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
+                    yield made, name

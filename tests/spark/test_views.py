@@ -1,0 +1,57 @@
+"""Views that Spark feeds with all rows of a large source."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakebed import Aggregate, Schema
+from lakebed.errors import SchemaMismatchError
+from lakebed.spark import view_backfill
+
+SCHEMA = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
+QUERY = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP BY origin"
+
+
+@pytest.fixture
+def flights(instance, monkeypatch):
+    monkeypatch.setattr(view_backfill, "BACKFILL_BYTES_MIN", 1)
+    monkeypatch.setattr(view_backfill, "PARTITION_BYTES", 4_000)
+    table = instance.create_table("flights", SCHEMA, split_points=[1_000, 2_000])
+    origins = ["EWR", "JFK", "LGA"]
+    for first in (0, 1_500):
+        ids = range(first, first + 1_500)
+        rows = {"id": ids, "origin": [origins[n % 3] for n in ids], "delay": [n % 7 for n in ids]}
+        table.write(pa.table(rows, schema=SCHEMA.arrow))
+    return table
+
+
+def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(instance, pipeline, flights, monkeypatch):
+    merge = Aggregate({"n": "sum", "delay": "sum"})
+    view = instance.create_view_table("totals", source="flights", select=QUERY, row_key=["origin"], merge=merge)
+    seen = []
+    made = view_backfill.Importer.staged
+    monkeypatch.setattr(
+        view_backfill.Importer, "staged", lambda self, tasks, rows: seen.append(len(tasks)) or made(self, tasks, rows)
+    )
+    report = pipeline.refresh("totals")
+    assert seen[0] > 1
+    assert (report.rows_read, report.until) == (3_000, flights.version)
+    counts = {row["origin"]: row["n"] for row in view.scan().read_all().to_pylist()}
+    assert counts == {"EWR": 1_000, "JFK": 1_000, "LGA": 1_000}
+    flights.write(pa.table({"id": [9_999], "origin": ["EWR"], "delay": [1]}, schema=SCHEMA.arrow))
+    assert pipeline.refresh("totals").rows_read == 1
+    assert view.get("EWR").column("n").to_pylist() == [1_001]
+    assert pipeline.refresh("totals", anew=True).rows_read == 3_001
+    assert view.get("EWR").column("n").to_pylist() == [1_001]
+    delays = sum(n % 7 for n in range(3_000)) + 1
+    assert sum(view.scan().read_all().column("delay").to_pylist()) == delays
+    assert len(seen) == 2
+
+
+def test_a_row_that_does_not_fit_adds_nothing(instance, pipeline, flights):
+    select = "SELECT nullif(origin, 'LGA') AS origin, id FROM source"
+    view = instance.create_view_table("v", source="flights", select=select, row_key=["origin"], sort_key=["id"])
+    with pytest.raises(SchemaMismatchError, match=r"query of view v.*null"):
+        pipeline.refresh(view)
+    assert (view.state().view.version, view.count().rows) == (0, 0)
