@@ -171,6 +171,7 @@ class Code(StrEnum):
     TAG_MISSING = "tag_missing", "rejected"
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"
     ORPHANS_DOUBTFUL = "orphans_doubtful", "rejected"
+    ROWS_NOT_ERASED = "rows_not_erased", "rejected"
 
     # ContentionError
     COMMIT_CONTENDED = "commit_contended", "contention"

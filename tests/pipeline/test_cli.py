@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from tests.spark.commands import ROWS, counted, ran, table_beside_files
+from tests.unit.cli.shapes import differences, documented
 
 
 @pytest.fixture
@@ -93,3 +96,30 @@ def test_a_rewrite_deletes_and_changes_rows_after_it_was_asked_for(
     assert capsys.readouterr().out == "table t: no row differs; nothing was changed, 1 file read\n"
     assert main(["table", "rewrite", "t", "--set", "n=1", "--set", "n=2", "--yes"]) == 2
     assert "--set names a column twice" in capsys.readouterr().err
+
+
+def test_an_erasure_report_lists_where_rows_are_until_they_are_gone(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lake.write(pq.read_table("in"))
+    lake.set(history_s=0)
+    words = ["erase-report", "t", "--where", "n = 7", "--in-process"]
+    ran(capsys, "export", "t", "out", "--in-process")
+    ran(capsys, "table", "rewrite", "t", "--delete-where", "n = 7", "--in-process", "--yes")
+    assert main([*words, "--json"]) == 3
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert not differences(found, documented()["erase-report"], "erase-report")
+    assert {(place["where"], place["rows"], place["live_rows"]) for place in found["places"]} == {
+        ("older versions", 3, 0),
+        ("export", 3, 0),
+    }
+    assert main(words) == 3
+    said = capsys.readouterr()
+    assert "older versions" in said.out
+    assert "table t: 2 objects with such rows or keys, 0 objects that could not be read" in said.err
+    shutil.rmtree(tmp_path / "out")
+    assert main(["gc", "t"]) == 0
+    assert ran(capsys, *words)["erased"]
+    assert main(words) == 0
+    assert "no object has such rows\n" in capsys.readouterr().out

@@ -135,7 +135,7 @@ def test_the_code_of_the_page_on_erasure_gives_what_stands_beside_it(tmp_path):
     first, *others = pages.blocks("docs/erasure.md", "python")
     first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
     try:
-        assert sum(pages.run(block, names) for block in (first, *others)) == 5
+        assert sum(pages.run(block, names) for block in (first, *others)) == 8
     finally:
         names["pipeline"].close()
 

@@ -152,6 +152,11 @@ LAKEBED = Group(
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
         Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
         Deferred("history", "List what happened to a table, newest first.", "versions:history"),
+        Deferred(
+            "erase-report",
+            "List every object that still holds such rows, or their keys, on Spark.",
+            "erasure:erase_report",
+        ),
         Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "integrity:verify"),
         Deferred("completion", "Print the completion script of a shell.", "commands:completion"),
     ],

@@ -1,4 +1,4 @@
-"""``lakebed table rewrite``: rows that are deleted or changed in place."""
+"""``lakebed table rewrite`` and ``erase-report``: rows that are deleted or changed, and where they still are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import open_pipeline, progress_bar
-from lakebed.cli.render import count_text, size_text
+from lakebed.cli.render import TextColumns, columns, count_text, plain, shown, size_text
 from lakebed.errors import Code
 from lakebed.maintenance.rewrite.run import RewriteRequest, prepare
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakebed.maintenance.rewrite.run import RewriteReport
+    from lakebed.retention.erasure.run import ErasurePlace, ErasureReport
 
 
 @command
@@ -81,3 +84,63 @@ def _rewrite_line(report: RewriteReport) -> str:
     rows += [f"{count_text(report.rows_changed, 'row')} changed"] if report.rows_changed else []
     into = f"{count_text(report.files_in, 'file')} of {size_text(report.bytes_in)} replaced by {report.files_out}"
     return f"table {report.table} at version {report.version}: {', '.join(rows)}; {read}, {into}"
+
+
+# -- lakebed erase-report ------------------------------------------------------------------------------------------
+
+
+@command
+@options.table
+@options.ranges
+@options.where
+@click.option("--also", metavar="URL", multiple=True, help="A further folder with copies of rows. May be repeated.")
+@options.launcher
+def erase_report(
+    cli: Invocation,
+    *,
+    table: str,
+    ranges: options.Ranges,
+    where: str | None,
+    also: tuple[str, ...],
+    launcher: str | None,
+) -> None:
+    """List every object that still holds such rows, or their keys, on Spark.
+
+    Reads the data files of all versions, files that wait for deletion, orphans, files of requests, and the exports and
+    quarantines on record. If the predicate names only row key columns, keys in the log, checkpoints and summaries are
+    searched too. Says which versions and tags need an object, and when it goes. Changes nothing. Exits with 3 unless
+    all was read and nothing was found.
+    """
+    found = cli.table(table)
+    wanted = ranges.of(found.schema)
+    with open_pipeline(cli, launcher) as pipeline, progress_bar(f"erase-report {table}") as progress:
+        report = pipeline.erase_report(table, *wanted, where=where, also=also, progress=progress)
+    cli.out.document({"erased": report.erased, **plain(report)}, _report_lines(report))
+    if not report.erased:
+        places, unread = count_text(len(report.places), "object"), count_text(len(report.unread), "object")
+        raise Code.ROWS_NOT_ERASED(
+            f"table {report.table}: {places} with such rows or keys, {unread} that could not be read",
+            table=report.table,
+        )
+
+
+def _report_lines(report: ErasureReport) -> Iterator[str | TextColumns]:
+    read = ", ".join(f"{count:,} {kind}" for kind, count in report.searched.items())
+    yield f"table {report.table} at version {report.version}: searched {read or 'nothing: there is no object'}"
+    if report.places:
+        names = ["found in", "rows", "live", "unclear", "keys", "versions", "goes", "object"]
+        yield columns(names, [_place_row(place) for place in report.places])
+    for one in report.unread:
+        yield f"not read  {shown(one.object)} ({one.where}): {shown(one.reason)}"
+    yield from (f"not searched: {text}" for text in report.not_searched)
+    if report.erased:
+        yield "no object has such rows" + (" or keys" if report.keys_searched else "")
+
+
+def _place_row(place: ErasurePlace) -> list[object]:
+    last = "" if place.last_version is None else place.last_version
+    versions = "" if place.first_version is None else f"{place.first_version}-{last}"
+    due = f", {place.due:%Y-%m-%d %H:%M} UTC" if place.due is not None else ""
+    kept = "".join(f", tag {tag}" for tag in place.tags) + "".join(f", pin at {version}" for version in place.pins)
+    counts = [count or "" for count in (place.rows, place.live_rows, place.unclear_rows, place.keys)]
+    return [place.where, *counts, f"{versions}{kept}", f"{place.goes}{due}", place.object]

@@ -39,6 +39,7 @@ from lakebed import clock, runner
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error
 from lakebed.export.plan import FORMATS, Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
 from lakebed.model.documents import dump, load, reading
 from lakebed.model.files import data_name
@@ -151,6 +152,7 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
     held = cells(snapshot.state, planned)
     export_id = clock.new_id()
     tasks = _tasks(table, snapshot, wanted, held, export_id)
+    record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
     try:
         results = list(execute(tasks)) if tasks else []
         files = [file for result in results if not isinstance(result, Error) for file in result]

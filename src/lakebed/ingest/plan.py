@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from lakebed.errors import Code
+from lakebed.model.checks import shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -40,6 +43,14 @@ class Method(StrEnum):
 
     SHUFFLE = "shuffle"
     """By many tasks, as in a bulk import."""
+
+
+def method_of(name: object) -> Method:
+    """The method of that name. Raises UsageError if there is none."""
+    found = next((method for method in Method if isinstance(name, str) and method == name), None)
+    if found is None:
+        raise Code.ARGUMENT_INVALID(f"unknown method {shown(name)}; methods: {', '.join(Method)}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ _SIDECAR = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _FAILURE_NAME = re.compile(rf"tables/({_ID})/failures/({_ID})\.json")
+_COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
@@ -242,6 +243,22 @@ def failure_name(table_id: str, failure_id: str) -> str:
 def is_failure_name(table_id: str, name: str) -> bool:
     """Whether an object is the record of a failed call of that table."""
     match = _FAILURE_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
+
+
+def copy_folder(table_id: str) -> str:
+    """The folder of the records of copies of a table's rows."""
+    return f"tables/{table_id}/copies"
+
+
+def copy_name(table_id: str, copy_id: str) -> str:
+    """The object of one record of a copy."""
+    return f"{copy_folder(table_id)}/{copy_id}.json"
+
+
+def is_copy_name(table_id: str, name: str) -> bool:
+    """Whether an object is the record of a copy of rows of that table."""
+    match = _COPY_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
 
 

@@ -30,10 +30,11 @@ from lakebed.ingest.growth import Growth
 from lakebed.ingest.run import sent_rows
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import find_files
+from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
-from lakebed.model.checks import are_names, are_texts, is_text, shown
+from lakebed.model.checks import are_names, are_texts, is_text, is_whole, shown
 from lakebed.spark import source_frames
 from lakebed.spark.batch import Place, decode, scattered, spark_errors
 from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
@@ -133,6 +134,10 @@ class Importer:
 
     def run(self, given: Any, format: str, job_id: str | None, reading: SourceReading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
+        if self.partition_rows is not None and not is_whole(self.partition_rows, 2):
+            raise Code.ARGUMENT_INVALID(
+                f"partition_rows = {shown(self.partition_rows)}: must be 2 or more", partition_rows=self.partition_rows
+            )
         state = self.table.state()
         request = _Request(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
@@ -194,6 +199,7 @@ class Importer:
         url = source_frames.absolute(reading.quarantine)
         quarantine = Quarantine(Place(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
+        record_copy(self.table.storage, self.table.id, CopyKind.QUARANTINE, quarantine.url, self.table.version)
         return quarantine
 
     def _from_staged(

@@ -1,4 +1,4 @@
-"""Executes the tasks of compactions, rewrites, ingest jobs, exports and attaches, on Spark or in worker processes.
+"""Executes the tasks of compactions, rewrites, ingest, exports, attaches and searches, on Spark or in workers.
 
 An executor has :class:`~lakebed.spark.batch.Tasks` run a function of this module on each task. What all tasks of a call
 share, such as the partition boundaries of a table, is an argument of that function and not part of each task. A large
@@ -28,6 +28,8 @@ from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask,
 from lakebed.maintenance.rewrite.run import Execute as Rewrite
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile, run_rewrite_task
 from lakebed.model.files import NewFile
+from lakebed.retention.erasure.run import Execute as Search
+from lakebed.retention.erasure.search import SearchedObject, SearchTask, run_search_task
 from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
@@ -113,6 +115,23 @@ def attach_executor(tasks: Tasks, place: Place) -> Attach:
 def _attach(target: AttachTarget, place: Place, file: Source) -> tuple[NewFile, ...]:
     with task_scratch() as scratch:
         return run_attach_task(AttachTask(file, target), place.connect(), scratch)
+
+
+def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
+    """Runs the search tasks of one erasure report."""
+    stop = current_stop()
+
+    def execute(searches: Sequence[SearchTask]) -> Sequence[SearchedObject | Error]:
+        rows, limit = sum(task.rows for task in searches), searches[0].memory_limit_bytes
+        work = partial(_search, place)
+        return tasks.run(searches, work, SearchedObject, stop, memory_limit_bytes=limit, progress=progress, rows=rows)
+
+    return execute
+
+
+def _search(place: Place, task: SearchTask) -> SearchedObject:
+    with task_scratch() as scratch:
+        return run_search_task(task, place.connect(), scratch)
 
 
 def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Ingest:

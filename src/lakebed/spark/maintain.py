@@ -1,4 +1,4 @@
-"""Maintains one table: ingests, compacts, splits and joins, by the tasks of a pipeline.
+"""Maintains one table: ingests, compacts, rewrites, splits, joins and searches, by the tasks of a pipeline.
 
 :class:`Maintenance` plans on the driver, has tasks run, and commits. It starts a Spark session only if there are tasks.
 
@@ -9,7 +9,7 @@ Errors: DamagedError of the first partition that could not be compacted, after t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,15 @@ from lakebed.maintenance.compaction.plan import whole
 from lakebed.maintenance.compaction.run import CompactionReport, Prepared, compact, prepare
 from lakebed.maintenance.ingest_jobs import IngestReport, ingest
 from lakebed.maintenance.ingest_jobs import prepare as prepare_ingest
+from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewrite
+from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.plan import small
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.batch import Place, Tasks
 from lakebed.spark.bulk_import import Importer
-from lakebed.spark.executors import ingest_executor, merge_executor
+from lakebed.spark.executors import ingest_executor, merge_executor, rewrite_executor, search_executor
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback
 
@@ -82,6 +85,18 @@ class Maintenance:
         execute = merge_executor(self.tasks, self.place, self.progress, sum(merge.rows for merge in merges))
         # With merges, a session is started here, before several threads need it.
         return compact(self.table, prepared, execute, cores=self.cores if merges else 1)
+
+    def rewrite(self, wanted: RewriteRequest) -> RewriteReport:
+        """Delete or change rows; see :meth:`lakebed.spark.pipeline.Pipeline.rewrite`."""
+        prepared = prepare_rewrite(self.table, wanted)
+        rows = sum(one.rows for one in prepared.planned)
+        execute = rewrite_executor(self.tasks, self.place, self.progress, rows)
+        cores = self.cores if prepared.planned else 1
+        return rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check)
+
+    def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
+        """Find the objects that hold such rows; see :meth:`lakebed.spark.pipeline.Pipeline.erase_report`."""
+        return erase_report(self.table, rows, also, options, search_executor(self.tasks, self.place, self.progress))
 
     def split(self) -> SplitReport:
         """Cut the partitions that exceed a limit."""

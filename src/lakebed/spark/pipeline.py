@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest, export
 from lakebed.ingest.attach import AttachReport, attach
-from lakebed.ingest.plan import Method
+from lakebed.ingest.plan import Method, method_of
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
-from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewrite
-from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
+from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
-from lakebed.model.checks import is_whole, shown
+from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
-from lakebed.spark.executors import attach_executor, export_executor, place_of, rewrite_executor
-from lakebed.spark.interrupt import current_stop, interruptible
+from lakebed.spark.executors import attach_executor, export_executor, place_of
+from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
 from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
@@ -176,15 +176,10 @@ class Pipeline:
                 "a bulk import shuffles rows between tasks, which needs Spark: leave out the launcher in-process, or "
                 "add Parquet files without Spark by Table.submit and ingest"
             )
-        target = self._table(table)
-        if partition_rows is not None and not is_whole(partition_rows, 2):
-            raise Code.ARGUMENT_INVALID(
-                f"partition_rows = {shown(partition_rows)}: must be 2 or more", partition_rows=partition_rows
-            )
         reading = SourceReading(
             {} if columns is None else columns, casts, select, None if quarantine is None else str(quarantine)
         )
-        importer = Importer(lambda: self.session, target, self._place, progress, partition_rows)
+        importer = Importer(lambda: self.session, self._table(table), self._place, progress, partition_rows)
         return importer.run(source, format, job_id, reading)
 
     @interruptible
@@ -209,7 +204,7 @@ class Pipeline:
     ) -> DataFrame:
         """A DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each task.
 
-        It reads the latest version, or the given one; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        It reads the latest version, or the given one. Raises UsageError, BadKeyError, NotFoundError.
         """
         from lakebed.spark.datasource.options import read_options
 
@@ -229,17 +224,14 @@ class Pipeline:
 
         Raises:
             UsageError: an unknown method, or ``shuffle`` without Spark.
-            StorageError: a store did not answer, or a disk is full; the requests concerned stay
-                open, the others were carried out.
+            StorageError: a store did not answer, or a disk is full; the requests concerned stay open.
         """
-        asked: Any = method
-        if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
-            raise Code.ARGUMENT_INVALID(f"unknown method {shown(method)}; methods: {', '.join(Method)}", method=method)
-        if asked == Method.SHUFFLE and self._pool is not None:
+        asked = None if method is None else method_of(method)
+        if asked is Method.SHUFFLE and self._pool is not None:
             raise Code.SPARK_REQUIRED(
                 "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
             )
-        report = self._maintenance(table).ingest(force=force, method=None if method is None else Method(method))
+        report = self._maintenance(table).ingest(force=force, method=asked)
         if report.errors:
             raise report.errors[0]
         return report
@@ -252,10 +244,7 @@ class Pipeline:
 
         ``full`` merges each partition with more than one run into one; for the others see
         :mod:`lakebed.maintenance.compaction.strategies`. Runs that do not overlap become one without being rewritten.
-
-        Raises:
-            UsageError: an unknown strategy.
-            DamagedError: an input is not what was written; names it. The other partitions are compacted.
+        Raises UsageError for an unknown strategy, DamagedError for an input; other partitions are compacted.
         """
         return self._maintenance(table, progress).compact(strategy)
 
@@ -273,28 +262,17 @@ class Pipeline:
 
         ``delete_where`` is a predicate in SQL: rows for which it is true go. ``set`` maps value columns to SQL
         expressions over the row as it was; rows for which ``where`` is true, by default all, take their values. Both
-        apply to rows with a key in any of the ranges, by default to all rows. Functions that do not depend on the row
-        alone, such as ``now()`` and ``random()``, do not exist. Files without a row that differs stay as they are.
-
-        Rows that are committed while it runs stay as they were written. Older versions and tags keep the rows as they
-        were: see docs/erasure.md for how their bytes go.
+        apply to rows with a key in any of the ranges, by default to all. Functions that do not depend on the row alone
+        do not exist. Rows that are committed meanwhile stay as they were written. See docs/erasure.md.
 
         Raises:
-            UsageError: nothing to do was given, an invalid predicate or expression, a key column in ``set``.
-            BadKeyError: a range that does not fit the key.
-            SchemaMismatchError: an expression of another type; or a value that does not fit, with its column and key.
-            RejectedError: another rewrite is under way, or a compaction did not end; or the table was changed meanwhile
-                by a restore, or a removal with a fence.
+            UsageError, BadKeyError: nothing to do, an invalid text or range, a key column in ``set``.
+            SchemaMismatchError: an expression of another type, or a value that does not fit: names column and key.
+            RejectedError: another rewrite is under way, a compaction did not end, or the table was restored meanwhile.
             DamagedError: a file is not what was written; names it. In every case nothing was changed.
-            UnknownOutcomeError: it may have been done; look at the rows, and repeat it.
         """
-        target = self._table(table)
         wanted = RewriteRequest(ranges, {} if set is None else set, where, delete_where)
-        prepared = prepare_rewrite(target, wanted)
-        rows = sum(one.rows for one in prepared.planned)
-        execute = rewrite_executor(self._tasks, self._place, progress, rows)
-        cores = self._maintenance(target).cores if prepared.planned else 1
-        return rewrite(target, prepared, execute, cores=cores, check=current_stop().check)
+        return self._maintenance(table, progress).rewrite(wanted)
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every partition above ``split_rows`` or ``split_bytes``. Metadata only; needs no Spark."""
@@ -345,6 +323,28 @@ class Pipeline:
         with target.pin(at) as snapshot:
             execute = export_executor(self._tasks, self._place, place, progress)
             return export(target, snapshot, place.connect(), wanted, execute)
+
+    @interruptible
+    def erase_report(
+        self,
+        table: Table | str,
+        *ranges: KeyRange,
+        where: str | None = None,
+        also: Sequence[str] = (),
+        progress: Callback | None = None,
+    ) -> ErasureReport:
+        """Find every object that still holds such rows, or their keys; changes nothing.
+
+        The rows are those with a key in any of the ranges, by default all, for which the predicate ``where`` is true.
+        All objects of the table are read, the exports and quarantines on record, and the folders ``also``. ``erased``
+        of the report is true if nothing was found and all was read. See docs/erasure.md for what it cannot know.
+
+        Raises:
+            UsageError, BadKeyError: neither a predicate nor a range, or an invalid one, or an invalid URL.
+            StorageError: the store of the table does not answer.
+        """
+        rows = RowsSought(ranges, where)
+        return self._maintenance(table, progress).search(rows, tuple(also), self.instance.storage_options)
 
     def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
         """Delete what is no longer needed, of a table, or of all tables and of dropped ones; needs no Spark.

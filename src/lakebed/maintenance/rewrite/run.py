@@ -163,7 +163,8 @@ def rewrite(
         _run(claims, claimed, execute, progress, cores)
         check()
     except BaseException as error:
-        claims.close(list(claims.jobs), f"the rewrite failed: {error}")
+        # Not the message: it may quote a key, and the log keeps it.
+        claims.close(list(claims.jobs), f"the rewrite failed: {error.code if isinstance(error, Error) else 'stopped'}")
         _discard(table, progress)
         raise
     version = _commit(table, claims, progress)
@@ -289,7 +290,7 @@ def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
     try:
         outcome = commit_files(table, ProposeRewrite(outputs))
     except StorageError as error:
-        claims.close(jobs, f"the rewrite failed: {error}")
+        claims.close(jobs, f"the rewrite failed: {error.code}")
         raise
     # Of an unknown outcome the jobs stay open: a commit of them may still arrive.
     if not isinstance(outcome, Committed | Unknown):
