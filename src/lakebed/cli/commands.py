@@ -130,6 +130,11 @@ LAKEBED = Group(
         Deferred("explain", "Read a key or ranges, and print what the read took.", "read:explain"),
         Deferred("sql", "Print the rows of a query over any tables, or prompt for queries.", "sql:sql"),
         Deferred("write", "Add the rows of files, in this process.", "write:write"),
+        Deferred(
+            "delete",
+            "Delete keys of a table that merges by latest; with --where asks for the table's name first.",
+            "write:delete",
+        ),
         Deferred("remove", "Remove the rows of key ranges; asks for the table's name first.", "write:remove"),
         Deferred("import", "Add large files at once, on Spark.", "write:import_rows"),
         Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),

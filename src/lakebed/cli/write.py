@@ -12,32 +12,47 @@ from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
 from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
+from lakebed.ingest.operation import UPSERT, Action, Operation
+from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.run import Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lakebed.ingest.attach import AttachReport
     from lakebed.spark.bulk_import import ImportReport
+    from lakebed.table.deletion import DeleteReport
 
 
 @command
 @options.table
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Local paths, or s3://… and the like.")
+@click.option("--partial", is_flag=True, help="Leave columns that a file lacks as older rows of its keys have them.")
+@click.option("--row-kind", metavar="COLUMN", help="The column that says what each row does: c, u, d, +I, +U, -D …")
 @options.run_once_id("--commit-id")
-def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str | None) -> None:
+def write(
+    cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str | None, partial: bool, row_kind: str | None
+) -> None:
     """Add the rows of files, in this process.
 
     Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once, or none. A repeat
     with the same --commit-id prints the first version. Columns that the table lacks are refused, or added as fields if
-    its setting schema_growth is add; those of CSV are text then.
+    its setting schema_growth is add; those of CSV are text then. --partial and --row-kind are for tables that merge by
+    latest (docs/merging.md).
     """
     for text in files:
         if not is_remote(text):
             kind_of(input_file(text))
+    operation = Operation.of(partial, row_kind)
     found = cli.table(table)
+    state = found.state()
+    operation.check(state.merge)
     inputs = [input_file(text, found.storage) for text in files]
     total = rows_known(inputs)
     read = 0
@@ -49,12 +64,54 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
             bar.update(done, total)
 
         settings = found.settings_in_force()
-        growth = Growth.of(found.state(), settings)
-        rows = read_rows(inputs, found.schema, progress, value_bytes_max=settings.value_bytes_max, growth=growth)
+        growth = Growth.of(state, settings)
+        conformer = Conformer(found.schema, value_bytes_max=settings.value_bytes_max)
+        rows = read_rows(inputs, RowEncoder(conformer, state.merge, operation), progress, growth)
+        stored = Operation(Action.STORED) if operation.marks else UPSERT
         with committed_on_interrupt(found.log):
-            version = found.write(rows, commit_id=commit_id)
+            version = add(found, rows, Write(commit_id, operation=stored)).version
     document = {"table": found.name, "version": version, "rows_read": read}
     cli.out.document(document, [f"table {found.name} at version {version}: {count_text(read, 'row')} read"])
+
+
+@command
+@options.table
+@options.key
+@options.file("--keys", "In place of KEY: a text file, one key a line, as in CSV.")
+@click.option("--where", metavar="PREDICATE", help="In place of KEY: all keys whose rows meet it, in SQL: 'n > 3'.")
+@options.run_once_id("--commit-id")
+@options.yes
+def delete(
+    cli: Invocation,
+    *,
+    table: str,
+    key: tuple[str, ...],
+    keys: Path | None,
+    where: str | None,
+    commit_id: str | None,
+    yes: bool,
+) -> None:
+    """Delete keys of a table that merges by latest; with --where asks for the table's name first.
+
+    Keys are given as to get. Older versions and tags still have the rows. If the table merges by sort key, only --where
+    names what is to be deleted.
+    """
+    options.check_one({"KEY": key, "--keys": keys, "--where": where})
+    if where is not None and not yes:
+        options.check_answerable(f"whether to delete rows of {table}")
+    found = cli.table(table)
+    given: Any = None
+    if where is None:
+        given = [options.key_values(found.schema, key)] if keys is None else options.keys_in(keys, found.schema)
+    elif not yes:
+        options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}", cli.out)
+    with committed_on_interrupt(found.log):
+        report = found.delete(given, where=where, commit_id=commit_id)
+    cli.out.document(report, [f"table {report.table} at version {report.version}: {_deleted(report)}"])
+
+
+def _deleted(report: DeleteReport) -> str:
+    return "deleted before; nothing was deleted now" if report.repeated else f"{count_text(report.keys, 'key')} deleted"
 
 
 @command
@@ -165,7 +222,9 @@ def _added(verb: str, report: ImportReport | AttachReport) -> str:
     if report.version is None:
         return f"no rows to {verb}; nothing was added"
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-    return f"at version {report.version}: {rows} {verb}ed as {files} of {size_text(report.size_bytes)}"
+    merged = getattr(report, "rows_written", report.rows)
+    kept = "" if merged == report.rows else f", merged to {count_text(merged, 'row')},"
+    return f"at version {report.version}: {rows} {verb}ed{kept} as {files} of {size_text(report.size_bytes)}"
 
 
 @command

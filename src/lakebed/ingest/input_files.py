@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ import pyarrow as pa
 from lakebed.errors import Code, NotFoundError
 
 if TYPE_CHECKING:
-    from lakebed.ingest.conformer import Conformer
     from lakebed.ingest.growth import Growth
+    from lakebed.ingest.row_encoder import RowEncoder
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.storage.external import ExternalFiles
@@ -138,43 +138,38 @@ def _columns(path: InputFile, schema: Schema | None) -> pa.Schema:
 
 
 def read_rows(
-    paths: Sequence[InputFile],
-    schema: Schema,
-    progress: Callable[[int], None],
-    *,
-    value_bytes_max: int,
-    growth: Growth | None = None,
+    paths: Sequence[InputFile], encoder: RowEncoder, progress: Callable[[int], None], growth: Growth | None = None
 ) -> pa.RecordBatchReader:
-    """All rows of the files, in order, as the table has them; ``progress`` is called with the rows read so far.
+    """All rows of the files, in order, as they are stored; ``progress`` is called with the rows read so far.
 
-    ``value_bytes_max`` is the table's setting. With a ``growth``, rows have the other columns of all files as well;
-    those of CSV are text.
+    With a ``growth``, rows have the other columns of all files as well; those of CSV are text.
 
     Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
     BadKeyError.
     """
-    from lakebed.ingest.conformer import Conformer
     from lakebed.state.transactions.schema_growth import with_fields
 
     if growth is not None:
-        added = growth.fields(schema, [(str(path), _columns(path, schema)) for path in paths])
-        schema = with_fields(schema, added)
-    conformer = Conformer(schema, value_bytes_max=value_bytes_max, grows=growth is not None)
-    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, conformer, progress))
+        schema, row_kind = encoder.conformer.schema, encoder.operation.row_kind
+        read = () if row_kind is None else (row_kind,)
+        added = growth.fields(schema, [(str(path), _columns(path, schema)) for path in paths], read)
+        conformer = replace(encoder.conformer, schema=with_fields(schema, added), grows=True)
+        encoder = replace(encoder, conformer=conformer)
+    return pa.RecordBatchReader.from_batches(encoder.schema.arrow, _batches(paths, encoder, progress))
 
 
 def _batches(
-    paths: Sequence[InputFile], schema: Schema, conformer: Conformer, progress: Callable[[int], None]
+    paths: Sequence[InputFile], encoder: RowEncoder, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     from lakebed.parquet.sizes import BATCH_BYTES, cut
 
     done = 0
     for path in paths:
-        with _reading(path), _open(path, schema) as (found, batches):
-            conformer.check(found, str(path))
+        with _reading(path), _open(path, encoder.conformer.schema) as (found, batches):
+            encoder.check(found, str(path))
             for batch in batches:
                 for rows in cut(batch, BATCH_BYTES):
-                    yield conformer.conform(rows, str(path))
+                    yield encoder.conform(rows, str(path))
                     done += rows.num_rows
                     progress(done)
 

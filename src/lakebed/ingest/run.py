@@ -34,7 +34,7 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
-from lakebed.model.row_kinds import hidden_of
+from lakebed.model.row_kinds import hidden_of, without_hidden
 from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
@@ -122,6 +122,8 @@ class _Target:
         growth = Growth.of(state, settings)
         if growth is not None:
             read = () if operation.row_kind is None else (operation.row_kind,)
+            if operation.action is Action.STORED:
+                columns = pa.schema([columns.field(name) for name in without_hidden(columns.names)])
             layout = growth.layout(layout, [("write", columns)], read)
         conformer = Conformer(layout.schema, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
         encoder = RowEncoder(conformer, state.merge, operation)

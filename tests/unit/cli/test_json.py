@@ -40,6 +40,7 @@ WORDS: dict[str, list[str]] = {
     "tail": ["tail", "readings", "--since", "0"],
     "prefixes": ["prefixes", "readings", "--depth", "1"],
     "explain": ["explain", "readings", "Ulm", "1"],
+    "delete": ["delete", "merging", "Ulm", "1"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "requests submit": ["requests", "submit", "readings", "{parquet}"],
     "requests list": ["requests", "list", "readings"],
@@ -90,6 +91,7 @@ def test_the_output_has_the_documented_shape(
     strict = schema_file.with_name("strict.json")
     strict.write_text(json.dumps({"row_key": [key], "values": [count]}), "utf-8")
     assert cli("table", "create", "strict", "--schema", strict).code == 0
+    assert cli("table", "create", "merging", "--schema", schema_file, "--merge", "latest").code == 0
     assert cli("table", "create", "gone", "--schema", schema_file).code == 0
     assert cli("write", "gone", parquet).code == 0
     assert cli("table", "drop", "gone", "--yes").code == 0
