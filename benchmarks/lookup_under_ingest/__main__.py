@@ -7,7 +7,7 @@ versions), each measure in a new process. A measure that has taken --seconds (th
 how far it came; one that fails shows its error. Nothing is compacted or optimized before the line that says so.
 
 Measures, in this order: ingest (with the curve of lookups in between), cold (a new process), lookups (warm), upsert,
-maintain, tiny (commits of ten rows), writers (several processes at once).
+delete (of a range of keys), maintain, tiny (commits of ten rows), writers (several processes at once).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from benchmarks.lookup_under_ingest.environments import default_cache, python_of
 from benchmarks.lookup_under_ingest.peers import MODULES
 from benchmarks.lookup_under_ingest.rows import Sizes, key_of, some_numbers, ts_of
 
-MEASURES = ("ingest", "cold", "lookups", "upsert", "maintain", "tiny", "writers")
-NEED_INGEST = ("cold", "lookups", "upsert", "maintain")
+MEASURES = ("ingest", "cold", "lookups", "upsert", "delete", "maintain", "tiny", "writers")
+NEED_INGEST = ("cold", "lookups", "upsert", "delete", "maintain")
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- begin: figures -->", "<!-- end: figures -->"
 

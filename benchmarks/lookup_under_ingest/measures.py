@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.lookup_under_ingest.peers import Peer
 from benchmarks.lookup_under_ingest.rows import (
+    DELETED_ROWS,
     Sizes,
     key_of,
     rows_between,
@@ -151,8 +152,30 @@ def upsert(peer: Peer, sizes: Sizes) -> Figures:
     return {"seconds": taken[0] / 1e3, "peak_mib": peak_mib(), "peak_before_mib": before_mib}
 
 
+def deleted_range(total: int) -> tuple[str, str]:
+    """The range of keys that is deleted: the greatest ones."""
+    return f"user-{2**64 - DELETED_ROWS * 2**64 // max(total, DELETED_ROWS + 1):016x}", "user-g"
+
+
+def delete(peer: Peer, sizes: Sizes) -> Figures:
+    """One commit that deletes all rows of a range of keys, by a predicate on the key."""
+    peer.open()
+    total = sizes.commits * sizes.rows
+    min, max = deleted_range(total)
+    there = peer.range(min, max).num_rows
+    taken = timed([lambda: peer.delete(min, max)], 0)
+    peer.refresh()
+    left = peer.range(min, max).num_rows
+    if left or not there:
+        raise WrongAnswer(f"{left} of {there} rows are there after they were deleted")
+    return {"seconds": taken[0] / 1e3, "rows": there, "peak_mib": peak_mib()}
+
+
 def maintain(peer: Peer, sizes: Sizes) -> Figures:
-    """What the peer has to make lookups fast again, and lookups after it (the upsert, if there is one, came before)."""
+    """What the peer has to make lookups fast again, and lookups after it.
+
+    The upsert and the delete, if there are any, came before.
+    """
     peer.open()
     taken = timed([peer.maintain], 0)
     peer.close()
@@ -160,7 +183,9 @@ def maintain(peer: Peer, sizes: Sizes) -> Figures:
     # What the upsert left alone: it took every so many-th row, from the first on.
     total = sizes.commits * sizes.rows
     taken_over = set(np.linspace(0, total - 1, sizes.rows // 2).astype(np.int64).tolist())
-    numbers = [n for n in some_numbers(total, sizes.gets + WARM_UP) if n not in taken_over]
+    first_deleted, _ = deleted_range(total)
+    numbers = some_numbers(total, sizes.gets + WARM_UP)
+    numbers = [n for n in numbers if n not in taken_over and key_of(n) < first_deleted]
     after = warm([lambda n=n: look_up(peer, n) for n in numbers], sizes)
     return {"seconds": taken[0] / 1e3, "get": after, **on_disk(peer.folder), "peak_mib": peak_mib()}
 
@@ -264,5 +289,5 @@ def peak_mib() -> float:
 
 
 MEASURES: dict[str, Callable[[Peer, Sizes], Figures]] = {
-    measure.__name__: measure for measure in (ingest, lookups, upsert, maintain, tiny, writers)
+    measure.__name__: measure for measure in (ingest, lookups, upsert, delete, maintain, tiny, writers)
 }

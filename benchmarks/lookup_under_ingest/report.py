@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.lookup_under_ingest.rows import DELETED_ROWS
+
 Peers = dict[str, dict[str, Any]]
 """For each peer the figures of each of its measures."""
 
@@ -62,6 +64,7 @@ def lines(sizes: dict[str, Any]) -> list[Line]:
         Line("range of 1,000 rows", "lookups", lambda f: pair(f["range"])),
         Line(f"upsert of {sizes['rows']:,} rows, half new, s", "upsert", lambda f: number(f["seconds"])),
         Line("  peak memory, MiB", "upsert", lambda f: number(f["peak_mib"])),
+        Line(f"delete of about {DELETED_ROWS:,} rows, s", "delete", lambda f: number(f["seconds"])),
         Line("maintenance, s", "maintain", lambda f: number(f["seconds"])),
         Line("  lookup after it, p50 / p99 ms", "maintain", lambda f: pair(f["get"])),
         Line(f"{tiny}: first, ms", "tiny", lambda f: number(f["first_ms"])),

@@ -30,6 +30,10 @@ class Sizes:
     seconds: float = 60.0
 
 
+DELETED_ROWS = 10_000
+"""About how many rows the measured delete takes away."""
+
+
 def hashed(numbers: np.ndarray) -> np.ndarray:
     """Another number for each, spread evenly over all of 64 bits."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)

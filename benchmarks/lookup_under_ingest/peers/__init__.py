@@ -65,6 +65,10 @@ class Peer(ABC):
         """Put rows in place of those with the same keys, or beside them where there are none."""
         raise NotOffered("no upsert")
 
+    def delete(self, min: str, max: str) -> None:
+        """Delete the rows of ``[min, max)`` in one commit."""
+        raise NotOffered("no delete")
+
     def maintain(self) -> None:
         """Have the table put in order, as the system's users would to make its lookups fast again."""
         raise NotOffered("no maintenance from Python")

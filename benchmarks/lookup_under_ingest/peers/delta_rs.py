@@ -42,6 +42,10 @@ class DeltaRs(Peer):
         merge = self.table.merge(rows, "t.key = s.key", source_alias="s", target_alias="t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
+    def delete(self, min: str, max: str) -> None:
+        self.refresh()
+        self.table.delete(f"key >= '{min}' AND key < '{max}'")
+
     def maintain(self) -> None:
         self.refresh()
         self.table.optimize.z_order(["key"])

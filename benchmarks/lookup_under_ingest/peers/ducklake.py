@@ -75,6 +75,9 @@ class DuckLake(Peer):
             "WHEN NOT MATCHED THEN INSERT VALUES (s.key, s.ts, s.count, s.value)"
         )
 
+    def delete(self, min: str, max: str) -> None:
+        self.connection.execute("DELETE FROM lake.t WHERE key >= ? AND key < ?", [min, max])
+
     def maintain(self) -> None:
         self.connection.execute("CALL ducklake_merge_adjacent_files('lake')")
 

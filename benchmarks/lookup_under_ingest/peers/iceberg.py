@@ -43,6 +43,9 @@ class Iceberg(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.table.upsert(rows, join_cols=["key"])
 
+    def delete(self, min: str, max: str) -> None:
+        self.table.delete(And(GreaterThanOrEqual("key", min), LessThan("key", max)))
+
     def maintain(self) -> None:
         raise NotOffered("no compaction from Python")
 

@@ -37,6 +37,9 @@ class Lance(Peer):
         merge = self.table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
         merge.execute(rows)
 
+    def delete(self, min: str, max: str) -> None:
+        self.table.delete(f"key >= '{min}' AND key < '{max}'")
+
     def maintain(self) -> None:
         self.table.optimize()
 

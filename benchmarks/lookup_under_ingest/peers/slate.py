@@ -79,6 +79,19 @@ class Slate(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.append(rows)
 
+    def delete(self, min: str, max: str) -> None:
+        if not hasattr(self, "written"):
+            self.written = self.wait(DbBuilder(*self.place).build())
+        batch = WriteBatch()
+        for key in self.range(min, max).column("key").to_pylist():
+            batch.delete(key.encode())
+
+        async def put() -> None:
+            await self.written.write(batch)
+            await self.written.flush()
+
+        self.wait(put())
+
     def maintain(self) -> None:
         raise NotOffered("compacts by itself while it is written")
 
