@@ -29,7 +29,7 @@ import pyarrow as pa
 from lakebed.model.files import summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.model.merge_modes import KeepAll
+from lakebed.model.merge_modes import Custom, KeepAll
 from lakebed.read.plan import PartitionQuery, divided, is_merged, plan, successive
 from lakebed.state.sums import partition_sums, table_rows
 
@@ -98,7 +98,13 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             continue
         inside = _range(state, part.partition)
         shares = [_share(one, part.ranges[0], inside, cuts, planned.shown) for one in held]
-        counted.append(_merged(part.files, shares) if is_merged(planned.merge, part.files) else _all(shares))
+        if not is_merged(planned.merge, part.files):
+            counted.append(_all(shares))
+        elif isinstance(planned.merge, Custom):
+            # A merge function may drop rows.
+            counted.append(Count.between(0, _all(shares).rows_max))
+        else:
+            counted.append(_merged(part.files, shares))
     if to_merge:
         merging = replace(planned, partitions=tuple(to_merge))
         with reader.scan(merging, planned.schema.row_key_names[:1], None) as rows_merged:

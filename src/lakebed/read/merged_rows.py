@@ -12,7 +12,8 @@ for applies to merged rows:
 * a predicate is evaluated below the merge only if it names no column but those that rows are merged by, because then it
   keeps all rows of a key or none. Any other might hide a row that supersedes one which it does not hide;
 * a limit of n rows needs the first n keys. Each file has a key once, so these keys are complete in the first n rows of
-  each of the files, and some more for keys that are deleted.
+  each of the files, and some more for keys that are deleted. A merge function (``Custom``) may drop any number of rows;
+* a merge function is called with all columns, whichever of them the caller asks for.
 
 Errors: as :class:`~lakebed.merging.row_merger.RowMerger`.
 """
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.model.merge_modes import First, Latest, MergeMode, merge_key
+from lakebed.model.merge_modes import Custom, First, Latest, MergeMode, merge_key
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name, without_hidden
 from lakebed.read.row_stream import Unfiltered, exactly
 
@@ -62,12 +63,15 @@ class MergeSchemas:
         if limit is not None:
             # A predicate above the merge drops any number of rows.
             deleted = sum([file.markers for file in files])
-            limit = (limit + deleted) * len(files) if where is request.where else None
+            is_known = where is request.where and not isinstance(request.merge, Custom)
+            limit = (limit + deleted) * len(files) if is_known else None
         return replace(request, schema=schema, names=_names(request, schema, hidden=hidden), limit=limit, where=where)
 
 
 def _names(request: ReadRequest, schema: Schema, *, hidden: bool) -> tuple[str, ...]:
     """The columns below a merge: keys, requested ones, those of the predicate, hidden ones."""
+    if isinstance(request.merge, Custom):
+        return schema.names
     names = dict.fromkeys((*schema.sort_names, *request.names))
     if request.where is not None:
         names.update(dict.fromkeys(request.where.columns))

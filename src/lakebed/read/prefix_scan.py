@@ -8,7 +8,8 @@ A decoded page gives all of its prefixes at once. While no more than a few pages
 decoded each time: where prefixes are about as many as pages, or more, this becomes a scan of the key columns.
 
 If rows are merged, a row that is found may be a delete. So a prefix for which a file with deletes or partial rows has a
-row counts only if a scan finds a merged row of it.
+row counts only if a scan finds a merged row of it; and so does one that several files have, if a merge function may
+drop its rows.
 
 Rules: a partition answers alone, from the files that it refers to and for the keys inside it, so removed rows do not
 count. A prefix may continue in the next partition; it counts once.
@@ -30,6 +31,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import EncodedRange, KeyCodec, iter_ranges, successor
+from lakebed.model.merge_modes import Custom
 from lakebed.parquet.page_decoder import Cut, read_columns
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import plan
@@ -101,7 +103,8 @@ def _distinct(
 
     def of_part(part: tuple[EncodedRange, Sequence[DataFile]]) -> Iterator[bytes]:
         keys, files = part
-        found = _merged([_Cursor(file, keys, depth, state.created, reader) for file in files], keys.min)
+        cursors = [_Cursor(file, keys, depth, state.created, reader) for file in files]
+        found = _merged(cursors, keys.min, may_drop=isinstance(state.merge, Custom) and len(files) > 1)
         return (prefix for prefix, sure in found if sure or _has_rows(state, prefix, keys, reader))
 
     if reader.is_local or limit is not None or len(parts) < 2:
@@ -128,12 +131,13 @@ def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Read
         return any(batch.num_rows for batch in rows)
 
 
-def _merged(cursors: Sequence[_Cursor], bound: bytes) -> Iterator[tuple[bytes, bool]]:
+def _merged(cursors: Sequence[_Cursor], bound: bytes, *, may_drop: bool) -> Iterator[tuple[bytes, bool]]:
     """The prefixes that any of the cursors has from the bound on, ascending, each once.
 
-    With each: whether no file with markers has it.
+    With each: whether it is sure to have a merged row. Not if a file with markers has it, nor if a merge ``may_drop``
+    any row.
     """
-    marked = {place for place, cursor in enumerate(cursors) if cursor.has_markers}
+    marked = {place for place, cursor in enumerate(cursors) if may_drop or cursor.has_markers}
     heads = [(head, place) for place, cursor in enumerate(cursors) if (head := cursor.seek(bound)) is not None]
     heapify(heads)
     while heads:

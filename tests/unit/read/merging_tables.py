@@ -18,7 +18,8 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.ingest.send import commit_files, send_run
 from lakebed.log.outcomes import version_of
-from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
+from lakebed.merging.row_merger import RowMerger
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
 from lakebed.parquet.file_writer import write_run
 from lakebed.state.transactions import ProposeFiles, ProposeSplit
@@ -29,6 +30,15 @@ MODES: dict[str, MergeMode] = {
     "latest by sort key": Latest(by="sort_key"),
     "first": First(),
     "aggregate": Aggregate({"a": "sum", "b": "last"}),
+    # Rows whose sum is 0 are gone, so what is left depends on a column that a read may not ask for.
+    "sums": Custom(sql="SELECT k, s, sum(a) AS a, 'x' AS b FROM rows GROUP BY k, s HAVING sum(a) <> 0"),
+    # What is left of a sort key depends on the other sort keys of the row key.
+    "newest": Custom(
+        sql="""
+        SELECT k, s, last_value(a ORDER BY __lakebed_arrival) AS a, last_value(b ORDER BY __lakebed_arrival) AS b
+        FROM rows GROUP BY k, s QUALIFY row_number() OVER (PARTITION BY k ORDER BY s DESC) <= 2
+        """
+    ),
 }
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"a": "int32", "b": "string"})
@@ -68,7 +78,12 @@ class MergingTable:
         if any(change.kind is not RowKind.WHOLE for change in changes):
             schema = with_hidden(schema)
         rows = pa.Table.from_pylist([change.row(self.table.schema) for change in changes], schema.arrow)
-        commit_run(self.table, rows, schema, page_rows=self._page_rows)
+        if isinstance(self.mode, Custom):
+            # The rows of a file are those that the function has given.
+            ordered = rows.sort_by([("k", "ascending"), ("s", "ascending")]).combine_chunks().to_batches()
+            rows = pa.Table.from_batches(RowMerger(self.mode, schema, complete=True).merge(ordered), schema.arrow)
+        if rows.num_rows:
+            commit_run(self.table, rows, schema, page_rows=self._page_rows)
         self.changes += changes
 
     def split(self, key: str) -> None:
@@ -103,11 +118,28 @@ def merged(changes: Iterable[Change], mode: MergeMode) -> list[Change]:
     def sort_key(change: Change) -> Any:
         return change.key, change.sort
 
+    if isinstance(mode, Custom):
+        return _custom(sorted(changes, key=sort_key), mode)
     by_arrival = mode in (Latest(), First())
     in_order = sorted(changes, key=row_key if by_arrival else sort_key)
     groups = groupby(in_order, sort_key if isinstance(mode, Aggregate) else row_key)
     found = (_merged(list(group), mode) for _, group in groups)
     return [change for change in found if change.kind is not RowKind.DELETE]
+
+
+def _custom(changes: list[Change], mode: Custom) -> list[Change]:
+    """The rows of the queries of MODES."""
+    found = []
+    for _, rows_of_key in groupby(changes, lambda change: change.key):
+        groups = [list(group) for _, group in groupby(rows_of_key, lambda change: change.sort)]
+        if mode == MODES["newest"]:
+            found += [group[-1] for group in groups[-2:]]
+            continue
+        for group in groups:
+            total = sum(change.values["a"] or 0 for change in group)
+            if total:
+                found.append(Change(group[0].key, group[0].sort, {"a": total, "b": "x"}))
+    return found
 
 
 def _merged(changes: list[Change], mode: MergeMode) -> Change:
@@ -118,7 +150,7 @@ def _merged(changes: list[Change], mode: MergeMode) -> Change:
             return reduce(_followed, changes)
         case Aggregate():
             return reduce(_aggregated, changes)
-        case KeepAll():
+        case KeepAll() | Custom():
             raise AssertionError("rows are not merged")
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import Aggregate, First, KeyRange, Latest, Schema
+from lakebed import Aggregate, Custom, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, UsageError
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS
@@ -29,7 +29,18 @@ def rows(keys, v):
     return pa.table({"k": keys, "v": [v] * len(keys), "s": [f"s{v}"] * len(keys)}, schema=SCHEMA.arrow)
 
 
-@pytest.fixture(params=[Latest(), First(), Aggregate({"v": "sum", "s": "last"})], ids=["latest", "first", "aggregate"])
+QUERY = """
+SELECT k, sum(v) AS v, last_value(s ORDER BY __lakebed_arrival) AS s FROM rows GROUP BY k
+"""
+MODES = {
+    "latest": Latest(),
+    "first": First(),
+    "aggregate": Aggregate({"v": "sum", "s": "last"}),
+    "custom": Custom(sql=QUERY),
+}
+
+
+@pytest.fixture(params=MODES.values(), ids=MODES)
 def table(request, lake):
     """Files that overlap below 300, and one that overlaps no other from 1,000 on."""
     made = lake.create_table("t", SCHEMA, split_points=[500], merge=request.param)

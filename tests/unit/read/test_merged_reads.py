@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed import Count, KeyRange
-from lakebed.model.merge_modes import Aggregate, Latest
+from lakebed.model.merge_modes import Aggregate, Custom, Latest
 from lakebed.model.row_kinds import RowKind
 from tests.unit.read.merging_tables import MODES, WAYS, Change, MergingTable, reading_by
 
@@ -32,7 +32,7 @@ def changes(mode: Any) -> st.SearchStrategy[Change]:
 
 def files(mode: Any) -> st.SearchStrategy[list[list[Change]]]:
     """What arrives file by file: a file has at most one row for each key that rows are merged by."""
-    key = (lambda c: (c.key, c.sort)) if isinstance(mode, Aggregate) else (lambda c: c.key)
+    key = (lambda c: (c.key, c.sort)) if isinstance(mode, Aggregate | Custom) else (lambda c: c.key)
     return st.lists(st.lists(changes(mode), min_size=1, max_size=6, unique_by=key), min_size=1, max_size=7)
 
 
