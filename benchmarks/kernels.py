@@ -4,8 +4,10 @@
 
 Each measurement is a process of its own. "One core" pins it to one where the system allows that. The peer is DuckDB's
 ``COPY (SELECT … ORDER BY key, ts) TO … (FORMAT parquet, COMPRESSION zstd)`` of the same rows or files in the same run;
-ratios are of wall time. Memory: merges of that many files; beyond ``--files`` the same files are taken again, and only
-the first 40 million rows in key order are merged, because memory depends on the inputs and not on how long it takes.
+ratios are of wall time. The merges by mode read runs of rows of a text key and two numbers, half of whose keys are in
+every run; their ratio is to the merge that keeps all rows, and rows are those read. Memory: merges of that many files;
+beyond ``--files`` the same files are taken again, and only the first 40 million rows in key order are merged, because
+memory depends on the inputs and not on how long it takes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,24 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import Aggregate, KeepAll, Latest, MergeMode
 from lakebed.settings import Settings
 
 SCHEMA = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
 MEMORY_ROWS_MAX = 40_000_000
+MERGED = lakebed.Schema({"key": "string"}, values={"count": "int64", "last_seen": "int64"})
+MODES: dict[str, MergeMode] = {
+    "keep all": KeepAll(),
+    "latest": Latest(),
+    "sum and max": Aggregate({"count": "sum", "last_seen": "max"}),
+}
+ONE_KEY_ROWS = 10_000_000
 
 
-def layout() -> Any:
+def layout(schema: lakebed.Schema = SCHEMA) -> Any:
     from lakebed.parquet.layout import Layout
 
-    return Layout.of(SCHEMA, Settings())
+    return Layout.of(schema, Settings())
 
 
 def unsorted_rows(rows: int, seed: int) -> pa.Table:
@@ -50,6 +60,21 @@ def unsorted_rows(rows: int, seed: int) -> pa.Table:
             "value": pa.array(np.char.mod("%032x", random.integers(0, 2**62, rows))),
         }
     )
+
+
+def rows_to_merge(rows: int, files: int) -> Iterator[pa.Table]:
+    """The rows of runs, half of whose keys are in every run, in no order."""
+    random = np.random.default_rng(0)
+    shared = random.integers(0, 2**62, rows // 2)
+    for _ in range(files):
+        keys = np.concatenate([shared, random.integers(0, 2**62, rows - rows // 2)])
+        yield pa.table(
+            {
+                "key": pa.array(np.char.add("user-", np.char.mod("%016x", keys))),
+                "count": pa.array(random.integers(0, 1000, rows)),
+                "last_seen": pa.array(random.integers(0, 2**40, rows)),
+            }
+        )
 
 
 def measured(work: Callable[[], int]) -> dict[str, float]:
@@ -107,7 +132,43 @@ def merge_duckdb(source: str, out: str, threads: int, **_: Any) -> dict[str, flo
     )
 
 
-MEASUREMENTS = {f.__name__: f for f in (sort_ours, sort_duckdb, merge_ours, merge_duckdb)}
+def merge_by_mode(source: str, out: str, mode: str, **_: Any) -> dict[str, float]:
+    from lakebed.sorting.merge import merge_runs
+
+    inputs = sorted(Path(source).iterdir())
+    rows, limit = 0, Settings().memory_limit_bytes
+
+    def read(count: int) -> None:
+        nonlocal rows
+        rows += count
+
+    def work() -> int:
+        form, how = layout(MERGED), {"mode": MODES[mode], "complete": mode == "latest"}
+        merge_runs(inputs, form, Path(out), key_range=None, memory_limit_bytes=limit, progress=read, **how)
+        return rows
+
+    return measured(work)
+
+
+def sort_one_key(source: str, out: str, mode: str, **_: Any) -> dict[str, float]:
+    """A write of very many rows with one key, which become one."""
+    from lakebed.sorting.sort import sort_runs
+
+    batch = pa.record_batch(
+        [pa.array(["key"] * 100_000), *[pa.array(np.ones(100_000, np.int64))] * 2], schema=MERGED.arrow
+    )
+
+    def work() -> int:
+        batches = (batch for _ in range(ONE_KEY_ROWS // batch.num_rows))
+        limit = Settings().memory_limit_bytes
+        files = sort_runs(batches, layout(MERGED), Path(out), memory_limit_bytes=limit, mode=MODES[mode])
+        assert sum(file.rows for file in files) == 1
+        return ONE_KEY_ROWS
+
+    return measured(work)
+
+
+MEASUREMENTS = {f.__name__: f for f in (sort_ours, sort_duckdb, merge_ours, merge_duckdb, merge_by_mode, sort_one_key)}
 
 
 def in_child(name: str, cores: int, **arguments: Any) -> dict[str, float]:
@@ -172,6 +233,17 @@ def main() -> None:
             peer = in_child(f"{kind}_duckdb", cores, source=str(place))
             report(title, ours, peer)
             report("  duckdb", peer)
+        by_mode = Path(folder) / "by-mode"
+        by_mode.mkdir()
+        for rows in rows_to_merge(arguments.rows // 2, arguments.files):
+            sort_runs(rows.to_batches(), layout(MERGED), by_mode, memory_limit_bytes=1 << 30)
+        kept = None
+        for mode in MODES:
+            found = in_child("merge_by_mode", all_cores, source=str(by_mode), mode=mode)
+            report(f"merge {arguments.files} runs, {mode}", found, kept)
+            kept = kept or found
+        for mode in list(MODES)[1:]:
+            report(f"sort {ONE_KEY_ROWS:,} rows of one key, {mode}", in_child("sort_one_key", 1, source="", mode=mode))
         for count in arguments.inputs:
             copies = max(1, count // arguments.files)
             share = min(1.0, MEMORY_ROWS_MAX / (arguments.rows * arguments.files * copies))

@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 from lakebed import sketches
 from lakebed.errors import SchemaMismatchError
 from lakebed.merging.groups import Groups, take_or_null
+from lakebed.merging.reductions import reduced
 from lakebed.model.arrays import booleans
 
 if TYPE_CHECKING:
     from lakebed.model.arrays import Integers
-
-_INT64_MAX = 2**63 - 1
 
 JOIN_SEPARATOR = ","
 
@@ -68,6 +67,9 @@ def _by_arrow(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+    found = reduced(name, column, groups)
+    if found is not None:
+        return found
     if pa.types.is_float16(column.type):
         return _by_arrow(name, column.cast(pa.float32()), groups).cast(column.type)
     return _by_arrow(name, column, groups)
@@ -76,20 +78,14 @@ def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """A sum or a product."""
     kind = column.type
+    found = reduced(name, column, groups) if name == "sum" else None
+    if found is not None:
+        return found.cast(kind) if pa.types.is_floating(kind) else _narrowed(found, kind)
     if pa.types.is_floating(kind):
         return _by_arrow(name, column.cast(pa.float64()), groups).cast(kind)
     if pa.types.is_decimal(kind):
         return _narrowed(_by_arrow(name, column, groups), kind)
-    if name == "sum" and _adds_up(column):
-        return _narrowed(_by_arrow(name, column, groups), kind)
     return _exactly(name, column, groups)
-
-
-def _adds_up(column: pa.Array) -> bool:
-    """Whether no sum of these integers can leave 64 bits."""
-    bounds = pc.min_max(column)
-    largest = max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0))
-    return bool(largest * len(column) <= _INT64_MAX)
 
 
 def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
