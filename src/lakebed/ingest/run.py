@@ -34,6 +34,7 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
+from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.model.row_kinds import hidden_of, without_hidden
 from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
@@ -119,6 +120,11 @@ class _Target:
     def of(cls, table: WriteTarget, columns: pa.Schema, operation: Operation) -> _Target:
         """The newest state known, with fields for other columns if the table takes them."""
         state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
+        if operation.action is Action.PARTIAL and ages_by_sort_key(state.row_filter, state.merge, state.created):
+            raise Code.MERGE_MODE_MISMATCH(
+                "a table whose rows age off by the sort key takes no partial rows, whose other values would age off "
+                "before them; write whole rows"
+            )
         growth = Growth.of(state, settings)
         if growth is not None:
             read = () if operation.row_kind is None else (operation.row_kind,)

@@ -45,6 +45,7 @@ from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask,
 from lakebed.model.files import NewFile
 from lakebed.model.merge_modes import order_matters
 from lakebed.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
+from lakebed.table.expiry import age_off
 
 if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
@@ -160,6 +161,8 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         ContentionError, UnknownOutcomeError, StorageError: the log. Committed jobs stay committed, the rest stays open,
             and no request is carried out twice.
     """
+    if planned.jobs:
+        age_off(table)
     progress = _IngestProgress()
 
     def on_done(ready: _Ready, made: Sequence[Ingested | Error]) -> list[_Try]:

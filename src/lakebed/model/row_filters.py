@@ -129,6 +129,14 @@ def age_field(found: RowFilter, schema: Schema) -> Field | None:
     return next((field for field in schema.fields if field.id == found.age_field), None) if found.age_field else None
 
 
+def ages_by_sort_key(found: RowFilter, mode: MergeMode, schema: Schema) -> bool:
+    """Whether rows with the greatest sort key win, and age off by it.
+
+    Such a table takes no partial rows: a young one would have values of an old one, until a compaction drops that.
+    """
+    return mode == Latest(by="sort_key") and found.age_field == schema.sort_key[0].id
+
+
 def check_age_field(change: AgeOff, schema: Schema) -> Field:
     """The time field of an age-off. Raises UsageError if there is none of that name, or it holds no time."""
     field = schema.by_name.get(change.field or "")
@@ -207,7 +215,7 @@ def forbidden(found: RowFilter, mode: MergeMode, schema: Schema) -> str | None:
             )
     if age_name is None or age_name in allowed:
         return None
-    if mode == Latest(by="sort_key") and age_name == schema.sort_key[0].name:
+    if ages_by_sort_key(found, mode, schema):
         return None
     return (
         f"rows cannot age off by {age_name!r} on a table that merges rows by {mode}: the field must be one of the "

@@ -40,6 +40,7 @@ from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_l
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
 from lakebed.storage.disk_space import with_reserve
+from lakebed.table.expiry import age_off
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -139,6 +140,7 @@ def _collect(table: Table) -> CollectionReport:
     if _plan(table, state).retired:
         freed, _, _ = _unpinned(table, state)
         earlier = _delete(table, freed)
+    age_off(table)
     state = _retire(table)
     free, planned, pins = _unpinned(table, state)
     version = _delete(table, free) or earlier

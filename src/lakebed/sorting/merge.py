@@ -126,6 +126,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     progress: Callable[[int], None] | None = None,
     mode: MergeMode = KEEP_ALL,
     complete: bool = False,
+    where: Predicate | None = None,
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
@@ -138,11 +139,12 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
 
     By a ``mode`` other than ``KeepAll`` inputs are in order of arrival, each with at most one row for a merge key.
     ``complete`` says that no older run has rows of the range, so that deletes go and no hidden column is written.
+    Only rows for which ``where`` is true stay; it is evaluated before rows are merged.
 
     Raises DamagedError or SchemaMismatchError naming the input at fault, StorageError if there is no room.
     """
     opened, schema = _opened(inputs, layout.schema, mode)
-    merge = _Merge(mode, schema, memory_limit_bytes, scratch)
+    merge = _Merge(mode, schema, memory_limit_bytes, scratch, where)
 
     def counted() -> Generator[pa.RecordBatch]:
         for batch in _ordered_rows(opened, merge, [key_range, *slices]):

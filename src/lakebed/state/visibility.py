@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.field_bounds import decode_bounds
 from lakebed.model.keys import EncodedRange, encode_content, successor
-from lakebed.model.row_filters import NO_FILTER, age_field, cut_in, filter_sql
+from lakebed.model.merge_modes import KeepAll
+from lakebed.model.row_filters import NO_FILTER, age_field, ages_by_sort_key, cut_in, filter_sql
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
@@ -50,6 +51,19 @@ class Visibility:
 EVERY_ROW = Visibility()
 
 
+def kept_by_jobs(state: TableState, *, complete: bool) -> str:
+    """The predicate, in SQL, of the rows that a job leaves in its output; empty if it leaves all.
+
+    A job that is not ``complete`` keeps the hidden rows of keys that are merged: an older row would take their place
+    once the filter is ended. By the greatest sort key a row that is too old hides only older ones, and may go.
+    """
+    if complete or isinstance(state.merge, KeepAll):
+        return Visibility.of(state).sql
+    if ages_by_sort_key(state.row_filter, state.merge, state.created):
+        return filter_sql(replace(state.row_filter, predicate="", columns=()), state.created, state.age_off_cut_us)
+    return ""
+
+
 def unfiltered(state: TableState) -> TableState:
     """The state as if it had no filter: for reads that evaluate the filter themselves."""
     return replace(state, row_filter=NO_FILTER, filter_version=0, age_off_cut_us=0)
@@ -76,6 +90,10 @@ class FileTimes:
         """Whether every row of the file is known to have a time before the cut."""
         bounds, cut = self._bounds(file), self._encoded(cut_us)
         return bounds is not None and bounds.max is not None and bounds.max <= cut
+
+    def are_known(self, file: DataFile) -> bool:
+        """Whether the file has bounds of its times."""
+        return self._bounds(file) is not None
 
     def any_before(self, file: DataFile, cut_us: int) -> bool:
         """Whether a row of the file may have a time before the cut; some row has the least time, as far as known."""

@@ -366,8 +366,9 @@ def test_where_rows_are_merged_only_the_oldest_files_go():
     state = add(state, of_days("f1", 1, 2), of_days("f2", 1, 90), of_days("f3", 1, 2))
     aged = step(state, change(state, AgeOff("at", days=30)))
     assert drawn(step(aged, ProposeExpiry())) == ["f2:2 f3:2"]
-    marked = add(created(Latest(by="sort_key")), of_days("f1", 1, 2, markers=1), of_days("f2", 1, 2))
-    marked = step(marked, change(marked, AgeOff("at", days=30)))
+    empty = created(Latest(by="sort_key"))
+    marked = step(empty, change(empty, AgeOff("at", days=30)))
+    marked = add(marked, of_days("f1", 1, 2, markers=1), of_days("f2", 1, 2))
     assert isinstance(resolve(ProposeExpiry(), marked), Repeated)
 
 
@@ -385,3 +386,23 @@ def test_a_version_from_before_an_expiry_is_restored_with_its_files():
     restored = step(later, ProposeRestore(state))
     assert drawn(restored) == ["old:2"]
     assert restored.row_filter == later.row_filter
+
+
+# -- partial rows -------------------------------------------------------------------------------------------------
+
+
+def test_rows_with_deletes_or_partial_rows_do_not_begin_to_age_off_by_the_sort_key():
+    """A young partial row would have values of an old row until a compaction drops that."""
+    state = add(created(Latest(by="sort_key")), of_days("f1", 1, 2, markers=1))
+    aged = change(state, AgeOff("at", days=30))
+    assert "partial rows" in refused(state, aged, Code.FILTER_CHANGE_REJECTED)
+    assert step(state, change(state, AgeOff("day", days=30))).row_filter.age_s
+    empty = created(Latest(by="sort_key"))
+    aged = step(empty, aged)
+    late = ProposeFiles((of_days("f2", 90, 91, markers=1),), base_version=1)
+    assert "write it again" in refused(aged, late, Code.MERGE_CHANGED)
+    assert drawn(add(aged, of_days("f2", 90, 91, markers=1))) == ["f2:2"]
+    assert drawn(step(aged, ProposeFiles((of_days("f2", 90, 91),), base_version=1))) == ["f2:2"]
+    # It may become longer while there are deletes.
+    marked = add(aged, of_days("f2", 90, 91, markers=1))
+    assert step(marked, change(marked, AgeOff("at", days=60))).row_filter.age_s == 60 * 86_400

@@ -45,6 +45,7 @@ from lakebed.model.merge_modes import KEEP_ALL, KeepAll
 from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
+from lakebed.state.visibility import kept_by_jobs
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -69,8 +70,8 @@ class MergeTask:
     """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
 
     The slices are neighbours in key order, each as much as a merge plan should read at once. The inputs are in order of
-    arrival; their rows are merged by ``mode``, and deletes go if the job is ``complete``. ``rows`` is about how many
-    rows the inputs have.
+    arrival; their rows are merged by ``mode``, and deletes go if the job is ``complete``. Only rows for which the
+    predicate ``kept`` is true stay, all if it is empty. ``rows`` is about how many rows the inputs have.
     """
 
     job: str
@@ -82,6 +83,7 @@ class MergeTask:
     rows: int
     mode: MergeMode = KEEP_ALL
     complete: bool = False
+    kept: str = ""
 
     @property
     def keys(self) -> EncodedRange:
@@ -121,11 +123,12 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _OpenMerge:
-    """A job under way."""
+    """A job under way; ``drops_rows``: its output may have fewer rows than its inputs."""
 
     id: str
     merge: PartitionMerge
     tasks: tuple[MergeTask, ...]
+    drops_rows: bool
 
 
 def run_merges(
@@ -204,6 +207,8 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
     version_of(outcome, f"table {table.name}")
     # Of one state: an aggregate names the fields of its schema, which may have been renamed since the plan.
     state = table.log.head.state
+    # And of one at which the job is open: if the filter changes after it, the job is refused.
+    kept = kept_by_jobs(state, complete=merge.complete)
     tasks = tuple(
         MergeTask(
             job=job_id,
@@ -215,10 +220,11 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
             rows=merge.rows // len(shares),
             mode=state.merge,
             complete=merge.complete,
+            kept=kept,
         )
         for slices in shares
     )
-    return _OpenMerge(job_id, merge, tasks)
+    return _OpenMerge(job_id, merge, tasks, drops_rows=bool(kept) or not isinstance(merge.mode, KeepAll))
 
 
 def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
@@ -228,7 +234,7 @@ def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
         return error
     rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
     expected = job.merge.rows
-    lost_or_doubled = rows != expected if isinstance(job.merge.mode, KeepAll) else rows > expected
+    lost_or_doubled = rows > expected if job.drops_rows else rows != expected
     if job.merge.exact and lost_or_doubled:
         return Code.ROW_COUNT_MISMATCH(
             f"partition {job.merge.partition} has {job.merge.rows} rows, but its merged files have {rows}; "

@@ -25,6 +25,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
+from lakebed.maintenance.compaction.hidden_rows import HiddenRows
 from lakebed.maintenance.compaction.neighbours import (
     concatenated_neighbours,
     markers_of,
@@ -153,18 +154,25 @@ def check_strategy(name: str | None) -> Strategy | None:
 def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
     """The plan of a strategy, by default the table's own, for this state."""
     chosen = settings.compaction_strategy if strategy is None else strategy
+    hidden = HiddenRows.of(state, chosen)
     jobs = _jobs_by_partition(state)
     sums = partition_sums(state)
     room = max(0, JOBS_MAX - len(state.jobs))
     several = [
         partition
         for partition in state.partitions.ids
-        if partition in sums and (sums[partition].runs > 1 or (sums[partition].markers and _drops_markers(state)))
+        if partition in sums
+        and (
+            sums[partition].runs > 1
+            or (sums[partition].markers and _drops_markers(state))
+            or (hidden is not None and hidden.due(partition, ()))
+        )
     ]
     together = _whole_files(state, several, chosen, settings)[:room]
     claimed = {file.id for merge in together for file in merge.inputs}
     found = [
-        _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings)) for partition in several
+        _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings, hidden))
+        for partition in several
     ]
     # A query merges as many runs as its partition has, so the partition with most runs gains most.
     found.sort(key=lambda one: -one.runs)
@@ -194,7 +202,7 @@ def _whole_files(
             size_bytes=sum(file.size_bytes for file in one.files),
             partitions=one.partitions,
             mode=state.merge,
-            complete=one.oldest and _drops_markers(state),
+            complete=one.oldest and _may_complete(state),
         )
         for one in merge_whole(state, partitions, settings, full=strategy is Strategy.FULL)
     ]
@@ -233,16 +241,19 @@ def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
 
 
 def _plan_partition(
-    state: TableState, partition: int, jobs: Sequence[Job], claimed: Collection[str], rules: tuple[Strategy, Settings]
+    state: TableState,
+    partition: int,
+    jobs: Sequence[Job],
+    claimed: Collection[str],
+    rules: tuple[Strategy, Settings, HiddenRows | None],
 ) -> _PartitionPlan:
     runs = runs_of(state.held_by(partition))
     if jobs and rules[0] is Strategy.FULL:
         return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
     busy = {name for job in jobs for name in job.inputs}.union(claimed)
-    if isinstance(state.merge, KeepAll):
-        whole, found = _due(state, partition, busy, rules)
-    else:
-        whole, found = _due_neighbours(state, partition, busy, rules)
+    due = _due if isinstance(state.merge, KeepAll) else _due_neighbours
+    whole, found = due(state, partition, busy, rules[:2])
+    found = found + _with_hidden_rows(partition, busy, found, rules[2])
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
     return _PartitionPlan(
@@ -281,6 +292,15 @@ def _due_neighbours(
     return whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings)
 
 
+def _with_hidden_rows(partition: int, busy: set[str], found: Sequence[Batch], hidden: HiddenRows | None) -> list[Batch]:
+    """A batch of the files that are due for their hidden rows alone: beside the others, and not of files of these."""
+    if hidden is None:
+        return []
+    chosen = {one.file.id for batch in found for run in batch for one in run.held}
+    files = hidden.due(partition, busy | chosen)
+    return [tuple(runs_of(files))] if files else []
+
+
 def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
     position = state.partitions.position_of(partition)
     assert position is not None
@@ -296,8 +316,14 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
         exact=all(run.exact for run in batch),
         size_bytes=sum(run.size_bytes for run in batch),
         mode=state.merge,
-        complete=held[0].id in chosen and _drops_markers(state),
+        complete=held[0].id in chosen and _may_complete(state),
     )
+
+
+def _may_complete(state: TableState) -> bool:
+    """Whether a merge that leaves out no older file has something to drop: deletes, or rows that a filter hides."""
+    hides = bool(state.filter_version) and not isinstance(state.merge, KeepAll)
+    return _drops_markers(state) or (hides and state.merge != Latest(by="sort_key"))
 
 
 def _drops_markers(state: TableState) -> bool:

@@ -51,6 +51,7 @@ from lakebed.maintenance.compaction.plan import (
 from lakebed.model.files import NewFile, data_name
 from lakebed.runner import in_threads
 from lakebed.state.transactions import CloseJob, ConcatenateRuns
+from lakebed.table.expiry import age_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,12 +99,13 @@ class Prepared:
 
 
 def prepare(table: Table, strategy: str | None = None) -> Prepared:
-    """Release the jobs that dead processes left open, then plan, unless compaction has to wait.
+    """Release the jobs that dead processes left open, let rows age off, then plan, unless compaction has to wait.
 
     Raises UsageError for an unknown strategy.
     """
     chosen = check_strategy(strategy)
     released = release_jobs(table)
+    age_off(table)
     state, settings = table.state(), table.settings_in_force()
     waits = why_begin_no_job(table)
     planned = CompactionPlan() if waits else plan(state, settings, chosen)
@@ -184,8 +186,10 @@ def run_merge_task(
     Every input is verified against its digest before a row of it is used; otherwise damage could get into a new file
     with a valid digest. Raises DamagedError naming the object.
     """
+    from lakebed.engine.predicate import check_where
     from lakebed.sorting.merge import merge_runs
 
+    where = check_where(task.kept, task.layout.schema.arrow) if task.kept else None
     with _fetched(storage, task) as paths:
         whole = all(file.lies_in(task.keys) for file in task.inputs)
         run = merge_runs(
@@ -198,6 +202,7 @@ def run_merge_task(
             progress=progress,
             mode=task.mode,
             complete=task.complete,
+            where=where,
         )
         return send_run(storage, task.table_id, run, job=task.job)
 

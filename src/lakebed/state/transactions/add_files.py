@@ -21,6 +21,7 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
 from lakebed.model.keys import ALL_KEYS
+from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.state.fields import Whole
 from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
@@ -102,6 +103,11 @@ class ProposeFiles(Struct, frozen=True):
                 f"it was begun at version {merged_at}, and version {state.merge_version} changed the merge "
                 "mode; write it again"
             )
+            return Rejected(Code.MERGE_CHANGED, text, base)
+        marked = merged_at < state.filter_version and any(new.file.markers for new in self.files)
+        if marked and ages_by_sort_key(state.row_filter, state.merge, state.created):
+            # Its rows may be partial ones, which such a table does not take.
+            text = f"it was begun at version {merged_at}, and rows age off by the sort key since; write it again"
             return Rejected(Code.MERGE_CHANGED, text, base)
         if self.guard is not None and (file := self.guard.broken_by(state)) is not None:
             text = (

@@ -20,6 +20,7 @@ from lakebed.model.row_filters import (
     FilterChange,
     RowFilter,
     SetFilter,
+    ages_by_sort_key,
     check_age_field,
     filter_of,
     forbidden,
@@ -69,7 +70,9 @@ class ProposeFilter(Struct, frozen=True):
                     found = replace(found, age_field=age_field, age_s=change.age_s, unit=change.unit)
         if found == state.row_filter:
             return Repeated(state.version)
-        return unfit_filter(found, state.merge, schema) or ChangeFilter(found, self._cut_us(found, state))
+        if refused := unfit_filter(found, state.merge, schema) or _with_markers(found, state):
+            return refused
+        return ChangeFilter(found, self._cut_us(found, state))
 
     def _cut_us(self, found: RowFilter, state: TableState) -> int:
         """The cut of the new age. It is not lowered if the age did not grow."""
@@ -109,6 +112,18 @@ class ChangeFilterDocument(Struct, frozen=True, tag_field="type", tag="set_filte
     def transaction(self, _sidecars: SidecarData) -> ChangeFilter:
         """The transaction."""
         return ChangeFilter(filter_of(self.filter), self.cut_us)
+
+
+def _with_markers(found: RowFilter, state: TableState) -> Rejected | None:
+    """Why rows cannot begin to age off by the sort key: there may be partial rows. None if they can."""
+    begins = ages_by_sort_key(found, state.merge, state.created) and found.age_field != state.row_filter.age_field
+    if begins and any(file.markers for file in state.referenced().values()):
+        text = (
+            "rows cannot age off by the sort key while files have deletes or partial rows; let them age off by a row "
+            "key field, or write the rows to a table that has the age-off from the start"
+        )
+        return Rejected(Code.FILTER_CHANGE_REJECTED, text)
+    return None
 
 
 def unfit_filter(found: RowFilter, mode: MergeMode, schema: Schema) -> Rejected | None:

@@ -1,0 +1,72 @@
+"""Which files are compacted because rows of theirs are hidden, even if nothing else would merge them. Pure: no I/O.
+
+* A file with rows that are past the table's age-off by more than a quarter of the age is due. Each row is so rewritten
+  at most once in a quarter of the age for this, and none stays for longer than five quarters of it. Files of which all
+  rows are past are not read: :class:`~lakebed.state.transactions.age_off.ProposeExpiry` drops them.
+* The bounds of files have times only if the age-off has a key field. By a value field, a file is due once it was
+  written before the cut: most rows have times of when they were written.
+* The strategy ``full`` takes files from before the last change of the predicate as well.
+
+A table that merges rows may lose the hidden ones only where no older file is left out, so all files of a partition are
+merged if one is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.model.merge_modes import KeepAll, Latest
+from lakebed.settings import Strategy
+from lakebed.state.visibility import FileTimes, kept_by_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.state.table_state import TableState
+
+AGED_SHARE = 4
+"""Rows stay for at most this fraction of the age after it."""
+
+_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenRows:
+    """What is due in a state under a strategy."""
+
+    state: TableState
+    strategy: Strategy
+    times: FileTimes | None
+    aged_us: int
+
+    @classmethod
+    def of(cls, state: TableState, strategy: Strategy) -> HiddenRows | None:
+        """What is due; None if the table has no filter that jobs apply."""
+        completes = state.merge != Latest(by="sort_key")
+        if not state.filter_version or not kept_by_jobs(state, complete=completes):
+            return None
+        found = state.row_filter
+        aged_us = state.age_off_cut_us - found.age_s * _US // AGED_SHARE if state.age_off_cut_us else 0
+        return cls(state, strategy, FileTimes.of(state), aged_us)
+
+    def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
+        """The files of a partition to merge for it, in order of arrival; none of them is ``busy`` with a job."""
+        held = self.state.held_by(partition)
+        if isinstance(self.state.merge, KeepAll):
+            return [one for one in held if one.file.id not in busy and self.is_due(one.file)]
+        is_free = all(one.file.id not in busy for one in held)
+        return list(held) if is_free and any(self.is_due(one.file) for one in held) else []
+
+    def is_due(self, file: DataFile) -> bool:
+        """Whether the file is to be rewritten without its hidden rows."""
+        if self.times is not None and self.times.are_known(file):
+            aged = self.times.any_before(file, self.aged_us)
+        else:
+            aged = file.last_modified_us < self.state.age_off_cut_us
+        if aged:
+            return True
+        if self.strategy is not Strategy.FULL or not self.state.row_filter.predicate:
+            return False
+        return self.state.files[file.id].added <= self.state.filter_version
