@@ -1,5 +1,6 @@
 """Tables that merge by Latest: upserts, partial rows and deletes give what a dictionary gives, in any order."""
 
+import contextlib
 import pickle
 import threading
 
@@ -12,7 +13,10 @@ import lakebed
 from lakebed import Aggregate, First, KeepAll, Latest, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Code, ContentionError, Error, RejectedError, SchemaMismatchError, UsageError
+from lakebed.settings import Strategy
 from lakebed.table import deletion
+from tests.unit.compaction.test_merging import compacted
+from tests.unit.retention.cases import Killed, Mortal, on
 
 SCHEMA = Schema({"k": "int64"}, {"at": "int64"}, {"a": "int64", "b": pa.field("b", pa.string(), nullable=False)})
 ARROW = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
@@ -50,7 +54,7 @@ STEPS = st.lists(
         st.tuples(
             st.just("kinds"), st.lists(st.tuples(st.sampled_from(["c", "d", "-U", "+U"]), ROW), min_size=1, max_size=5)
         ),
-        st.tuples(st.just("compact"), st.none()),
+        st.tuples(st.just("compact"), st.sampled_from(list(Strategy))),
     ),
     max_size=9,
 )
@@ -90,6 +94,8 @@ def test_a_table_shows_what_a_dictionary_has(mode, steps):
     table, reference = new_table(mode, split_points=[3]), Reference(mode)
     for what, given_rows in steps:
         match what:
+            case "compact":
+                compacted(table, given_rows)
             case "write":
                 table.write(rows(*given_rows))
                 for k, at, a, b in given_rows:
@@ -293,6 +299,40 @@ def test_a_late_row_below_a_delete_by_sort_key_stays_hidden():
     table.write(rows((1, 4, 2, "late"), (1, 6, 3, "new")))
     table.write(rows((1, 3, 2, "later")))
     assert held(table) == [(1, 6, 3, "new")]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("change", [1, 2])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.write(rows((1, 0, 9, "w"), (3, 0, 3, "n")), commit_id="c"),
+        lambda table: table.write(rows((1, 0, "p"), names=["k", "at", "b"]), partial=True, commit_id="c"),
+        lambda table: table.delete([1], commit_id="c"),
+        lambda table: table.delete(where="a = 1", commit_id="c"),
+    ],
+    ids=["upsert", "partial", "delete", "where"],
+)
+def test_a_call_that_was_killed_and_is_repeated_takes_effect_once(call, change, after):
+    """Another row of the key is written in between: the repeat must not hide it, if the first was committed."""
+    table, alone = new_table(), new_table()
+    for one in (table, alone):
+        one.write(rows((1, 0, 1, "x"), (2, 0, 2, "y")))
+    with contextlib.suppress(Killed):
+        call(on(table, Mortal(table.storage, change, after=after)))
+    committed = on(table).outcome("c") is not None
+    last = rows((1, 0, 7, "last"))
+    if committed:
+        on(table).write(last)
+        call(on(table))
+        call(alone)
+        alone.write(last)
+    else:
+        call(on(table))
+        call(on(table))
+        call(alone)
+    assert held(on(table)) == held(alone)
+    assert on(table).verify(files=True).sound
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
