@@ -124,10 +124,10 @@ def test_the_code_of_the_page_on_merging_gives_what_stands_beside_it():
 
 
 def test_the_code_of_the_page_on_changes_gives_what_stands_beside_it():
-    names = {"lakebed": lakebed, "pa": pa, "json": json, "Schema": lakebed.Schema}
+    names = {"lakebed": lakebed, "pa": pa, "json": json, "Schema": lakebed.Schema, "Latest": lakebed.Latest}
     first, *others = pages.blocks("docs/changes.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
-    assert sum(pages.run(block, names) for block in (first, *others)) == 12
+    assert sum(pages.run(block, names) for block in (first, *others)) == 15
 
 
 def test_the_code_of_the_page_on_erasure_gives_what_stands_beside_it(tmp_path):

@@ -100,6 +100,8 @@ def follow(  # noqa: PLR0913 - as for changes
             now = yield from reading.rows(now, reading.present.version)
             while (present := table.state()).version == now.version:
                 wait()
+            if present.dropped:
+                raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {present.version}", table=present.table)
             reading = Feed.of(table, present, feed.scope.ranges, feed.names, where)
 
     return feed.arrow.names, rows()
@@ -194,9 +196,10 @@ class Feed:
 
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
-        found = change.added_rows(replace(scope, narrowed=None, keys=None))
+        # A row key stays what it is; a row that is no more, or not yet, one of the predicate is a change all the same.
+        found = change.added_rows(replace(scope, keys=None))
         files = {file.id: file for partition in found.partitions for file in partition.files}.values()
-        if change.is_dense(files):
+        if scope.narrowed in (None, scope.ranges) and change.is_dense(files):
             yield from self._compared_rows(change, change.compared_rows(change.added, scope))
             return
         row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))

@@ -145,6 +145,8 @@ class VersionChange:
 
     def held_before(self, keys: Sequence[bytes]) -> list[bytes]:
         """Those of the ascending keys that a removal did not take the rows of."""
+        if not self.removed:
+            return list(keys)
         left = [one for one in cut_at(self.removed) if one not in self.removed]
         return [one.min for one in shared([EncodedRange(key, successor(key)) for key in keys], left)]
 

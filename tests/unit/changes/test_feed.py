@@ -284,6 +284,26 @@ def test_bounds_are_json_whatever_the_type_of_the_key():
     }
 
 
+def test_memory_does_not_grow_with_the_rows():
+    """Of 64 MiB of rows, in inserts and in a restore that compares them all, a few batches are held."""
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    schema = Schema({"k": "int64"}, {}, {"v": "string"})
+    table = lake.create_table("t", schema, settings={"memory_limit_bytes": 64 * 2**20})
+    count, parts = 300_000, 2
+    for part in range(parts):
+        keys = pa.array(range(part, count, parts))
+        table.write(pa.table({"k": keys, "v": pa.array(["x" * 220] * len(keys))}))
+    compact_partition(table, 0)
+    table.restore(version=parts + 1)
+    for since, until, rows_told in ((1, parts + 1, count), (table.version - 1, table.version, 0)):
+        base, most, told_rows = pa.total_allocated_bytes(), 0, 0
+        for batch in table.changes(since, until):
+            told_rows += batch.num_rows
+            most = max(most, pa.total_allocated_bytes() - base)
+        assert told_rows == rows_told
+        assert most < 32 * 2**20
+
+
 # -- from where to where --------------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,15 @@ def test_a_reader_that_goes_away_ends_it_though_nothing_changes(following: subpr
     assert following.stderr.read() == ""
 
 
+def test_a_table_that_is_dropped_meanwhile_ends_it_with_an_error(
+    following: subprocess.Popen[str], changed: lakebed.Table, tmp_path: Path
+) -> None:
+    lakebed.open(str(tmp_path / "lake")).drop_table("t")
+    _, said = following.communicate(timeout=60)
+    assert following.returncode == 4
+    assert "was dropped at version 5" in said
+
+
 def test_a_column_that_is_dropped_meanwhile_ends_it_with_an_error(
     following: subprocess.Popen[str], changed: lakebed.Table
 ) -> None:
