@@ -129,12 +129,17 @@ class VersionChange:
         within = list(shared(self.added, scope.ranges))
         narrower = within if scope.narrowed is None else list(shared(within, scope.narrowed))
         found = coarser(plan(self.after, narrower, scope.keys), within)
-        partitions = (
-            replace(one, files=tuple([file for file in one.files if file.id in self.files])) for one in found.partitions
-        )
-        left = tuple(one for one in partitions if one.files)
+        left = tuple(one for query in found.partitions for one in self._of_added(query))
         # Keys are wanted of rows that a merge, or a filter, does not show.
         return QueryPlan(left, self.after.created) if self.merges else replace(found, partitions=left)
+
+    def _of_added(self, query: PartitionQuery) -> Iterator[PartitionQuery]:
+        """What the query reads of the added files."""
+        files = [file for file in query.files if file.id in self.files]
+        ranges = tuple(keys for keys in query.ranges if any(file.reaches(keys) for file in files))
+        reaching = tuple(file for file in files if any(file.reaches(keys) for keys in ranges))
+        if ranges:
+            yield PartitionQuery(query.partition, ranges, reaching)
 
     @property
     def aged_where(self) -> str:

@@ -242,6 +242,12 @@ def test_ranges_columns_and_a_predicate_choose_what_is_read(table):
     assert found.column("v").to_pylist() == [2, 2]
 
 
+def test_keys_that_only_older_files_have_are_not_read(table):
+    table.write(rows("a", 2))
+    assert told(table, 2, where="k < 'b' OR k BETWEEN 'c' AND 'e'") == inserts(3, "a", 2)
+    assert told(table, 2, where="k IN ('b', 'h')") == []
+
+
 def test_rows_are_those_of_the_last_schema(table):
     table.alter(RenameField("v", "w"), AddField("later", "string"), WidenField("w", "int64"))
     table.write(pa.table({"k": ["c"], "w": [2], "later": ["x"]}))
