@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from lakebed.model.files import DataFile
 from lakebed.model.key_summaries import Summary, even_cuts, merged_rank
 from lakebed.model.keys import EncodedRange
-from lakebed.read.plan import QueryPlan
+from lakebed.read.plan import QueryPlan, is_merged
 from lakebed.state.sums import partition_sums
 from lakebed.state.table_state import TableState
 
@@ -26,7 +26,10 @@ PART_BYTES_MIN = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one partition: how many, and their stored bytes; ``exact`` if the number of rows is exact."""
+    """Rows of one partition: how many, and their stored bytes; ``exact`` if the number of rows is exact.
+
+    Rows that are yet to be merged are counted as they are stored.
+    """
 
     keys: EncodedRange
     files: tuple[DataFile, ...]
@@ -51,9 +54,8 @@ def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
             files = tuple(file for file in query.files if file.reaches(keys))
             if files:
                 whole = keys == partition and len(files) == files_held
-                found.append(
-                    Cell(keys, files, held.rows, held.size_bytes, held.exact and whole and not planned.shown.sql, whole)
-                )
+                exact = held.exact and whole and not planned.shown.sql and not is_merged(planned.merge, files)
+                found.append(Cell(keys, files, held.rows, held.size_bytes, exact, whole))
     return tuple(found)
 
 

@@ -27,7 +27,7 @@ Errors: UsageError, BadKeyError and ExistsError before anything is written; Dama
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -44,9 +44,11 @@ from lakebed.log.entry import FORMAT
 from lakebed.model.documents import dump, load, reading
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, KeyRange
+from lakebed.model.merge_modes import KEEP_ALL, merge_key
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import gather
+from lakebed.read.plan import is_merged
 from lakebed.read.summaries import load_summaries
 from lakebed.state.visibility import Visibility
 from lakebed.storage.contract import PutOutcome
@@ -54,6 +56,7 @@ from lakebed.storage.disk_space import scratch_folder, writing_to
 from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
@@ -86,7 +89,7 @@ class ExportRequest:
 class ExportTask:
     """Write the rows of these cells, which follow one another in key order, as one file of an export.
 
-    ``shown`` is the predicate of visible rows; empty if all are.
+    ``shown`` is the predicate of visible rows; empty if all are. Rows are merged by ``mode``.
     """
 
     export: str
@@ -98,6 +101,7 @@ class ExportTask:
     where: str | None
     memory_limit_bytes: int
     shown: str = ""
+    mode: MergeMode = KEEP_ALL
 
     @property
     def rows(self) -> int:
@@ -208,29 +212,36 @@ def _tasks(
     count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
     summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
     layout, limit_bytes = Layout.of(snapshot.schema, settings), settings.memory_limit_bytes
-    shown = Visibility.of(snapshot.state).sql
+    shown, mode = Visibility.of(snapshot.state).sql, snapshot.state.merge
     return [
-        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown)
+        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown, mode)
         for index, part in enumerate(share_out(held, summaries, count))
     ]
 
 
 def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
-    from lakebed.engine.predicate import check_where
+    from lakebed.engine.predicate import check_where, keep
     from lakebed.read.visible_rows import both
     from lakebed.sorting.merge import merge_stream
 
+    schema = task.layout.schema
     text = both(task.shown, task.where) if task.shown else task.where
-    where = None if text is None else check_where(text, task.layout.schema.arrow)
+    where = None if text is None else check_where(text, schema.arrow)
     for cell in task.cells:
-        yield from merge_stream(
+        merged = is_merged(task.mode, cell.files)
+        # Another field of a row that supersedes others says nothing of them.
+        above = merged and where is not None and not set(where.columns) <= set(merge_key(task.mode, schema))
+        rows = merge_stream(
             [paths[file.id] for file in cell.files],
-            task.layout.schema,
+            schema,
             key_range=cell.keys,
-            where=where,
+            where=None if above else where,
             memory_limit_bytes=task.memory_limit_bytes,
             scratch=scratch,
+            mode=task.mode if merged else KEEP_ALL,
         )
+        with closing(rows):
+            yield from rows if where is None or not above else (keep(batch, where) for batch in rows)
 
 
 def _check_empty(target: Storage) -> None:

@@ -104,6 +104,23 @@ def test_a_predicate_reads_only_files_that_can_match(sensors, target, tmp_path, 
         assert read(tmp_path, target).to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.parametrize("mode", [lakebed.Latest(), lakebed.First(), lakebed.Aggregate({"value": "sum"})], ids=str)
+@pytest.mark.parametrize("where", [None, "value < 30", "key < 7", "key < 7 AND value > 4"])
+def test_an_export_has_merged_rows(target, tmp_path, mode, where):
+    """A predicate over values selects merged rows: of a key whose newest row it hides there is none."""
+    schema = Schema({"key": "int64"}, {}, {"value": "int64"})
+    made = lakebed.create(tmp_path / "merged").create_table("s", schema, split_points=[(5,)], merge=mode)
+    for n in range(4):
+        keys = list(range(n, 10, n + 1))
+        made.write(pa.table({"key": keys, "value": [10 * n + key for key in keys]}))
+    if mode == lakebed.Latest():
+        made.delete([(3,), (9,)])
+    report = exported(made, target, tmp_path, where=where, partitions=2)
+    expected = made.scan(where=where).read_all()
+    assert report.rows == expected.num_rows
+    assert read(tmp_path, target).to_pylist() == expected.to_pylist()
+
+
 def names(target):
     return sorted(found.name for found in target.list(""))
 
