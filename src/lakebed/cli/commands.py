@@ -71,7 +71,9 @@ LAKEBED = Group(
                 Deferred("create", "Create an empty table.", "tables:create"),
                 Deferred("list", "List all tables.", "tables:list_tables"),
                 Deferred("show", "Show a table's schema and size.", "tables:show"),
-                Deferred("alter", "Change a table's schema, name or state; no file is rewritten.", "tables:alter"),
+                Deferred(
+                    "alter", "Change a table's schema, filter, name or state; no file is rewritten.", "tables:alter"
+                ),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
                 Deferred(
                     "restore",

@@ -1,10 +1,12 @@
-"""Options that say what rows with equal keys become, and ``lakebed view``: tables that are fed from others."""
+"""Options that say what rows with equal keys become, and which are hidden; ``lakebed view``: tables fed from others."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +16,11 @@ from lakebed.cli.grammar import KEY_WORD, Invocation, command, name_value
 from lakebed.cli.render import count_text
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
+from lakebed.model.row_filters import AgeOff, age_field, shown_age
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
+    from lakebed.state.table_state import TableState
 
 _MODES: dict[str, MergeMode] = {
     "keep-all": KEEP_ALL,
@@ -44,6 +48,36 @@ def merge_options(function: Callable[..., None]) -> Callable[..., None]:
         function(*args, merge=Aggregate(aggregate) if aggregate else _MODES[merge or "keep-all"], **given)
 
     return wrapped
+
+
+_AGE = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,8})h)?(?:([0-9]{1,10})s)?(?: *of (s|ms|us|ns))?")
+
+
+def age_off_of(name: str, text: str) -> AgeOff:
+    """The age-off by a field after an age such as ``30d``, ``12h`` or ``1d12h``. Raises UsageError."""
+    found = _AGE.fullmatch(text)
+    if found is None or not any(found.groups()[:3]):
+        raise Code.FILTER_INVALID(
+            f"--age-off {name}={text}: give an age as 30d, 12h or 90s; for a field of milliseconds, '30d of ms'"
+        )
+    days, hours, seconds = (int(number or 0) for number in found.groups()[:3])
+    return AgeOff(name, days=days, hours=hours, seconds=seconds, unit=found[4] or "")
+
+
+def filter_document(state: TableState) -> dict[str, Any]:
+    """What a table hides, as JSON values; null where it hides nothing."""
+    field = age_field(state.row_filter, state.created)
+    cut = datetime.fromtimestamp(state.age_off_cut_us // 1_000_000, UTC)
+    aged = None if field is None else {"field": field.name, "age_s": state.row_filter.age_s, "cut": cut.isoformat()}
+    return {"filter": state.row_filter.predicate or None, "age_off": aged}
+
+
+def filter_lines(document: dict[str, Any]) -> list[str]:
+    """The same in words."""
+    lines = [] if document["filter"] is None else [f"filter: {document['filter']}"]
+    if (aged := document["age_off"]) is not None:
+        lines.append(f"age-off: {shown_age(aged['age_s'])} by {aged['field']}, hidden is what is before {aged['cut']}")
+    return lines
 
 
 @command

@@ -14,7 +14,7 @@ import lakebed
 from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.merging import merge_options
+from lakebed.cli.merging import age_off_of, filter_document, filter_lines, merge_options
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
@@ -23,6 +23,7 @@ from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.merge_modes import KeepAll, stored_mode
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
 from lakebed.state.sums import file_sizes, table_rows
 from lakebed.state.transactions.schema_changes import (
     AddField,
@@ -129,7 +130,7 @@ def show(cli: Invocation, *, table: str) -> None:
     found = instance.table(table)
     state = found.state()
     rows, error_rows = table_rows(state)
-    if not isinstance(state.merge, KeepAll):
+    if state.filter_version or not isinstance(state.merge, KeepAll):
         # The rows of files are not those of the table.
         counted = found.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows
@@ -148,6 +149,7 @@ def show(cli: Invocation, *, table: str) -> None:
         "bytes": sum(used),
         "schema": found.schema.to_json(),
         "merge": stored_mode(state.merge),
+        **filter_document(state),
         "view": None if state.view is None else structs.asdict(state.view),
     }
     cli.out.document(document, _show_lines(document, found.schema))
@@ -170,6 +172,7 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
     ]
     if document["merge"] is not None:
         lines.append(f"rows with equal keys: {_mode_text(document['merge'])}")
+    lines += filter_lines(document)
     if document["view"] is not None:
         lines.append(f"a view of table {document['view']['table']}, at its version {document['view']['version']}")
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
@@ -250,12 +253,16 @@ def drop(cli: Invocation, *, table: str, yes: bool) -> None:
 # -- lakebed table alter -------------------------------------------------------------------------------------------
 
 _LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
-_CHANGES: dict[str, Callable[..., SchemaChange]] = {
+_CHANGES: dict[str, Callable[..., SchemaChange | FilterChange]] = {
     "add": lambda name, text: AddField(name, _type(text)),
     "drop": DropField,
     "rename": RenameField,
     "widen": lambda name, text: WidenField(name, _type(text)),
     "allow_nulls": AllowNulls,
+    "filter": SetFilter,
+    "no_filter": lambda _: SetFilter(None),
+    "age_off": age_off_of,
+    "no_age_off": lambda _: AgeOff(None),
 }
 
 
@@ -266,13 +273,20 @@ _CHANGES: dict[str, Callable[..., SchemaChange]] = {
 @click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field, of the keys as well.")
 @click.option("--widen", metavar="NAME TYPE", nargs=2, help=f"Widen a value field: {_LADDERS}.")
 @click.option("--allow-nulls", metavar="NAME", help="Let a value field be null.")
+@click.option("--filter", metavar="PREDICATE", help="Show only rows that meet it, in SQL: 'n > 3'.")
+@click.option("--no-filter", is_flag=True, help="Show all rows again, as far as they are there.")
+@click.option(
+    "--age-off",
+    metavar="NAME=AGE",
+    type=name_value,
+    help="Hide rows with an older time: at=30d, at=12h, at='30d of ms'.",
+)
+@click.option("--no-age-off", is_flag=True, help="End the age-off.")
 @click.option("--rename-to", metavar="NEW_NAME", help="Rename the table; nothing moves.")
 @click.option("--online", is_flag=True, help="Compact and split the table when due.")
 @click.option("--offline", is_flag=True, help="Neither compact nor split the table.")
-def alter(
-    cli: Invocation, *, table: str, rename_to: str | None, online: bool, offline: bool, **changes: str | tuple[str, str]
-) -> None:
-    """Change a table's schema, name or state; no file is rewritten.
+def alter(cli: Invocation, *, table: str, rename_to: str | None, online: bool, offline: bool, **changes: Any) -> None:
+    """Change a table's schema, filter, name or state; no file is rewritten.
 
     Takes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
     type, such as '{"list": "string"}'.
@@ -288,15 +302,16 @@ def alter(
         cli.out.document({"table": table, "online": online}, [text])
     else:
         ((name, given),) = ((name, given) for name, given in changes.items() if given)
-        change = _CHANGES[name](*((given,) if isinstance(given, str) else given))
-        _change_schema(cli, table, change)
+        change = _CHANGES[name](*(given if isinstance(given, tuple) else (given,)))
+        _change(cli, table, change)
 
 
-def _change_schema(cli: Invocation, name: str, change: SchemaChange) -> None:
+def _change(cli: Invocation, name: str, change: SchemaChange | FilterChange) -> None:
     table = cli.table(name)
     version = table.alter(change)
     document = {"table": table.name, "version": version, "schema": table.schema.to_json()}
-    cli.out.document(document, [f"table {table.name} at version {version}: {describe(change)}"])
+    lines = [describe(change)] if isinstance(change, SchemaChange) else filter_lines(filter_document(table.state()))
+    cli.out.document(document, [f"table {table.name} at version {version}: {'; '.join(lines) or 'all rows are shown'}"])
 
 
 def _type(text: str) -> Any:

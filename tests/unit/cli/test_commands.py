@@ -548,9 +548,32 @@ def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
     assert "rename place to site" in cli("history", table).out
 
 
+def test_a_filter_and_an_age_off_are_set_shown_and_ended(cli: Cli, table: str) -> None:
+    ran = cli("table", "alter", table, "--filter", "reading > 2")
+    assert ran.out == "table readings at version 3: filter: reading > 2\n"
+    ran = cli("table", "alter", table, "--age-off", "at=30d")
+    assert "age-off: 30 days by at, hidden is what is before 20" in ran.out
+    shown = cli("table", "show", table)
+    assert "filter: reading > 2\nage-off: 30 days by at" in shown.out
+    shown = cli("table", "show", table, "--json").json
+    assert shown["filter"] == "reading > 2"
+    assert (shown["age_off"]["field"], shown["age_off"]["age_s"]) == ("at", 30 * 86_400)
+    assert cli("scan", table).out == ""
+    assert cli("table", "alter", table, "--no-filter").code == 0
+    assert cli("table", "alter", table, "--no-age-off").out.endswith("all rows are shown\n")
+    assert cli("scan", table).out != ""
+    assert cli("table", "show", table, "--json").json["age_off"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (["--filter", "reading >"], 2, "not a predicate"),
+        (["--age-off", "at=soon"], 2, "give an age as 30d"),
+        (["--age-off", "at=1d of min"], 2, "give an age as 30d"),
+        (["--age-off", "sensor=1d"], 2, "unit"),
+        (["--age-off", "place=1d"], 2, "timestamp, a date or an integer"),
+        (["--filter", "reading > 1", "--no-filter"], 2, "exclude each other"),
         (["--drop", "place"], 3, "place is a key field"),
         (["--drop", "colour"], 3, "no field 'colour'"),
         (["--add", "note", "string"], 3, "a field 'note' already"),
