@@ -59,10 +59,13 @@ SOME = (
 
 @pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 1], ids=["held", "streamed"])
 @settings(max_examples=40, deadline=None)
-@given(STEPS, st.data())
-def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_other(held_bytes, steps, data):
-    """With keys whose rows are all held to be compared, and with keys of which no two batches are."""
-    past = Past()
+@given(STEPS, st.sampled_from([0, 1000]), st.data())
+def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_other(held_bytes, steps, history, data):
+    """With keys whose rows are all held to be compared, and with keys of which no two batches are.
+
+    From every version that is retained: with no history all that was collected is too old.
+    """
+    past = Past(history_s=history)
     for together in steps:
         past.do(*together)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +76,11 @@ def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_o
 def check(past, data):
     """The feeds among any three versions."""
     table = past.table
-    versions = sorted(past.rows)
+    earliest = table.state().earliest_retained_version
+    for version in set(past.rows) & set(range(earliest)):
+        with pytest.raises(NotRetainedError, match=f"those since version {earliest} are"):
+            table.changes(version)
+    versions = sorted(set(past.rows) - set(range(earliest)))
     a, b, c = sorted(data.draw(st.lists(st.sampled_from(versions), min_size=3, max_size=3)))
     feed = table.changes(a, c).read_all()
     assert applied(past.rows[a], feed) == past.rows[c]

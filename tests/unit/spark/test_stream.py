@@ -260,7 +260,15 @@ def test_a_table_that_merges_rows_streams_its_changes_only(instance):
     table = instance.create_table("m", SCHEMA, merge=lakebed.Latest())
     with pytest.raises(UsageError, match="option changes"):
         stream(table)
-    assert stream(table, changes="true").initialOffset()["changes"] is True
+    for seed in range(3):
+        table.write(rows(seed, 60))
+    table.remove(lakebed.KeyRange(max="b"))
+    for options in ({}, {"partition_bytes": "1"}):
+        reader = stream(table, changes="true", **options)
+        begin = reader.initialOffset()
+        found = changes(table, reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
+        assert repr(whole(found)) == repr(whole(feed(table, 0, table.version)))
+    assert {row["_change"] for row in found} == {"insert", "update_before", "update_after", "remove_range"}
 
 
 def test_a_checkpoint_of_the_other_kind_of_stream_is_refused(table):
