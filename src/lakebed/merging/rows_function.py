@@ -47,10 +47,14 @@ KEY_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RowsFunction:
-    """A function over the rows of whole keys, and its name for messages."""
+    """A function over the rows of whole keys, and its name for messages.
+
+    If it ``repeats``, it may give several rows with one row key and sort key: for rows that are not merged further.
+    """
 
     name: str
     function: Function
+    repeats: bool = False
 
     def __call__(self, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         """The checked result for rows of the schema. Raises MERGE_FUNCTION_FAILED."""
@@ -134,6 +138,8 @@ class RowsFunction:
                 key = _key_at(found, int(np.flatnonzero(foreign)[0]), schema.sort_names)
                 raise self.failed("gave a row with a key that no row had,", key)
         ordered = booleans(pc.less(came.slice(0, len(came) - 1), came.slice(1)))
+        if self.repeats:
+            ordered |= booleans(pc.equal(came.slice(0, len(came) - 1), came.slice(1)))
         if not ordered.all():
             place = int(np.flatnonzero(~ordered)[0])
             is_doubled = came[place] == came[place + 1]

@@ -139,7 +139,7 @@ class ScanEngine:
             key_range=request.keys,
             memory_limit_bytes=memory_limit_bytes,
             where=request.where,
-            columns=without_hidden(request.names),
+            columns=request.names if isinstance(request.merge, KeepAll) else without_hidden(request.names),
             mode=request.merge,
         )
 

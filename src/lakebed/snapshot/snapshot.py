@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datafusion import SessionContext
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.merging.rows_function import Function
     from lakebed.model.schema import Schema
     from lakebed.read.counting import Count
     from lakebed.read.explain import Explanation
@@ -70,6 +71,8 @@ class Readable(ABC):
         self,
         *key: Any,
         columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: str | Function | None = None,
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
@@ -78,19 +81,27 @@ class Readable(ABC):
         ``max_staleness`` accepts a version that was the latest at most that many seconds ago; by default every read
         looks for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another:
         the read waits until the log has it. A snapshot ignores the first, and refuses a version later than its own.
+        ``raw`` and ``apply`` are as for :meth:`scan`.
 
         Raises:
             BadKeyError: too few or many values, or one of a wrong type.
             UsageError: a column that the table does not have.
             NotFoundError: the version does not come within ten seconds.
         """
-        return self._get(key, columns, max_staleness, at_least)
+        if apply is None and raw is False:
+            return self._get(key, columns, max_staleness, at_least)
+        from lakebed.snapshot.row_views import viewed
 
-    def get_many(
+        now = self.snapshot(max_staleness, at_least)
+        return viewed(now, lambda view, names: view.reader.points.get(view.state, key, names), columns, apply, raw=raw)
+
+    def get_many(  # noqa: PLR0913 - as scan
         self,
         keys: Any,
         *,
         columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: str | Function | None = None,
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
@@ -99,13 +110,14 @@ class Readable(ABC):
         ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
         name, or a single column, of the fields' types or narrower ones.
 
-        Raises as :meth:`get`, and BadKeyError for a null.
+        ``raw`` and ``apply`` are as for :meth:`scan`. Raises as :meth:`get`, and BadKeyError for a null.
         """
         from lakebed.read.multi_get import encoded_keys
+        from lakebed.snapshot.row_views import viewed
 
         now = self.snapshot(max_staleness, at_least)
-        names = now.schema.project(columns)
-        return now.reader.get_many(now.state, encoded_keys(keys, now.schema), names)
+        encoded = encoded_keys(keys, now.schema)
+        return viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
 
     def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
         self,
@@ -114,6 +126,8 @@ class Readable(ABC):
         where: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        raw: bool = False,
+        apply: str | Function | None = None,
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> RowStream:
@@ -121,6 +135,9 @@ class Readable(ABC):
 
         ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
         which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``raw`` gives the rows of all files before any merge, with a column ``__lakebed_kind`` if the table has deletes;
+        ``apply`` calls a merge function, itself or by the name of an installed one, over the merged rows of whole keys,
+        and ``where``, ``columns`` and ``limit`` apply to what it gives (:mod:`lakebed.snapshot.row_views`).
         ``max_staleness`` and ``at_least`` are as for :meth:`get`.
 
         A stream: close it, or read it to its end. Memory does not grow with the number of rows. A scan holds a slice
@@ -130,13 +147,18 @@ class Readable(ABC):
 
         Raises:
             BadKeyError: a range is upside down or does not fit the key.
-            UsageError: a column that the table does not have, a negative limit, or an invalid predicate.
+            UsageError: a column that the table does not have, a negative limit, or an invalid predicate; a function
+                that is not installed, fails, or gives what it may not.
             NotFoundError: the version ``at_least`` does not come within ten seconds.
         """
-        now = self.snapshot(max_staleness, at_least)
+        from lakebed.snapshot.row_views import applied_scan, raw_choice
+
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
+        now = raw_choice(self.snapshot(max_staleness, at_least), apply, raw=raw, reverse=reverse)
         names = now.schema.project(columns)
+        if apply is not None:
+            return applied_scan(now, now.encoded(ranges), apply, names=names, where=where, limit=limit)
         planned, predicate = now.planned(now.encoded(ranges), where)
         return now.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
 
@@ -208,27 +230,9 @@ class Readable(ABC):
             UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
             BadKeyError: as these.
         """
-        from lakebed.parquet.read_cache import ReadStatistics
-        from lakebed.read.explain import Explanation
+        from lakebed.snapshot.explained import explained
 
-        seen = ReadStatistics()
-        with seen.step("probe"):
-            now = self.snapshot()
-        if now is self:
-            # A snapshot probes nothing.
-            seen.steps.clear()
-        are_ranges = {isinstance(one, KeyRange) for one in selection}
-        if len(are_ranges) > 1:
-            raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
-        check_whole_number("limit", limit)
-        check_flag("reverse", reverse)
-        with seen.step("plan"):
-            ranges = [now.point(selection)] if are_ranges == {False} else now.encoded(selection)
-            planned, predicate = now.planned(ranges, where)
-        names = now.schema.project(columns)
-        for _ in now.reader.scan(planned, names, limit, where=predicate, reverse=reverse, statistics=seen):
-            pass
-        return Explanation.of(now.version, planned, seen)
+        return explained(self, selection, columns, where, limit, reverse=reverse)
 
     # -- for other libraries ------------------------------------------------------------------------------------
 

@@ -176,7 +176,8 @@ class Instance:
         """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
 
         Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
-        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. Conditions on a prefix of the row key
+        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before any merge
+        (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key
         (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY.
         Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
         functions make is not: give the statement a limit of its own.
@@ -286,14 +287,18 @@ class Instance:
     def _snapshot_named(self, name: str) -> Snapshot | None:
         """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
 
-        None if there is no such table. Raises NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
+        ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
+        NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
         """
+        from lakebed.snapshot.row_views import raw_rows
+
         table_name, at, moment = name.partition("@")
-        found = self._catalog.follow().named(table_name)
+        found = self._catalog.follow().named(table_name.removesuffix(_RAW))
         if found is None:
             return None
         table = self._handle(found.id, found.name)
-        return table.at(**moment_in(moment)) if at else table.snapshot()
+        snapshot = table.at(**moment_in(moment)) if at else table.snapshot()
+        return raw_rows(snapshot) if table_name.endswith(_RAW) else snapshot
 
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)
@@ -303,6 +308,9 @@ class Instance:
         if isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_EXISTS:
             raise _taken(name)
         version_of(outcome, name)
+
+
+_RAW = "$raw"
 
 
 def _taken(name: str) -> Error:

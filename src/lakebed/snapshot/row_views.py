@@ -1,0 +1,149 @@
+"""Other views of a table's rows, for one read: ``raw`` and ``apply``.
+
+*Raw.* :func:`raw_rows` gives a snapshot of the rows of all files, as they arrived: before any merge, and before the
+table's filter. Rows of a table with the mode ``Latest`` have a further column ``__lakebed_kind``: null or 0 for a whole
+row, 1 for a partial row, whose missing columns are null, and 2 for a delete. What a write or a compaction has merged
+is one row. Rows with equal keys come in any order.
+
+*Apply.* A merge function (:mod:`lakebed.merging.rows_function`) is called over the merged rows that the table's filter
+shows: :func:`applied_scan` and :func:`applied_rows`. It gets whole keys with all columns; predicate, columns and limit
+apply to its result.
+
+Errors: UsageError; those of :mod:`lakebed.merging.custom_functions` for the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Code
+from lakebed.model.checks import check_flag, shown
+from lakebed.model.merge_modes import KEEP_ALL, Latest
+from lakebed.model.row_kinds import KIND, hidden_fields
+from lakebed.model.schema import Schema
+from lakebed.read.plan import coarser, plan
+from lakebed.read.row_stream import RowStream, exactly
+from lakebed.state.visibility import unfiltered
+
+if TYPE_CHECKING:
+    from lakebed.engine.predicate import Predicate
+    from lakebed.merging.rows_function import Function, RowsFunction
+    from lakebed.model.keys import EncodedRange
+    from lakebed.snapshot.snapshot import Snapshot
+
+
+def raw_rows(now: Snapshot) -> Snapshot:
+    """The rows of all files, before any merge and filter."""
+    schema = now.schema
+    if isinstance(now.state.merge, Latest):
+        kinds = [field for field in hidden_fields(schema) if field.name == KIND]
+        schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
+    bare = unfiltered(now.state)
+    return replace(now, state=replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema)))
+
+
+def raw_choice(now: Snapshot, apply: Any, *, raw: Any, reverse: bool = False) -> Snapshot:
+    """The snapshot, or that of its raw rows. Raises UsageError for choices that exclude each other."""
+    check_flag("raw", raw)
+    if apply is not None and (raw or reverse):
+        raise Code.ARGUMENTS_CONFLICT(
+            f"apply calls a function over merged rows in key order: leave out {'raw' if raw else 'reverse'}"
+        )
+    return raw_rows(now) if raw else now
+
+
+def viewed(
+    now: Snapshot,
+    read: Callable[[Snapshot, Sequence[str]], pa.Table],
+    columns: Sequence[str] | None,
+    apply: str | Function | None,
+    *,
+    raw: bool,
+) -> pa.Table:
+    """The rows that ``read`` finds by their keys: all rows of some keys, with some columns."""
+    view = raw_choice(now, apply, raw=raw)
+    names = view.schema.project(columns)
+    return read(view, names) if apply is None else applied_rows(view, read(view, view.schema.names), apply, names)
+
+
+def function_named(apply: str | Function) -> RowsFunction:
+    """A function, or the installed one of that name: ``"highest"``, or ``"highest.2"`` for its second version."""
+    from lakebed.merging.custom_functions import installed
+    from lakebed.merging.rows_function import RowsFunction
+
+    if isinstance(apply, str):
+        name, dot, version = apply.partition(".")
+        if dot and not (version.isascii() and version.isdecimal()):
+            raise Code.ARGUMENT_INVALID(f"apply = {shown(apply)}: a version is a number, as in 'highest.2'")
+        return replace(installed(name, int(version or 1)), repeats=True)
+    if not callable(apply):
+        raise Code.ARGUMENT_INVALID(f"apply = {shown(apply)}: must be a function, or the name of an installed one")
+    return RowsFunction(repr(getattr(apply, "__name__", type(apply).__name__)), apply, repeats=True)
+
+
+def applied_scan(  # noqa: PLR0913 - the options of a scan
+    now: Snapshot,
+    ranges: Sequence[EncodedRange],
+    apply: str | Function,
+    *,
+    where: str | None,
+    names: Sequence[str],
+    limit: int | None,
+) -> RowStream:
+    """What a function gives for the rows of the ranges; of these rows those for which ``where`` is true."""
+    function, predicate = function_named(apply), None
+    if where is not None:
+        from lakebed.engine.predicate import check_where
+        from lakebed.read.expressions import narrow
+
+        predicate = check_where(where, now.schema.arrow)
+        # A function gives rows of the keys that it gets, so other row keys are not needed. All rows of these are.
+        narrower, _ = narrow(ranges, predicate.parts, now.schema)
+        planned = coarser(plan(now.state, narrower), ranges)
+    else:
+        planned = plan(now.state, ranges)
+    rows = now.reader.scan(planned, now.schema.names, None)
+    return RowStream(now.schema.arrow_of(names), _selected(_called(function, now, rows), predicate, names, limit))
+
+
+def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Sequence[str]) -> pa.Table:
+    """What a function gives for rows in memory, which are all rows of some keys."""
+    found = _called(function_named(apply), now, rows.to_batches())
+    return pa.Table.from_batches(_selected(found, None, names, None), now.schema.arrow_of(names))
+
+
+def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    from lakebed.merging.rows_function import WholeKeys
+
+    try:
+        yield from WholeKeys(function, now.schema).merge(rows)
+    finally:
+        if isinstance(rows, RowStream):
+            rows.close()
+
+
+def _selected(
+    batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
+) -> Generator[pa.RecordBatch]:
+    left = limit
+    with closing(batches):
+        if left == 0:
+            return
+        for batch in batches:
+            rows = batch
+            if where is not None:
+                from lakebed.engine.predicate import keep
+
+                rows = keep(batch, where)
+            rows = rows.select(list(names)) if left is None else rows.select(list(names)).slice(0, left)
+            if rows.num_rows:
+                yield exactly(rows, rows.schema)
+            if left is not None:
+                left -= rows.num_rows
+                if left == 0:
+                    return
