@@ -194,3 +194,26 @@ def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
     # Above some bytes there is no text but one that is too long for a key.
     for one in [*texts, least] if len(least) < 2_000 else texts:
         assert (one.encode() >= content) == (one >= least)
+
+
+def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(tmp_path, monkeypatch):
+    """Deletes and partial rows stay what they are, and a later row still supersedes a mended one."""
+    schema = Schema({"k": "string"}, (), {"v": "string", "w": "string"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, merge=lakebed.Latest())
+    table.write(pa.table({"k": ["a", "b", "c", "d"], "v": ["1"] * 4, "w": ["1"] * 4}))
+    table.delete([("d",)])
+    with monkeypatch.context() as before:
+        before.setattr("lakebed.model.validity.invalid", lambda column: None)
+        table.write(pa.table({"k": ["a", "b"], "v": text(b"\xff", b"\xfe")}), partial=True)
+    table.write(pa.table({"k": ["c"], "v": ["2"], "w": ["2"]}))
+    with monkeypatch.context() as before:
+        before.setattr("lakebed.model.validity.invalid", lambda column: None)
+        table.write(pa.table({"k": ["b", "e"], "v": text(b"3", b"\xff"), "w": ["3", "3"]}))
+    report = repair.repair(table)
+    assert (report.mended, report.removed, report.failed, report.skipped) == (3, 0, (), ())
+    wanted = [("a", "\ufffd", "1"), ("b", "3", "3"), ("c", "2", "2"), ("e", "\ufffd", "3")]
+    assert [tuple(row.values()) for row in scanned(table)] == wanted
+    state = table.state()
+    assert [file.markers for file in state.files_of(state.partitions.ids[0])] == [0, 1, 2, 0, 0]
+    compact_by_merge(table)
+    assert [tuple(row.values()) for row in scanned(table)] == wanted

@@ -14,7 +14,8 @@ Rules:
 * A row with an invalid row key is removed from the table, because its mended key may belong to another partition. So is
   a row that would get a null in a field that is not nullable. Removed rows are written to a Parquet file, with mended
   values, and ``Table.write`` can add them again. The file is complete before the entry that removes the rows.
-* The rows read are the rows written and the rows removed, or the job fails.
+* The rows read are the rows written and the rows removed, or the job fails. Where rows are merged, mended sort keys may
+  be equal, and fewer rows are written. Deletes and partial rows stay what they are.
 * Earlier versions and tags keep the rows as they were.
 
 Errors: UsageError if there is no folder for removed rows, DamagedError for a damaged file; those of the log.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped
 from lakebed.model import validity
 from lakebed.model.files import data_name
 from lakebed.model.key_columns import inside
+from lakebed.model.merge_modes import KeepAll
+from lakebed.model.row_kinds import with_hidden
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows
 from lakebed.sorting.merge_inputs import stored_id
@@ -193,12 +196,16 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
 
 
 def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
-    """A merge of the invalid files of each partition, not exact: the job may write fewer rows than it reads."""
+    """Merges of the invalid files of each partition, not exact: a job may write fewer rows than it reads.
+
+    If the table merges rows, each file is rewritten alone, because the inputs of a job are neighbours by arrival.
+    """
     state = table.state()
     merges = []
     for position, partition in enumerate(state.partitions.ids):
-        inputs = tuple(file for file in state.files_of(partition) if file.id in invalid)
-        if inputs:
+        found = tuple(file for file in state.files_of(partition) if file.id in invalid)
+        groups = ([found] if found else []) if isinstance(state.merge, KeepAll) else [(file,) for file in found]
+        for inputs in groups:
             rows, size = sum(file.rows for file in inputs), sum(file.size_bytes for file in inputs)
             merges.append(PartitionMerge(partition, state.partitions.range_at(position), inputs, 1, rows, False, size))  # noqa: FBT003
     return merges
@@ -222,6 +229,8 @@ def _executing(table: Table, folder: Path | None, notes: list[_Removed]) -> Any:
 
 def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ...]:
     schema = task.layout.schema
+    if any(file.markers for file in task.inputs):
+        schema = with_hidden(schema)
     read = 0
 
     def kept() -> Iterator[pa.RecordBatch]:
@@ -239,14 +248,17 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
     try:
         files = write_files(
             kept(),
-            task.layout,
+            replace(task.layout, schema=schema),
             (storage, task.table_id, task.job),
             memory_limit_bytes=task.memory_limit_bytes,
             cuts=(),
+            merge=task.mode,
         )
     finally:
         note.close()
-    if sum(new.file.rows for new in files) + note.rows != read:
+    kept_rows, written = read - note.rows, sum(new.file.rows for new in files)
+    # Mended sort keys may be equal, and their rows become one.
+    if written != kept_rows if isinstance(task.mode, KeepAll) else written > kept_rows:
         raise Code.ROWS_LOST(f"{read} rows were read, but another number was written and removed; nothing was changed")
     return files
 
