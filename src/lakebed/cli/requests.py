@@ -110,10 +110,12 @@ def ingest_lines(report: IngestReport) -> Iterator[str]:
     if report.version is None:
         yield f"table {report.table}: nothing to ingest"
     else:
+        merged = "" if report.rows == report.rows_read else f", merged to {report.rows:,},"
         yield (
             f"table {report.table} at version {report.version}: {count_text(report.requests, 'request')} of "
             f"{size_text(report.source_bytes)} carried out by {count_text(report.jobs, 'job')}: "
-            f"{count_text(report.rows, 'row')} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
+            f"{count_text(report.rows_read, 'row')}{merged} as {count_text(report.files, 'file')} of "
+            f"{size_text(report.size_bytes)}"
         )
     for failed in report.failed:
         result = "was rejected" if failed.rejected else "failed, and will be tried again"

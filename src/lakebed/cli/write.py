@@ -223,7 +223,7 @@ def _added(verb: str, report: ImportReport | AttachReport) -> str:
         return f"no rows to {verb}; nothing was added"
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
     merged = getattr(report, "rows_written", report.rows)
-    kept = "" if merged == report.rows else f", merged to {count_text(merged, 'row')},"
+    kept = "" if merged == report.rows else f", merged to {merged:,},"
     return f"at version {report.version}: {rows} {verb}ed{kept} as {files} of {size_text(report.size_bytes)}"
 
 

@@ -60,7 +60,8 @@ def sort_chunks(
 ) -> Iterator[pa.Table]:
     """The rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty.
 
-    By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows.
+    By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows; or none, if the table's
+    function drops its rows.
     """
     bytes_max = min(memory_limit_bytes // _CHUNK_SHARE, _CHUNK_BYTES_MAX)
     rows = (as_schema(batch, schema) for batch in batches)
@@ -68,7 +69,8 @@ def sort_chunks(
         ordered = _sorted(chunk, schema) if isinstance(mode, KeepAll) else _sorted_and_merged(chunk, schema, mode)
         # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
         del chunk
-        yield ordered
+        if ordered.num_rows:
+            yield ordered
         del ordered
 
 
@@ -177,7 +179,8 @@ def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.T
         batches: Iterable[pa.RecordBatch] = _sorted_by_arrow(chunk, order).to_batches()
     else:
         batches = _sorted_by_engine(chunk, order, stable=True)
-    return pa.Table.from_batches(RowMerger(mode, visible, complete=False).merge(batches))
+    merged = RowMerger(mode, visible, complete=False).merge(batches)
+    return pa.Table.from_batches(merged, schema=schema.arrow)
 
 
 def _sorted_by_arrow(chunk: pa.Table, schema: Schema) -> pa.Table:

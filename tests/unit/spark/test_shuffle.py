@@ -1,5 +1,6 @@
 """Both sides of the shuffle without Spark: pieces of map tasks, handed to reducers in all the ways Spark might."""
 
+import contextlib
 import random
 from itertools import pairwise
 
@@ -7,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import DamagedError, Error, Schema
-from lakebed.ingest.send import send_run
+from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
+from lakebed.ingest.send import check_rows, send_run
+from lakebed.model.merge_modes import Custom
 from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import staged_chunks
@@ -176,3 +178,63 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
     (chunk,) = staged_chunks(staged.file, shuffle, RowsRead())
     assert chunk.schema == schema.arrow
     assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]
+
+
+# -- merging --------------------------------------------------------------------------------------------------------
+
+ROW_KEY_BOUNDS = [("b",), ("n",)]
+
+
+def merged_by(mode, inputs, tmp_path, memory_limit_bytes=3000):
+    """The rows of an import by both sides of the shuffle, whose pieces arrive in any order."""
+    table = lakebed.create(tmp_path / "merging").create_table("t", SCHEMA, merge=mode)
+    bounds = tuple(whole_key(SCHEMA, mode).codec.encode(bound) for bound in ROW_KEY_BOUNDS)
+    shuffle = Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, (), mode)
+    sent = []
+    for number, rows in enumerate(inputs):
+        read = RowsRead()
+        chunks = sort_chunks(
+            read.counted(rows.to_batches(max_chunksize=64)), SCHEMA, memory_limit_bytes=memory_limit_bytes, mode=mode
+        )
+        sent += send_pieces(number, chunks, shuffle, read)
+    random.Random(2).shuffle(sent)
+    made = reduced(sent, shuffle, tmp_path)
+    files = settle({number: rows.num_rows for number, rows in enumerate(inputs)}, made, mode)
+    table.commit(ProposeFiles(files, base_version=table.version))
+    return table.to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("mode", [Latest(), Latest(by="sort_key"), First()], ids=["latest", "sort_key", "first"])
+def test_rows_of_a_key_meet_in_one_reducer_in_the_order_of_map_tasks_and_rows(mode, tmp_path):
+    inputs = [rows_of(seed) for seed in range(3)]
+    held = {}
+    for row in (row for rows in inputs for row in rows.to_pylist()):
+        before = held.get(row["k"])
+        if before is None or (mode == Latest() or (mode == Latest(by="sort_key") and row["n"] >= before["n"])):
+            held[row["k"]] = row
+    assert merged_by(mode, inputs, tmp_path) == [held[key] for key in sorted(held)]
+
+
+def test_a_map_task_of_which_a_function_leaves_no_row_is_not_missed(tmp_path):
+    numbers = pa.array(range(300), pa.int64())
+    inputs = [rows_of(seed).set_column(1, SCHEMA.arrow.field("n"), numbers) for seed in range(2)]
+    found = merged_by(Custom(sql="SELECT * FROM rows WHERE v LIKE '0-%'"), inputs, tmp_path)
+    assert len(found) == 300
+    assert {row["v"].partition("-")[0] for row in found} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "read", "written", "right"),
+    [
+        (KeepAll(), 3, 3, True), (KeepAll(), 3, 2, False), (KeepAll(), 3, 4, False), (Latest(), 3, 1, True),
+        (Latest(), 0, 0, True), (Latest(), 3, 0, False), (First(), 3, 4, False), (Aggregate({"v": "last"}), 3, 3, True),
+        (Custom(sql="SELECT * FROM rows"), 3, 0, True), (Custom(sql="SELECT * FROM rows"), 3, 4, False),
+    ],
+)  # fmt: skip
+def test_rows_that_were_read_and_written_are_compared_as_the_mode_allows(mode, read, written, right):
+    with (
+        contextlib.nullcontext()
+        if right
+        else pytest.raises(lakebed.Error, match=f"{read} rows were read and {written}")
+    ):
+        check_rows(read, written, mode)
