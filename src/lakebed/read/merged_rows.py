@@ -21,10 +21,11 @@ Errors: as :class:`~lakebed.merging.row_merger.RowMerger`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Schema
     from lakebed.read.request import ReadRequest
+
+
+Item = TypeVar("Item")
+
+ALONE = 4
+"""Batches that are merged before a thread is started to read ahead: small reads have no more."""
 
 
 class MergeSchemas:
@@ -89,20 +96,32 @@ def merged_rows(
     If the predicate has not been evaluated below, all batches are :class:`Unfiltered`, with the columns of the request
     and of the predicate.
     """
-    with closing(rows):
+    # Closed in the reverse order: the thread must have ended.
+    with closing(rows), closing(ahead(rows)) as following:
         first = next(rows, None)
         if first is None:
             return
         # Either all batches of a part are unfiltered, or none is.
         unfiltered = isinstance(first, Unfiltered) or (request.where is not None and below.where is None)
         arrow = (request.before_where() if unfiltered else request).arrow()
-        for batch in merge(_plain(chain((first,), rows)), below):
+        plain = (one.rows if isinstance(one, Unfiltered) else one for one in chain((first,), following))
+        for batch in merge(plain, below):
             exact = exactly(batch, arrow)
             yield Unfiltered(exact) if unfiltered else exact
 
 
-def _plain(rows: Iterable[pa.RecordBatch | Unfiltered]) -> Iterator[pa.RecordBatch]:
-    return (one.rows if isinstance(one, Unfiltered) else one for one in rows)
+def ahead(rows: Iterator[Item]) -> Generator[Item]:
+    """The same items. After the first few, another thread reads the next one while one is merged."""
+    for _ in range(ALONE):
+        one = next(rows, None)
+        if one is None:
+            return
+        yield one
+    with ThreadPoolExecutor(1, "lakebed-merge") as thread:
+        under_way = thread.submit(next, rows, None)
+        while (following := under_way.result()) is not None:
+            under_way = thread.submit(next, rows, None)
+            yield following
 
 
 def merge(rows: Iterable[pa.RecordBatch], below: ReadRequest) -> Iterator[pa.RecordBatch]:

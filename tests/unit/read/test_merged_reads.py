@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed import Count, KeyRange
+from lakebed import AddField, Count, DropField, KeyRange, WidenField
 from lakebed.model.merge_modes import Aggregate, Custom, Latest
 from lakebed.model.row_kinds import RowKind
 from tests.unit.read.merging_tables import MODES, WAYS, Change, MergingTable, reading_by
@@ -133,3 +135,111 @@ def test_counts_samples_and_prefixes_are_those_of_the_merged_rows(mode, data):
     sample = table.table.sample(count, columns=["a", "k", "s"], seed=1).to_pylist()
     assert len(sample) == min(count, len(everything))
     assert [row for row in picked(everything, ["a", "k", "s"]) if row in sample] == sample
+
+
+ALTERATIONS = (AddField("c", "string"), WidenField("a", "int64"), DropField("b"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_rows_of_older_schemas_are_merged_as_the_latest_has_them(mode, data):
+    """A field is added, one widened, one dropped, with rows before, between and after."""
+    table = MergingTable(MODES[mode])
+    # An aggregate has a function for each of its fields.
+    alterations = [one for one in ALTERATIONS if mode != "aggregate" or isinstance(one, WidenField)]
+    for alteration in (None, *alterations):
+        if alteration is not None:
+            table.table.alter(alteration)
+        names = {field.name for field in table.table.schema.values}
+        for one in data.draw(files(MODES[mode]).map(lambda arriving: arriving[:3])):
+            table.arrive([of_fields(change, names, data) for change in one])
+    rows = table.rows()
+    with reading_by(data.draw(st.sampled_from(WAYS))):
+        assert table.table.scan().read_all().to_pylist() == rows
+        assert table.table.scan(columns=["a"], where="a > 0").read_all().to_pylist() == picked(
+            [row for row in rows if row["a"] is not None and row["a"] > 0], ["a"]
+        )
+        assert table.table.get_many(list(KEYS)).to_pylist() == rows
+        assert [row for key in KEYS for row in table.table.get(key).to_pylist()] == rows
+
+
+def of_fields(change: Change, names: set[str], data: st.DataObject) -> Change:
+    """The change with values of these fields only, and of the field ``c`` if it is among them."""
+    values = {name: value for name, value in change.values.items() if name in names}
+    if "c" in names and (change.kind is RowKind.WHOLE or (change.kind is RowKind.PARTIAL and data.draw(st.booleans()))):
+        values["c"] = data.draw(st.none() | st.sampled_from("uvw"))
+    return replace(change, values=values)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [RowKind.WHOLE, RowKind.DELETE])
+def test_the_first_rows_of_many_files_are_those_of_the_merged_ones(kind, way):
+    """Each file has about the first rows; deletes of most of them must not make the read stop early."""
+    table = MergingTable(Latest(), page_rows=3)
+    keys = [f"k{number:03d}" for number in range(120)]
+    table.arrive([Change(key, 0, {"a": 0, "b": None}) for key in keys])
+    for file in range(1, 12):
+        values = {} if kind is RowKind.DELETE else {"a": file, "b": None}
+        table.arrive([Change(key, 0, values, kind) for key in keys[file : 110 : file % 3 + 1]])
+    rows = table.rows()
+    with reading_by(way):
+        for limit in (2, 30):
+            assert table.table.scan(limit=limit).read_all().to_pylist() == rows[:limit]
+            assert table.table.scan(limit=limit, reverse=True).read_all().to_pylist() == rows[::-1][:limit]
+            some = table.table.scan(KeyRange("k0051"), limit=limit, where="a >= 0").read_all()
+            assert some.to_pylist() == [row for row in rows if row["k"] > "k0051"][:limit]
+
+
+def test_a_file_in_slices_of_a_reverse_scan_may_be_read_alone_or_merged():
+    """The base reaches all slices, the second file only some; both have one row of a key."""
+    table = MergingTable(Latest())
+    table.arrive([Change(key, 0, {"a": 0, "b": None}) for key in "abcdefgh"])
+    table.arrive([Change(key, 0, {"a": 1, "b": None}) for key in "cd"])
+    for way in WAYS:
+        with reading_by(way):
+            found = table.table.scan(reverse=True).read_all()
+        assert list(zip(found["k"].to_pylist(), found["a"].to_pylist(), strict=True)) == [
+            (key, int(key in "cd")) for key in "hgfedcba"
+        ]
+
+
+def test_a_lookup_reads_few_of_the_files_that_have_a_key():
+    """The newest files decide, unless their rows are partial."""
+    table = MergingTable(Latest())
+    for number in range(20):
+        table.arrive([Change("a", 0, {"a": number, "b": None}), Change("z", 0, {"a": None, "b": None})])
+    opened: list[int] = []
+    points = table.table.snapshot().reader.points
+    with pytest.MonkeyPatch.context() as patch:
+        read = type(points).read
+        patch.setattr(
+            type(points), "read", lambda self, files, request: opened.append(len(files)) or read(self, files, request)
+        )
+        assert table.table.get("a").column("a").to_pylist() == [19]
+        assert opened == [4]
+        opened.clear()
+        for number in range(5):
+            table.arrive([Change("a", 0, {"b": f"b{number}"}, RowKind.PARTIAL), Change("z", 0, {}, RowKind.DELETE)])
+        assert table.table.get("a").to_pylist() == [{"k": "a", "s": 0, "a": 19, "b": "b4"}]
+        assert opened == [4, 25]
+        opened.clear()
+        assert table.table.get("z").num_rows == 0
+        assert opened == [4]
+
+
+def test_a_scan_that_reads_ahead_may_be_closed_at_any_time():
+    table = MergingTable(Latest(), page_rows=3)
+    for value in range(3):
+        table.arrive([Change(f"k{number:03d}", 0, {"a": value, "b": None}) for number in range(200)])
+    rows = table.rows()
+    for way in WAYS:
+        for batches in range(4):
+            with pytest.MonkeyPatch.context() as patch, reading_by(way):
+                patch.setattr("lakebed.read.merged_rows.ALONE", 1)
+                with table.table.scan() as stream:
+                    found = [batch for _, batch in zip(range(batches), stream, strict=False)]
+                assert [row for batch in found for row in batch.to_pylist()] == rows[
+                    : sum(batch.num_rows for batch in found)
+                ]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-merge")]
