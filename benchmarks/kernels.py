@@ -5,7 +5,8 @@
 Each measurement is a process of its own. "One core" pins it to one where the system allows that. The peer is DuckDB's
 ``COPY (SELECT … ORDER BY key, ts) TO … (FORMAT parquet, COMPRESSION zstd)`` of the same rows or files in the same run;
 ratios are of wall time. The merges by mode read runs of rows of a text key and two numbers, half of whose keys are in
-every run; their ratio is to the merge that keeps all rows, and rows are those read. Memory: merges of that many files;
+every run; their ratio is to the merge that keeps all rows, and rows are those read. "Custom" is the same aggregate as
+"sum and max", by a function of an installed package and by a query. Memory: merges of that many files;
 beyond ``--files`` the same files are taken again, and only the first 40 million rows in key order are merged, because
 memory depends on the inputs and not on how long it takes.
 """
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import Aggregate, KeepAll, Latest, MergeMode
+from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, Latest, MergeMode
 from lakebed.settings import Settings
 
 SCHEMA = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
@@ -39,8 +40,30 @@ MODES: dict[str, MergeMode] = {
     "keep all": KeepAll(),
     "latest": Latest(),
     "sum and max": Aggregate({"count": "sum", "last_seen": "max"}),
+    "custom Python": Custom("benchmark_sums"),
+    "custom query": Custom(
+        sql='SELECT key, sum("count") AS "count", max(last_seen) AS last_seen FROM rows GROUP BY key'
+    ),
 }
 ONE_KEY_ROWS = 10_000_000
+
+
+def benchmark_sums(rows: pa.RecordBatch) -> pa.Table:
+    """The merge function of "custom Python"."""
+    groups = pa.table(rows).group_by("key", use_threads=False)
+    found = groups.aggregate([("count", "sum"), ("last_seen", "max")]).rename_columns(rows.schema.names)
+    return found.sort_by("key")
+
+
+def declare_function(folder: Path) -> None:
+    """Declare the merge function as an installed package does."""
+    info = folder / "benchmark-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: benchmark\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[lakebed.merge_functions]\nbenchmark_sums=benchmarks.kernels:benchmark_sums\n"
+    )
+    sys.path.append(str(folder))
 
 
 def layout(schema: lakebed.Schema = SCHEMA) -> Any:
@@ -189,7 +212,9 @@ def child(text: str) -> None:
         from lakebed.engine.datafusion import claim_one_core
 
         claim_one_core()
-    print(json.dumps(MEASUREMENTS[name](**arguments)))
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+        declare_function(Path(folder))
+        print(json.dumps(MEASUREMENTS[name](**arguments)))
 
 
 def report(title: str, found: dict[str, float], peer: dict[str, float] | None = None) -> None:

@@ -120,7 +120,7 @@ def test_the_code_of_the_page_on_merging_gives_what_stands_beside_it():
     names = {"lakebed": lakebed, "pa": pa, "dt": dt} | {name: getattr(lakebed, name) for name in lakebed.__all__}
     first, *others = pages.blocks("docs/merging.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
-    assert sum(pages.run(block, names) for block in (first, *others)) == 4
+    assert sum(pages.run(block, names) for block in (first, *others)) == 11
 
 
 def test_the_code_of_the_page_on_changes_gives_what_stands_beside_it():
