@@ -50,7 +50,6 @@ from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import gather
 from lakebed.read.plan import is_merged
 from lakebed.read.summaries import load_summaries
-from lakebed.state.visibility import Visibility
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.disk_space import scratch_folder, writing_to
 from lakebed.storage.retries import put_until_clear
@@ -212,7 +211,7 @@ def _tasks(
     count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
     summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
     layout, limit_bytes = Layout.of(snapshot.schema, settings), settings.memory_limit_bytes
-    shown, mode = Visibility.of(snapshot.state).sql, snapshot.state.merge
+    shown, mode = snapshot.state.visibility.sql, snapshot.state.merge
     return [
         ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown, mode)
         for index, part in enumerate(share_out(held, summaries, count))

@@ -84,7 +84,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
             inside.setdefault(position, []).append(keys.intersect(state.partitions.range_at(position)))
     partitions: list[PartitionQuery] = []
     considered = 0
-    shown = Visibility.of(state) if state.filter_version else EVERY_ROW
+    shown = state.visibility if state.filter_version else EVERY_ROW
     for position, inner in inside.items():
         partition = state.partitions.ids[position]
         files = state.files_of(partition)

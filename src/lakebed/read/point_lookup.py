@@ -67,8 +67,6 @@ class PointLookup:
             NotRetainedError: a file was deleted meanwhile, because the table does not retain it any more.
             NotFoundError, DamagedError, StorageError: a file is missing, damaged, or cannot be read.
         """
-        if state.filter_version:
-            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
         schema = state.created
         names, arrow = schema.names, schema.arrow
         if columns is not None:
@@ -80,6 +78,8 @@ class PointLookup:
         files = [one.file for one in held if one.file.min_key <= encoded <= one.file.max_key]
         if not files:
             return pa.Table.from_batches([], arrow)
+        if state.filter_version and not all(map(state.visibility.shows_all, files)):
+            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
         values = schema.codec.decode_bound(encoded).values
         point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
         keys = EncodedRange(encoded, successor(encoded))

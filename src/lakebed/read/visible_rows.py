@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import plan
 from lakebed.state.sums import table_rows
-from lakebed.state.visibility import Visibility, unfiltered
+from lakebed.state.visibility import unfiltered
 
 if TYPE_CHECKING:
     from lakebed.clock import Chance
@@ -50,7 +50,7 @@ def visible_rows(state: TableState, columns: Sequence[str] | None, read: Read) -
     """The rows that ``read`` finds and the table's filter shows, with these columns, by default all."""
     schema = state.created
     names = schema.project(columns)
-    sql = Visibility.of(state).sql
+    sql = state.visibility.sql
     if not sql:
         return read(unfiltered(state), names)
     from lakebed.engine.predicate import check_where, keep

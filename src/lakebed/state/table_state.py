@@ -20,6 +20,7 @@ from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import NO_FILTER, RowFilter
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
+from lakebed.state.visibility import Visibility
 
 if TYPE_CHECKING:
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
@@ -97,6 +98,11 @@ class TableState:
         if not self.schemas:
             raise Code.STATE_INCONSISTENT(f"the log of table {self.table or '?'} does not begin with its creation")
         return self.schemas[-1]
+
+    @cached_property
+    def visibility(self) -> Visibility:
+        """The rows that the table's filter and age-off show."""
+        return Visibility.of(self)
 
     def held_by(self, partition: int) -> tuple[PartitionFile, ...]:
         """The references of a partition with the facts of their files, in the order of arrival."""

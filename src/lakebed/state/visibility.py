@@ -58,7 +58,7 @@ def kept_by_jobs(state: TableState, *, complete: bool) -> str:
     once the filter is ended. By the greatest sort key a row that is too old hides only older ones, and may go.
     """
     if complete or isinstance(state.merge, KeepAll):
-        return Visibility.of(state).sql
+        return state.visibility.sql
     if ages_by_sort_key(state.row_filter, state.merge, state.created):
         return filter_sql(replace(state.row_filter, predicate="", columns=()), state.created, state.age_off_cut_us)
     return ""
