@@ -48,6 +48,10 @@ PIECE_BYTES_MAX = 32 * 1024 * 1024
 _CHUNK_SHARE = 3
 """A chunk, its sorted copy and the keys and indices of the sort take about three times the chunk."""
 
+_NUMBERED_CHUNK_SHARE = 5
+"""The sort of a chunk by the positions of its rows as well encodes keys and positions as one: about as much again, and
+more for narrow rows."""
+
 _CHUNK_BYTES_MAX = 1024 * 1024 * 1024
 """Offsets of Arrow strings have 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
 
@@ -63,7 +67,8 @@ def sort_chunks(
     By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows; or none, if the table's
     function drops its rows.
     """
-    bytes_max = min(memory_limit_bytes // _CHUNK_SHARE, _CHUNK_BYTES_MAX)
+    share = _CHUNK_SHARE if isinstance(mode, KeepAll) else _NUMBERED_CHUNK_SHARE
+    bytes_max = min(memory_limit_bytes // share, _CHUNK_BYTES_MAX)
     rows = (as_schema(batch, schema) for batch in batches)
     for chunk in gather(rows, 2**31 - 1, bytes_max):
         ordered = _sorted(chunk, schema) if isinstance(mode, KeepAll) else _sorted_and_merged(chunk, schema, mode)
