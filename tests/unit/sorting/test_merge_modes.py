@@ -17,7 +17,7 @@ from lakebed.errors import Error
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import First, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema
-from lakebed.sorting import merge_parts, sort
+from lakebed.sorting import merge, merge_parts, sort
 from lakebed.sorting.merge import check_plan, merge_runs, merge_stream
 from lakebed.sorting.sort import sort_chunks, sort_runs, write_spill
 from tests.unit.sorting.merge_rows import MODES, SCHEMA, WHOLE, Row, as_batches, layout_for, meaning, row, runs_of
@@ -163,3 +163,20 @@ def test_one_key_in_every_input_comes_out_by_arrival(tmp_path, monkeypatch):
     for _ in range(5):
         assert read(paths, Latest(), key_range=keys) == [row(1, 0, 19, None)]
         assert read(paths, First(), key_range=keys) == [row(1, 0, 0, None)]
+
+
+def test_a_level_has_one_row_for_each_key(tmp_path, monkeypatch):
+    """Else the last level of many inputs would hold all of their rows again."""
+    paths = [path for n in range(6) for path in write(tmp_path, Latest(), [row(k, 0, n, None) for k in range(5)])]
+    spilled = []
+
+    def spill(batches, schema, path):
+        every = list(batches)
+        spilled.append(sum(batch.num_rows for batch in every))
+        return write_spill(every, schema, path)
+
+    monkeypatch.setattr(merge, "write_spill", spill)
+
+    assert read(paths, Latest(), memory_limit_bytes=TINY) == [row(k, 0, 5, None) for k in range(5)]
+    assert spilled
+    assert set(spilled) == {5}
