@@ -13,7 +13,7 @@ NAMES = (
     "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction",
     "amplification", "prefixes", "merging",
 )  # fmt: skip
-WITH_PEERS = ("lookup_under_ingest",)
+WITH_PEERS = ("lookup_under_ingest", "upserts")
 
 
 def main() -> int:
