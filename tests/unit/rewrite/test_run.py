@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import AddField, DropField, KeyRange, Schema, clock
+from lakebed import AddField, AgeOff, DropField, KeyRange, Schema, SetFilter, clock
 from lakebed.errors import Code, Error
 from lakebed.ingest.run import write_files
 from lakebed.maintenance.compaction.run import compact, run_merge_task
@@ -573,3 +573,13 @@ def test_partial_rows_are_not_changed_before_they_are_merged():
     with pytest.raises(Error, match="has deletes or partial rows") as caught:
         rewritten(table, set={"n": "0"})
     assert caught.value.code is Code.MERGE_MODE_MISMATCH
+
+
+def test_rows_that_the_table_hides_are_rewritten_too(table):
+    """An erasure takes what is in the files: rows of a filter, and files of which every row is past its age."""
+    before = rows_of(table)
+    table.alter(SetFilter("t <> 't1'"), AgeOff("s", days=1, unit="s"))
+    assert not rows_of(table)
+    assert rewritten(table, delete_where="t = 't1' OR n = 0").rows_deleted == 41
+    table.alter(SetFilter(None), AgeOff(None))
+    assert rows_of(table) == Counter({row: n for row, n in before.items() if row[3] != "t1" and row[2] != 0})

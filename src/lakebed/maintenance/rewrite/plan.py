@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.plan import plan as plan_read
+from lakebed.state.visibility import unfiltered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -94,7 +95,8 @@ def plan(state: TableState, scope: RewriteScope, claimed: Collection[Job] = ()) 
         for name in job.inputs:
             ours.setdefault(name, []).append(job.keys)
     reached: dict[str, list[int]] = {}
-    for query in plan_read(state, scope.ranges, scope.keys).partitions:
+    # Hidden rows are rewritten too: they are in the files until a compaction drops them.
+    for query in plan_read(unfiltered(state), scope.ranges, scope.keys).partitions:
         position = state.partitions.position_of(query.partition)
         assert position is not None
         keys = state.partitions.range_at(position)
