@@ -194,7 +194,8 @@ def _opened(inputs: Sequence[Path], schema: Schema, mode: MergeMode) -> tuple[li
     if isinstance(mode, KeepAll):
         return [open_input(path, schema) for path in inputs], schema
     visible = visible_schema(schema)
-    hidden = merge_schema(mode, visible, hidden=True)
+    # A merge schema has its hidden fields already: none for sort key fields, which partial rows always have.
+    hidden = merge_schema(mode, schema, hidden=KIND not in schema.by_name)
     opened = [open_input(path, hidden) for path in inputs]
     kind = hidden.names.index(KIND)
     if any(item.columns[kind] is not None for item in opened):

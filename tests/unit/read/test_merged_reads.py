@@ -243,3 +243,12 @@ def test_a_scan_that_reads_ahead_may_be_closed_at_any_time():
                     : sum(batch.num_rows for batch in found)
                 ]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-merge")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_partial_row_has_its_sort_key_in_every_way_to_read(way):
+    table = MergingTable(MODES["latest"])
+    table.arrive([Change("a", 0, {"a": None, "b": None})])
+    table.arrive([Change("a", 0, {"a": None, "b": None}), Change("b", 3, {}, RowKind.PARTIAL)])
+    with reading_by(way):
+        assert table.table.scan().read_all().to_pylist() == table.rows()
