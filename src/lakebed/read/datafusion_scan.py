@@ -135,7 +135,8 @@ class ScanEngine:
             opened.verify_all()
         yield from merge_stream(
             [opened.path for opened in files if opened.path is not None],
-            request.schema,
+            # Of a merge schema, a merge schema would have other hidden fields.
+            request.merged_as or request.schema,
             key_range=request.keys,
             memory_limit_bytes=memory_limit_bytes,
             where=request.where,

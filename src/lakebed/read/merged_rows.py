@@ -72,7 +72,8 @@ class MergeSchemas:
             deleted = sum([file.markers for file in files])
             is_known = where is request.where and not isinstance(request.merge, Custom)
             limit = (limit + deleted) * len(files) if is_known else None
-        return replace(request, schema=schema, names=_names(request, schema, hidden=hidden), limit=limit, where=where)
+        names = _names(request, schema, hidden=hidden)
+        return replace(request, schema=schema, merged_as=request.schema, names=names, limit=limit, where=where)
 
 
 def _names(request: ReadRequest, schema: Schema, *, hidden: bool) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ class ReadRequest:
 
     ``point`` is set if the range is a single key, ``among`` if only the keys of a list are requested. Rows for which
     ``where`` is not true are left out and do not count for the limit. With ``reverse`` the last row comes first.
-    Rows of overlapping files are merged by ``merge``. ``statistics`` counts the work of the read.
+    Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of the schema
+    ``merged_as``. ``statistics`` counts the work of the read.
     """
 
     schema: Schema
@@ -83,6 +84,7 @@ class ReadRequest:
     statistics: ReadStatistics = field(default_factory=ReadStatistics, compare=False)
     among: KeyList | None = None
     merge: MergeMode = KEEP_ALL
+    merged_as: Schema | None = None
 
     def before_where(self) -> ReadRequest:
         """The request without its predicate and limit, with the columns that the predicate needs."""
