@@ -170,10 +170,10 @@ class Feed:
             yield removed_ranges(removed, change.version, self.arrow, self.schema)
         if change.aged:
             yield from self._aged_rows(change)
-        for keys in cut_at(change.compared):
+        for keys, compared in cut_at(change.compared):
             scope = self.scope.within(keys)
-            if keys in change.compared:
-                yield from self._compared_rows(change, change.compared_rows(change.compared, scope))
+            if compared:
+                yield from self._compared_rows(change, change.compared_rows((keys,), scope))
             elif change.files and change.merges:
                 yield from self._updated_rows(change, scope)
             elif change.files:

@@ -152,7 +152,7 @@ class VersionChange:
         """Those of the ascending keys that a removal did not take the rows of."""
         if not self.removed:
             return list(keys)
-        left = [one for one in cut_at(self.removed) if one not in self.removed]
+        left = [one for one, removed in cut_at(self.removed) if not removed]
         return [one.min for one in shared([EncodedRange(key, successor(key)) for key in keys], left)]
 
     def rows_of(self, keys: Sequence[bytes]) -> Compared:
@@ -301,17 +301,17 @@ def _check_names(present: TableState, state: TableState) -> None:
             )
 
 
-def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:
-    """All keys in order, as these ascending disjoint ranges and what lies between them."""
+def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[tuple[EncodedRange, bool]]:
+    """All keys in order, as these ascending disjoint ranges and what lies between them; whether each is one of them."""
     begin: bytes | None = b""
     for keys in ranges:
         assert begin is not None, "no range follows one without an end"
         if begin < keys.min:
-            yield EncodedRange(begin, keys.min)
-        yield keys
+            yield EncodedRange(begin, keys.min), False
+        yield keys, True
         begin = keys.max
     if begin is not None:
-        yield EncodedRange(begin)
+        yield EncodedRange(begin), False
 
 
 def _ranges(state: TableState, partitions: Iterable[int]) -> Iterator[EncodedRange]:
