@@ -31,8 +31,7 @@ class Groups:
         begins = np.zeros(rows.num_rows, np.bool_)
         begins[0] = True
         for name in names:
-            column = rows.column(name)
-            begins[1:] |= booleans(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+            begins[1:] |= _differ(rows.column(name))
         return cls(np.flatnonzero(begins), rows.num_rows)
 
     @property
@@ -62,6 +61,17 @@ class Groups:
         """The position of the first row of each group that has the flag; -1 where none has."""
         found = np.minimum.reduceat(np.where(flags, np.arange(self.rows), self.rows), self.starts)
         return np.where(found == self.rows, -1, found)
+
+
+def _differ(column: pa.Array) -> Flags:
+    """For each value of a column without nulls but the first, whether it differs from the one before it."""
+    if pa.types.is_integer(column.type) or pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        # A third of the time of Arrow's comparison, whose result is in bits.
+        width = column.type.bit_width // 8
+        held = np.frombuffer(column.buffers()[1] or b"", f"<i{width}", len(column), width * column.offset)
+        found: Flags = held[1:] != held[:-1]
+        return found
+    return booleans(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
 
 
 def take_or_null(column: pa.Array, positions: Integers) -> pa.Array:

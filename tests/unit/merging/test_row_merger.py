@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.errors import SchemaMismatchError
+from lakebed.merging.groups import Groups
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name
@@ -265,3 +266,18 @@ def test_a_value_alone_becomes_what_it_would_be_beside_other_keys(function, kind
     for keys in (["x"], ["x", "y", "y"]):
         rows = pa.table({"k": keys, "v": pa.array([value] * len(keys), kind)}, schema=schema.arrow)
         assert merged(Aggregate({"v": function}), schema, rows.to_batches())["v"][0].as_py() == wanted
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "uint16", "date32", "timestamp[us, tz=UTC]", "string", "binary"])
+def test_groups_are_found_in_columns_of_every_key_type(kind):
+    """Also in a slice, whose values begin inside the buffers."""
+    numbers = [1, 2, 2, 3, 3, 3, 4]
+    column = pa.array(numbers, pa.int64())
+    if kind in ("string", "binary"):
+        column = pa.array([f"k{number}" for number in numbers]).cast(kind)
+    else:
+        kinds = {"date32": pa.date32(), "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC")}
+        column = pa.array(numbers, kinds.get(kind) or pa.type_for_alias(kind))
+    rows = pa.record_batch([column], ["k"])
+    assert Groups.of(rows, ("k",)).starts.tolist() == [0, 1, 3, 6]
+    assert Groups.of(rows.slice(2, 4), ("k",)).starts.tolist() == [0, 1]
