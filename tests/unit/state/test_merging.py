@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakebed.errors import Code, UsageError
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, check_mode, mode_of, stored_mode
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, check_mode, mode_of, stored_mode
 from lakebed.state import codec
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
@@ -30,7 +30,7 @@ from lakebed.state.transactions import (
 from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, through_an_image
 
-MODES = [KeepAll(), Latest(), First(), Aggregate({"v": "sum"})]
+MODES = [KeepAll(), Latest(), First(), Aggregate({"v": "sum"}), Custom("f", 2), Custom(sql="SELECT k, v FROM rows")]
 
 
 def merging(mode=None, *boundaries):
