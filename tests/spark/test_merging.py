@@ -87,6 +87,13 @@ def test_an_import_of_a_frame_merges_in_the_order_of_its_partitions(pipeline, in
     assert table.to_arrow().to_pylist() == merged(Latest(), *parts)
 
 
+def test_a_frame_without_a_column_of_counts_that_may_not_be_null_counts_rows(pipeline, instance, spark):
+    schema = Schema({"k": "int64"}, values={"n": pa.field("n", pa.int64(), nullable=False)})
+    table = instance.create_table("t", schema, merge=Aggregate({"n": "count"}))
+    assert pipeline.bulk_import(table, spark.range(100).selectExpr("id % 4 AS k")).rows == 100
+    assert table.to_arrow()["n"].to_pylist() == [25] * 4
+
+
 def test_an_import_into_a_table_that_aggregates_counts_rows(pipeline, instance, tmp_path):
     table = instance.create_table("t", COUNTED, merge=Aggregate({"n": "count", "last": "last"}))
     parts = [pa.table({"k": [1, 2] * 500, "at": [0] * 1000, "last": range(i, i + 1000)}) for i in (0, 5000)]

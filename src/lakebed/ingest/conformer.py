@@ -253,7 +253,8 @@ class Conformer:
                 share = self.value_bytes_max // len(sizes)
                 columns = [without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
                 shown = pa.RecordBatch.from_arrays([decoded(c) for c in columns], names=batch.schema.names)
-                wanted = next(f for f in self.schema.fields if name in (self.column(f.name), f.name))
+                fields = self.schema.fields
+                wanted = next((f for f in fields if name in (self.column(f.name), f.name)), fields[0])
                 said = self._said_of_size(name, int(total[first]))
                 report(shown, _Fault(wanted, pa.array(large), Code.ROW_TOO_LARGE, said))
                 batch = batch.filter(pa.array(~large))
@@ -364,10 +365,9 @@ def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
         return
     if wanted.name in sieve.lacking:
         filled = pc.and_(pc.equal(sieve.given.column(KIND), int(RowKind.DELETE)), pc.is_null(column))
-        places = np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
-        sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(pa.array(places))
-    nulls = pc.is_null(sieve.columns[wanted.name])
-    sieve.drop(wanted, nulls, Code.VALUE_NULL, f"{what} is null, and is not nullable")
+        places = pa.array(np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column))))
+        column = sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(places)
+    sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, f"{what} is null, and is not nullable")
 
 
 def _generate(sieve: _Sieve, wanted: Field) -> None:

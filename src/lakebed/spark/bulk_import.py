@@ -27,6 +27,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.run import sent_rows
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import find_files
@@ -165,7 +166,7 @@ class Importer:
                 columns = source_frames.columns_of(frame)
                 shuffle, conformer = self._growing(shuffle, conformer, lambda: [(text, columns)])
                 frame = source_frames.typed(frame, conformer)
-            source_frames.check_frame(frame, conformer, text)
+            source_frames.check_frame(frame, RowEncoder(conformer, shuffle.merge), text)
             if reading.select is None and not is_frame:
                 frame = source_frames.with_files(frame, format)
             rows = partial(source_frames.named_rows, source=text)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code, Error
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model import types
 from lakebed.spark.batch import is_spark_error, spark_message
 
@@ -63,9 +64,9 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
     return frame if select is None else _queried(session, select, frame)
 
 
-def check_frame(frame: DataFrame, conformer: Conformer, source: str) -> None:
-    """Raise SchemaMismatchError unless the frame's columns can be made to fit. Computes nothing."""
-    conformer.check(columns_of(frame), source)
+def check_frame(frame: DataFrame, encoder: RowEncoder, source: str) -> None:
+    """Raise SchemaMismatchError unless rows with the frame's columns can be stored. Computes nothing."""
+    encoder.check(columns_of(frame), source)
 
 
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:

@@ -166,6 +166,18 @@ def test_the_column_of_row_kinds_must_be_one_column_of_text():
         assert encoded(rows.append_column("op", column), BY_OP)[0][KIND] == RowKind.DELETE
 
 
+def test_a_row_whose_kind_is_too_large_is_refused_as_any_other():
+    rows = pa.table({"op": ["c" * 9000], "k": ["a"], "at": [1], "b": ["x"]})
+    kinds = rows.set_column(0, "op", [["c"]]).append_column("extra", [["y" * 9000]])
+    made = encoder(BY_OP, value_bytes_max=4096)
+    with pytest.raises(SchemaMismatchError, match="no row kind"):
+        made.conform(rows.to_batches()[0], "rows")
+    ignoring = RowEncoder(Conformer(SCHEMA, value_bytes_max=4096, ignored=frozenset({"extra"})), Latest(), BY_OP)
+    with pytest.raises(SchemaMismatchError, match="most of them in column extra") as caught:
+        ignoring.conform(kinds.to_batches()[0], "rows")
+    assert caught.value.code is Code.ROW_TOO_LARGE
+
+
 def test_a_column_of_row_kinds_is_stored_if_the_table_has_its_field():
     schema = Schema({"k": "string"}, {}, {"op": "string"})
     (row, delete) = encoded(pa.table({"k": ["a", "b"], "op": ["c", "d"]}), BY_OP, schema=schema)
