@@ -37,8 +37,8 @@ class KeepAll:
 class Latest:
     """One row a row key: the one that arrived last, or, ``by="sort_key"``, the one with the greatest sort key.
 
-    Of rows with the same sort key the one that arrived last counts. Tables of this mode take upserts, partial rows and
-    deletes.
+    Of rows with the same sort key the one that arrived last counts. Tables of this mode take upserts, deletes and,
+    by arrival, partial rows.
     """
 
     by: str = "arrival"
