@@ -1,0 +1,187 @@
+"""Random steps over the public API, of tables of every merge mode, against a plain dictionary; and bugs that it finds.
+
+Each planted bug is one line of the code made wrong. The machine has to find it, or it would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from lakebed.maintenance.compaction import plan as compaction_plan
+from lakebed.merging import aggregates
+from lakebed.merging.row_merger import RowMerger
+from lakebed.model.row_kinds import KIND, RowKind
+from lakebed.read import counting, merged_rows, point_lookup
+from lakebed.read.merged_rows import MergeSchemas
+from lakebed.sorting import sort
+from lakebed.state.table_state import TableState
+from lakebed.state.transactions import job_changes
+from lakebed.state.visibility import unfiltered
+from tests.adversarial.merging_doors import Door, count, get, scan, scan_limit, scan_where
+from tests.adversarial.merging_machine import MODES, MergingMachine
+from tests.adversarial.merging_oracle import Mode
+
+STEPS = 30
+EXAMPLES = 8
+"""Of each mode: some 1,000 steps in all, after each of which three doors are opened, and all at the end."""
+
+
+def run(machine: type[MergingMachine], examples: int, **how: Any) -> None:
+    """Run a machine. Failing examples are made smaller if nothing else is said."""
+    checks = list(HealthCheck)
+    wanted = settings(max_examples=examples, stateful_step_count=STEPS, suppress_health_check=checks, **how)
+    run_state_machine_as_test(machine, settings=wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_door_shows_the_rows_of_a_plain_dictionary(mode):
+    class Machine(MergingMachine):
+        modes = (mode,)
+
+    # Forty times as many in the nightly run.
+    run(Machine, EXAMPLES * settings.default.max_examples // 50)
+    print(f"{Machine.steps:,} steps")
+
+
+# -- planted bugs -----------------------------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: how it is planted, a mode of tables that show it, and the doors that are looked through."""
+
+    name: str
+    plant: Plant
+    mode: Mode = "latest"
+    doors: Sequence[Door] = (scan,)
+
+
+def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
+    class Wrong(RowMerger):
+        def _finished(self, rows: pa.RecordBatch) -> Any:
+            if KIND in rows.schema.names:
+                kinds = rows.column(KIND).to_pylist()
+                rows = rows.filter(pa.array([kind != RowKind.DELETE for kind in kinds], pa.bool_()))
+            yield from super()._finished(rows)
+
+    patch.setattr("lakebed.sorting.merge.RowMerger", Wrong)
+
+
+def _lookups_of_one_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(point_lookup, "DECISIVE_FILES", 1)
+    patch.setattr(point_lookup, "has_whole_row", lambda _: True)
+
+
+def _partial_made_whole(patch: pytest.MonkeyPatch) -> None:
+    finished = RowMerger._finished
+
+    def wrong(self: RowMerger, rows: pa.RecordBatch) -> Any:
+        if KIND in rows.schema.names:
+            kinds = [kind if kind == RowKind.DELETE else 0 for kind in rows.column(KIND).to_pylist()]
+            rows = rows.set_column(rows.schema.get_field_index(KIND), KIND, pa.array(kinds, pa.int8()))
+        return finished(self, rows)
+
+    patch.setattr(RowMerger, "_finished", wrong)
+
+
+def _deletes_shown(patch: pytest.MonkeyPatch) -> None:
+    class Wrong(RowMerger):
+        def _finished(self, rows: pa.RecordBatch) -> Any:
+            if self._complete and rows.num_rows:
+                yield rows.drop_columns(
+                    [name for name in rows.schema.names if merged_rows.without_hidden([name]) == ()]
+                )
+            else:
+                yield from super()._finished(rows)
+
+    patch.setattr("lakebed.merging.row_merger.RowMerger", Wrong)
+
+
+def _below(**wrong: Callable[[Any], Any]) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        below = MergeSchemas.below
+
+        def changed(self: MergeSchemas, request: Any, files: Any) -> Any:
+            right = below(self, request, files)
+            needed = () if request.where is None else request.where.columns
+            names = tuple(dict.fromkeys((*right.names, *needed)))
+            return replace(right, names=names, **{name: of(request) for name, of in wrong.items()})
+
+        patch.setattr(MergeSchemas, "below", changed)
+
+    return plant
+
+
+def _any_files_merged(patch: pytest.MonkeyPatch) -> None:
+    """Compaction chooses files by size alone, as in a table that keeps all rows."""
+    patch.setattr(compaction_plan, "KeepAll", object)
+    patch.setattr(job_changes, "_out_of_order", lambda _job, _state: None)
+
+
+def _set(target: Any, name: str, wrong: Any) -> Plant:
+    return lambda patch: patch.setattr(target, name, wrong)
+
+
+def _arrival_reversed(patch: pytest.MonkeyPatch) -> None:
+    files_of = TableState.files_of
+    patch.setattr(TableState, "files_of", lambda self, partition: files_of(self, partition)[::-1])
+
+
+def _sums_of_the_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(aggregates._COMBINE, "sum", aggregates._COMBINE["last"])
+
+
+BUGS = (
+    Bug("a merge of some files drops deletes", _deletes_dropped, "latest by sort key"),
+    Bug(
+        "a complete merge drops deletes by sort key",
+        _set(compaction_plan, "_drops_markers", lambda _: True),
+        "latest by sort key",
+    ),
+    Bug("a merge of some files makes partial rows whole", _partial_made_whole),
+    Bug("deletes are shown", _deletes_shown),
+    Bug("the order of arrival is reversed", _arrival_reversed),
+    Bug("the order of arrival is reversed, first row", _arrival_reversed, "first"),
+    Bug("a predicate is evaluated below the merge", _below(where=lambda request: request.where), doors=(scan_where,)),
+    Bug("a limit is applied below the merge", _below(limit=lambda request: request.limit), doors=(scan_limit,)),
+    Bug("files that are no neighbours are merged", _any_files_merged),
+    Bug("an output is the last file of its partition", _set(job_changes, "_in_place", lambda state, _: state)),
+    Bug("rows of files are counted", _set(counting, "is_merged", lambda _mode, _files: False), doors=(count,)),
+    Bug("a lookup reads the newest files only", _lookups_of_one_file, doors=(get,)),
+    Bug(
+        "a lookup takes no notice of the filter",
+        _set(
+            point_lookup,
+            "visible_rows",
+            lambda state, columns, read: read(unfiltered(state), state.created.project(columns)),
+        ),
+        doors=(get,),
+    ),
+    Bug(
+        "rows of one write are not merged",
+        _set(sort, "_sorted_and_merged", lambda chunk, schema, mode: sort._sorted(chunk, schema)),
+    ),
+    Bug("a sum is the last value", _sums_of_the_last, "aggregate"),
+)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug, monkeypatch):
+    class Machine(MergingMachine):
+        modes = (bug.mode,)
+        doors = bug.doors
+
+    bug.plant(monkeypatch)
+    with pytest.raises(AssertionError) as found:
+        run(Machine, 60, phases=[Phase.generate], derandomize=True, database=None)
+    assert any(note.startswith("door") for note in found.value.__notes__), found.value
+    print(f"{Machine.steps:,} steps: {str(found.value)[:200]}")
