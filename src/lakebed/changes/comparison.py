@@ -132,8 +132,8 @@ def differences(
 ) -> Generator[Changed]:
     """What changed from one stream to the other, in key order; both are sorted by the codec's fields, and have them.
 
-    If rows are ``merged``, a key has at most one row on each side, and rows that differ are an update. Otherwise they
-    are a delete and an insert.
+    If rows are ``merged``, a key with one row on each side was updated if they differ. Otherwise, and if a key has
+    several rows, these are deletes and inserts.
     """
     sides = _Side(before, codec), _Side(after, codec)
     while True:
@@ -178,7 +178,7 @@ def _all(rows: Rows, kind: ChangeKind) -> Changed:
 
 def _pairs(before: Rows, after: Rows, *, merged: bool) -> pa.RecordBatch:
     """The changes, in no order: key, kind, and the position of the row among those of both sides."""
-    doubled = [] if merged else _doubled(before, after)
+    doubled = _doubled(before, after)
     singles = [_positions(side.keys, doubled, among=False) for side in (before, after)]
     past, present = (side.keys.take(of_integers(some)) for side, some in zip((before, after), singles, strict=True))
     match = pc.index_in(past, value_set=present)

@@ -87,6 +87,18 @@ def test_rows_that_one_side_has_more_often_are_deletes_and_inserts(held_bytes, s
 
 
 @given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
+def test_a_key_with_several_rows_is_never_an_update(past, present, sizes):
+    """As a custom merge may give them."""
+    before, after = as_read(past), as_read(present)
+    changed = found(before, after, sizes, SCHEMA.codec, merged=True)
+    several = {key for rows in (before, after) for key, count in Counter(r["k"] for r in rows).items() if count > 1}
+    went = Counter(repr(row) for kind, row in changed if kind in (ChangeKind.DELETE, ChangeKind.UPDATE_BEFORE))
+    came = Counter(repr(row) for kind, row in changed if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER))
+    assert Counter(map(repr, before)) - went + came == Counter(map(repr, after))
+    assert not [row for kind, row in changed if "UPDATE" in kind.name and row["k"] in several]
+
+
+@given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
 def test_rows_of_a_key_that_differ_are_updates_where_a_key_has_one_row(past, present, sizes):
     before, after = ({row["k"]: row for row in as_read(rows)} for rows in (past, present))
     sides = [sorted(rows.values(), key=order) for rows in (before, after)]
