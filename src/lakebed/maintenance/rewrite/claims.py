@@ -24,10 +24,10 @@ from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.maintenance.compaction.merge_jobs import this_process
 from lakebed.maintenance.compaction.run import release_jobs
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, plan
-from lakebed.state.transactions import CloseJob, Job, OpenJob
+from lakebed.state.transactions import CloseJob, Job, ProposeJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakebed.table.table import Table
 
@@ -79,11 +79,11 @@ class Claims:
                 # A dead process held them.
                 continue
             self._check_others(held.values())
+            if clock.monotonic_s() > end:
+                raise self._held_up(held)
             if free:
                 self._open(free, began_us, len(self.jobs) + len(wanted))
                 continue
-            if clock.monotonic_s() > end:
-                raise self._held_up(next(iter(held.values()))[0])
             clock.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
 
@@ -99,20 +99,16 @@ class Claims:
     def _open(self, free: Sequence[FileRewrite], began_us: int, count: int) -> None:
         # Each of the tasks may take as long as a job may be open.
         deadline_s = self.table.settings_in_force().job_deadline_s * -(-count // self.cores)
-        owner = this_process()
-
-        def one(wanted: FileRewrite) -> None:
+        owner, jobs = this_process(), []
+        for wanted in free:
             name = f"{JOB_PREFIX}{clock.new_id()}"
             self.jobs[name] = wanted
-            job = Job(name, wanted.keys, (wanted.file.id,), owner, min(deadline_s, DEADLINE_MAX_S), began_us)
-            outcome = self.table.try_commit(OpenJob(job))
-            if isinstance(outcome, NotCommitted):
-                # Another process took the file, or changed its partition, since the plan was made: plan again.
-                self.jobs.pop(name)
-                return
-            version_of(outcome, f"table {self.table.name}")
-
-        runner.in_threads(one, free)
+            jobs.append(Job(name, wanted.keys, (wanted.file.id,), owner, min(deadline_s, DEADLINE_MAX_S), began_us))
+        outcome = self.table.try_commit(ProposeJobs(tuple(jobs)))
+        if isinstance(outcome, NotCommitted) and outcome.code in (Code.PROPOSAL_OUTDATED, Code.JOB_CONFLICT):
+            # Other processes took or changed all of them since the plan was made: plan again, as for some of them.
+            return
+        version_of(outcome, f"table {self.table.name}")
 
     def _check_count(self, count: int) -> None:
         if count > JOBS_MAX:
@@ -131,7 +127,8 @@ class Claims:
                         job=name,
                     )
 
-    def _held_up(self, job: str) -> Error:
+    def _held_up(self, held: Mapping[int, Sequence[str]]) -> Error:
+        job = next((names[0] for names in held.values()), "of compactions, one after another,")
         return Code.JOB_CONFLICT(
             f"job {job} of table {self.table.name} still holds files of the rewrite after {WAIT_S:.0f} s; nothing was "
             "changed. Rewrite again when it has ended; if its process died on another host, it is closed after "

@@ -37,6 +37,7 @@ from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, merge_key
 from lakebed.parquet.layout import Layout
 from lakebed.read.expressions import narrow
 from lakebed.state.transactions import ProposeOutput, ProposeRewrite
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +129,8 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
 
     state, settings = table.state(), table.settings_in_force()
     schema = state.created
+    if refused := refused_change(state):
+        raise refused.code(f"table {table.name}: {refused.reason}: rewrite that table, then refresh the view anew")
     change = _change(wanted, schema)
     rewriter = RowRewriter(change, schema, settings.value_bytes_max)
     rewriter.check()

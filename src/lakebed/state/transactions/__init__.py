@@ -60,7 +60,7 @@ from lakebed.state.transactions.retention import (
     SetTag,
     Watermark,
 )
-from lakebed.state.transactions.rewrites import ProposeRewrite
+from lakebed.state.transactions.rewrites import ProposeJobs, ProposeRewrite
 from lakebed.state.transactions.schema_changes import (
     AlterSchema,
     AlterSchemaDocument,
@@ -79,18 +79,18 @@ __all__ = [
     "AddFiles", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns",
     "CreateTable", "Cuts", "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument",
     "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed", "ProposeFiles",
-    "ProposeFilter", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore", "ProposeRewrite",
-    "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest", "Rejected",
-    "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument", "RestoreVersion",
+    "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore",
+    "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest",
+    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument", "RestoreVersion",
     "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
     "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
-    CreateTable | ProposeFiles | ProposeFeed | OpenJob | ProposeOutput | ProposeRewrite | CloseJob | ConcatenateRuns
-    | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | SetMerge
-    | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
-    | SubmitRequests | FailRequest | RejectRequest | DropTable
+    CreateTable | ProposeFiles | ProposeFeed | OpenJob | ProposeJobs | ProposeOutput | ProposeRewrite | CloseJob
+    | ConcatenateRuns | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema
+    | SetMerge | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag
+    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | AdvanceView | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions

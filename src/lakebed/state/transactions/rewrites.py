@@ -1,4 +1,4 @@
-"""Rewrites: the outputs of many jobs, each over one file, that replace their files in one entry. Pure.
+"""Rewrites: many jobs, each over one file, that are opened in one entry, and replace their files in one entry. Pure.
 
 Source: docs/decisions/0050.
 """
@@ -11,12 +11,30 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lakebed.errors import Code
-from lakebed.state.transactions.job_changes import CloseJob, ProposeOutput, Replace
+from lakebed.state.transactions.job_changes import CloseJob, Job, OpenJob, ProposeOutput, Replace
+from lakebed.state.transactions.resolution import Rejected
+from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.model.files import NewFile
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions.resolution import Rejected
+
+
+class ProposeJobs(Struct, frozen=True):
+    """Claim input references for many jobs, which do not conflict with each other. Those that cannot be opened are left
+    out when it is committed.
+    """
+
+    jobs: tuple[Job, ...]
+
+    def resolve(self, state: TableState) -> tuple[OpenJob, ...] | Rejected:
+        """The jobs that may be opened over the partitions as they are now; rejected if there is none."""
+        if refused_view := refused_change(state):
+            return refused_view
+        resolved = [OpenJob(job).resolve(state) for job in self.jobs]
+        opened = tuple([one for one in resolved if isinstance(one, OpenJob)])
+        refused = (one for one in resolved if isinstance(one, Rejected))
+        return opened or next(refused, Rejected(Code.PROPOSAL_INVALID, "no job is named"))
 
 
 class ProposeRewrite(Struct, frozen=True):
@@ -34,6 +52,8 @@ class ProposeRewrite(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> tuple[Replace | CloseJob, ...] | Rejected:
         """A replacement for each job, or its closing if a removal took its input away; rejected if one is rejected."""
+        if refused := refused_change(state):
+            return refused
         changes: list[Replace | CloseJob] = []
         for output in self.outputs:
             resolved = output.resolve(state)
