@@ -18,7 +18,7 @@ that the table's mode does not allow.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,9 +35,7 @@ from lakebed.model.schema import Field, Schema
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_LETTERS = pa.array(list(LETTERS))
 _LEFT_OUT = -1
-_KINDS = pa.array([_LEFT_OUT if kind is None else int(kind) for kind in LETTERS.values()], pa.int8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +258,8 @@ class RowEncoder:
         row_kind = self.operation.row_kind
         if row_kind is not None:
             rows = batch = _whole_arrays(batch, source)
-            kinds = _KINDS.take(pc.index_in(_as_text(batch.column(row_kind)), _LETTERS))
+            letters, known = _letters()
+            kinds = known.take(pc.index_in(_as_text(batch.column(row_kind)), letters))
             unknown = pc.is_null(kinds)
             taken = pc.fill_null(pc.not_equal(kinds, _LEFT_OUT), fill_value=False)
             rows, kinds = batch.filter(taken), kinds.filter(taken)
@@ -294,6 +293,13 @@ def _whole_arrays(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
             validity.check_layout(column)
             columns.append(column.cast(types.canonical(column.type)) if "view" in str(column.type) else column)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+@cache
+def _letters() -> tuple[pa.Array, pa.Array]:
+    """The letters of row kinds, and the kind of each. At first use: Arrow imports pandas for an array of a list."""
+    kinds = [_LEFT_OUT if kind is None else int(kind) for kind in LETTERS.values()]
+    return pa.array(list(LETTERS)), pa.array(kinds, pa.int8())
 
 
 def _as_text(column: pa.Array) -> pa.Array:
