@@ -622,3 +622,42 @@ def test_rows_that_the_table_hides_are_rewritten_too(table):
     assert rewritten(table, delete_where="t = 't1' OR n = 0").rows_deleted == 41
     table.alter(SetFilter(None), AgeOff(None))
     assert rows_of(table) == Counter({row: n for row, n in before.items() if row[3] != "t1" and row[2] != 0})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.dictionaries(st.integers(0, 9), st.integers(0, 5), min_size=1)),
+            st.tuples(st.just("delete"), st.integers(0, 9)),
+            st.tuples(st.just("erase"), st.integers(0, 9)),
+            st.tuples(st.just("set"), st.integers(0, 5)),
+            st.just(("compact",)),
+        ),
+        max_size=8,
+    )
+)
+def test_rewrites_of_a_table_of_latest_rows_do_what_they_do_to_a_dictionary(steps):
+    schema = Schema({"k": "int64"}, values={"n": "int32"})
+    table, expected = merging(Latest(), schema), {}
+    for what, *how in steps:
+        match what, how:
+            case "write", [rows]:
+                table.write(pa.table({"k": list(rows), "n": list(rows.values())}, schema=schema.arrow))
+                expected |= rows
+            case "delete", [key]:
+                table.delete([key])
+                expected.pop(key, None)
+            case "erase", [key]:
+                rewritten(table, delete_where=f"k = {key}")
+                expected.pop(key, None)
+            case "set", [value]:
+                if any(file.markers for file in table.state().referenced().values()):
+                    continue
+                rewritten(table, set={"n": "n + 10"}, where=f"n = {value}")
+                expected = {key: old + 10 * (old == value) for key, old in expected.items()}
+            case "compact", _:
+                compacted(table)
+        found = table.scan().read_all().to_pylist()
+        assert {row["k"]: row["n"] for row in found} == expected
+        assert len(found) == len(expected)
