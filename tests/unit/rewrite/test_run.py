@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -418,6 +419,28 @@ def test_a_removal_with_a_fence_meanwhile_refuses_the_rewrite(table):
         rewritten(table, set={"n": "0"}, execute=execute)
     assert all((row[0] != 5 and row[2] != 0) or row[0] == 0 for row in rows_of(table).elements())
     assert not table.state().jobs
+
+
+def test_rows_that_a_fence_removed_before_the_jobs_were_opened_are_not_written_again(monkeypatch):
+    """The removal comes between the plan and the opening, so that its fence does not refuse the rewrite."""
+    table = new_table(10, 30)
+    table.write(batch([(k, 0, k, "") for k in range(40)]))
+    open_jobs = claims.Claims._open
+
+    def after_a_removal(self, *given):
+        monkeypatch.undo()
+        table.remove(KeyRange((10,), (30,)), fence=True)
+        open_jobs(self, *given)
+
+    monkeypatch.setattr(claims.Claims, "_open", after_a_removal)
+    rewritten(table, set={"n": "n + 1"})
+    assert rows_of(table) == Counter((k, 0, k + 1, "") for k in range(40) if not 10 <= k < 30)
+    state = table.state()
+    for file in state.referenced().values():
+        with table.storage.fetch(data_name(table.id, file)) as path:
+            stored = pq.read_table(path).column("k").to_pylist()
+            assert not [k for k in stored if 10 <= k < 30]
+    assert not state.jobs
 
 
 def test_what_a_compaction_holds_is_rewritten_when_it_has_ended(table, monkeypatch):

@@ -23,7 +23,7 @@ from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.maintenance.compaction.merge_jobs import this_process
 from lakebed.maintenance.compaction.run import release_jobs
-from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, plan
+from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, is_as_planned, plan
 from lakebed.state.transactions import CloseJob, Job, ProposeJobs
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ class Claims:
             state = self.table.state()
             # A job that was closed by others has to be opened again.
             self.jobs = {name: one for name, one in self.jobs.items() if name in state.jobs}
+            if outdated := [name for name, one in self.jobs.items() if not is_as_planned(one, state)]:
+                # Rows were removed before the job was opened, so a fence of theirs does not stop it.
+                self.close(outdated, "rows of it were removed before it was opened")
+                for name in outdated:
+                    self.jobs.pop(name)
+                continue
             wanted = plan(state, self.scope, [state.jobs[name] for name in self.jobs])
             if not wanted:
                 return

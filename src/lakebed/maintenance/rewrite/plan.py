@@ -138,6 +138,12 @@ def _held(state: TableState, position: int, name: str) -> PartitionFile | None:
     return next((one for one in state.held_by(partition) if one.file.id == name), None)
 
 
+def is_as_planned(one: FileRewrite, state: TableState) -> bool:
+    """Whether the file still has all rows that are to be read: no partition of the slices has dropped it."""
+    positions = (position for keys in one.slices for position in state.partitions.overlapping(keys))
+    return all(_held(state, position, one.file.id) for position in positions)
+
+
 def conflicts(one: FileRewrite, jobs: Collection[Job]) -> list[str]:
     """The ids of the jobs that hold the file in one of the partitions."""
     return [job.id for job in jobs if one.file.id in job.inputs and not job.keys.intersect(one.keys).empty]
