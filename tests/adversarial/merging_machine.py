@@ -23,13 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import lakebed
 from lakebed import Aggregate, First, KeepAll, KeyRange, Latest, Schema, clock
-from lakebed.errors import Code, NotRetainedError, UsageError
+from lakebed.errors import Code, NotRetainedError, RejectedError, UsageError
 from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.row_filters import SetFilter
 from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
-from lakebed.state.transactions import ProposeJoin, ProposeSplit
+from lakebed.state.transactions import ProposeJoin, ProposeSplit, SetMerge
 from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField
 from tests.adversarial.merging_doors import DOORS, GROUPS, NUMBERS, Door, Visit, applied, scan
 from tests.adversarial.merging_oracle import Event, Key, Mode, Oracle, Row, in_order
@@ -61,6 +61,7 @@ class Remembered(NamedTuple):
     events: dict[Key, list[Event]]
     fields: dict[str, int]
     filters: int
+    mode_changes: int
 
 
 class MergingMachine(RuleBasedStateMachine):
@@ -68,6 +69,8 @@ class MergingMachine(RuleBasedStateMachine):
 
     modes: Sequence[Mode] = tuple(MODES)
     doors: Sequence[Door] = DOORS
+    focused = False
+    """Whether only the steps are taken that merges of rows depend on."""
     steps = 0
     broken = True
 
@@ -81,7 +84,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.table = self.lake.create_table("t", SCHEMA, merge=MODES[mode], split_points=cuts)
         self.table.set(compaction_batch_runs=2)
         self.remembered: list[Remembered] = []
-        self.filters = 0
+        self.filters = self.mode_changes = 0
         self.uncertain: set[Key] = set()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("lakebed.maintenance.compaction.whole_files.REFERENCES_MIN", 2)
@@ -170,7 +173,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.oracle.write([{name: row[name] for name in "gns"} for row in going], "delete")
         self.some(seed)
 
-    @precondition(lambda self: self.oracle.mode in ("keep all", "aggregate", "first"))
+    @precondition(lambda self: not self.focused and not self.oracle.mode.startswith("latest"))
     @rule(key=KEYS)
     def refuse_deletes(self, key: Key) -> None:
         with pytest.raises(UsageError):
@@ -186,6 +189,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.uncertain = {key for key in self.uncertain if not low <= key < high}
         self.some(seed)
 
+    @precondition(lambda self: not self.focused)
     @rule(group=st.sampled_from(GROUPS), seed=SEEDS)
     def remove_prefix(self, group: str, seed: int) -> None:
         self.table.remove(prefix=group)
@@ -193,7 +197,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.uncertain = {key for key in self.uncertain if key[0] != group}
         self.some(seed)
 
-    @precondition(lambda self: not self.uncertain)
+    @precondition(lambda self: not self.focused and not self.uncertain)
     @rule(number=st.sampled_from(list(NUMBERS)), deletes=st.booleans(), seed=SEEDS)
     def rewrite(self, number: int, deletes: bool, seed: int) -> None:
         try:
@@ -214,7 +218,7 @@ class MergingMachine(RuleBasedStateMachine):
                 )
         self.some(seed)
 
-    @precondition(lambda self: self.filters == 0 or self.oracle.mode != "latest by sort key")
+    @precondition(lambda self: not self.focused and (self.filters == 0 or self.oracle.mode != "latest by sort key"))
     @rule(predicate=st.sampled_from([None, *FILTERS]), seed=SEEDS)
     def set_filter(self, predicate: str | None, seed: int) -> None:
         """Which hidden rows are left depends on what was compacted; from then on they stay."""
@@ -236,8 +240,23 @@ class MergingMachine(RuleBasedStateMachine):
         self.uncertain = hidden - shown
         self.some(seed)
 
+    @precondition(lambda self: not self.focused and len(self.oracle.fields) == 2)
+    @rule(mode=st.sampled_from(list(MODES)), seed=SEEDS)
+    def set_merge(self, mode: Mode, seed: int) -> None:
+        """The mode changes while the table has no rows."""
+        if self.oracle.mode == mode:
+            return
+        self.table.remove(KeyRange())
+        self.table.alter(SetMerge(MODES[mode]))
+        self.oracle.mode = mode
+        self.oracle.remove(lambda _: True)
+        self.uncertain = set()
+        self.mode_changes += 1
+        self.some(seed)
+
     # -- the schema ---------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: not self.focused)
     @rule(rename=st.booleans(), seed=SEEDS)
     def evolve(self, rename: bool, seed: int) -> None:
         others = [name for name in self.oracle.fields if name not in ("a", "b")]
@@ -256,10 +275,18 @@ class MergingMachine(RuleBasedStateMachine):
 
     # -- versions -----------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: not self.focused)
     @rule()
     def remember(self) -> None:
         rows = deepcopy(self.oracle.rows())
-        now = Remembered(self.table.version, rows, self.oracle.remembered(), dict(self.oracle.fields), self.filters)
+        now = Remembered(
+            self.table.version,
+            rows,
+            self.oracle.remembered(),
+            dict(self.oracle.fields),
+            self.filters,
+            self.mode_changes,
+        )
         self.remembered = [*self.remembered[-3:], now]
 
     @precondition(lambda self: self.remembered)
@@ -279,6 +306,10 @@ class MergingMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 3), seed=SEEDS)
     def restore(self, place: int, seed: int) -> None:
         then = self.remembered[place % len(self.remembered)]
+        if then.mode_changes != self.mode_changes:
+            with pytest.raises((NotRetainedError, RejectedError)):
+                self.table.restore(version=then.version)
+            return
         if then.filters != self.filters:
             return
         try:
@@ -330,6 +361,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.table.try_commit(ProposeJoin(ids[place : place + 2]))
         self.some(seed)
 
+    @precondition(lambda self: not self.focused)
     @rule(seed=SEEDS)
     def checkpoint_and_open_again(self, seed: int) -> None:
         self.table.log.retain_checkpoint()
@@ -338,6 +370,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.table.state()
         self.some(seed)
 
+    @precondition(lambda self: not self.focused)
     @rule(seed=SEEDS)
     def collect(self, seed: int) -> None:
         self.table.set(history_s=0)

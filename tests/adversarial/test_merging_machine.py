@@ -63,6 +63,7 @@ class Bug:
     plant: Plant
     mode: Mode = "latest"
     doors: Sequence[Door] = (scan,)
+    focused: bool = True
 
 
 def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -142,11 +143,6 @@ def _sums_of_the_last(patch: pytest.MonkeyPatch) -> None:
 
 BUGS = (
     Bug("a merge of some files drops deletes", _deletes_dropped, "latest by sort key"),
-    Bug(
-        "a complete merge drops deletes by sort key",
-        _set(compaction_plan, "_drops_markers", lambda _: True),
-        "latest by sort key",
-    ),
     Bug("a merge of some files makes partial rows whole", _partial_made_whole),
     Bug("deletes are shown", _deletes_shown),
     Bug("the order of arrival is reversed", _arrival_reversed),
@@ -165,6 +161,7 @@ BUGS = (
             lambda state, columns, read: read(unfiltered(state), state.created.project(columns)),
         ),
         doors=(get,),
+        focused=False,
     ),
     Bug(
         "rows of one write are not merged",
@@ -179,9 +176,10 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     class Machine(MergingMachine):
         modes = (bug.mode,)
         doors = bug.doors
+        focused = bug.focused
 
     bug.plant(monkeypatch)
     with pytest.raises(AssertionError) as found:
-        run(Machine, 60, phases=[Phase.generate], derandomize=True, database=None)
+        run(Machine, 100, phases=[Phase.generate], derandomize=True, database=None)
     assert any(note.startswith("door") for note in found.value.__notes__), found.value
     print(f"{Machine.steps:,} steps: {str(found.value)[:200]}")
