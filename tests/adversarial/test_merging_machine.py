@@ -180,6 +180,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
 
     bug.plant(monkeypatch)
     with pytest.raises(AssertionError) as found:
-        run(Machine, 100, phases=[Phase.generate], derandomize=True, database=None)
+        run(Machine, 400, phases=[Phase.generate], derandomize=True, database=None)
     assert any(note.startswith("door") for note in found.value.__notes__), found.value
     print(f"{Machine.steps:,} steps: {str(found.value)[:200]}")

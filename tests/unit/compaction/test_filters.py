@@ -268,7 +268,7 @@ def test_no_step_but_a_higher_cut_hides_a_row(tmp_path_factory, mode, steps, pre
         elif may_age:
             later += value
             table.commit(ProposeCut(to_us(table.log.now()) + later * 86_400_000_000))
-        where = predicate or "true"
+        where = f"({predicate or 'true'})"
         if may_age:
             where += (
                 f" AND at >= arrow_cast({-(-table.state().age_off_cut_us // 1_000_000)}, 'Timestamp(Second, None)')"

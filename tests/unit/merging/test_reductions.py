@@ -27,6 +27,9 @@ VALUES: dict[pa.DataType, Any] = {
     pa.timestamp("us"): DAYS.map(lambda day: dt.datetime(day.year, day.month, day.day)),  # noqa: DTZ001
     pa.time64("us"): st.times(),
 }
+FINITE = st.floats(0, 2.0**60, width=32)
+"""Of one sign: the order of additions shows in the last bits only."""
+
 SUMMED = [kind for kind in VALUES if not pa.types.is_temporal(kind)]
 CASES = [(name, kind) for name in ("min", "max") for kind in VALUES] + [("sum", kind) for kind in SUMMED]
 
@@ -34,7 +37,8 @@ CASES = [(name, kind) for name in ("min", "max") for kind in VALUES] + [("sum", 
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=str)
 @given(data=st.data())
 def test_a_reduction_is_that_of_arrow(name, kind, data):
-    values = data.draw(st.lists(VALUES[kind] | st.none() if data.draw(st.booleans()) else VALUES[kind], min_size=1))
+    of = FINITE if name == "sum" and pa.types.is_floating(kind) else VALUES[kind]
+    values = data.draw(st.lists(of | st.none() if data.draw(st.booleans()) else of, min_size=1))
     column = pa.concat_arrays([pa.nulls(1, kind), pa.array(values, kind)]).slice(1)
     begins = sorted({0, *data.draw(st.sets(st.integers(0, len(values) - 1)))})
     groups = Groups(np.array(begins), len(values))
@@ -48,7 +52,11 @@ def test_a_reduction_is_that_of_arrow(name, kind, data):
     wide = pa.float64() if name == "sum" and pa.types.is_floating(kind) else kind
     rows = pa.table({"group": groups.numbers(), "value": column.cast(wide)})
     wanted = rows.group_by("group", use_threads=False).aggregate([("value", name)])[f"value_{name}"].to_pylist()
-    assert list(map(shown, found.to_pylist())) == list(map(shown, wanted))
+    if name == "sum" and pa.types.is_floating(kind):
+        # The additions are the same ones in another order.
+        assert found.to_pylist() == pytest.approx(wanted, rel=1e-9, nan_ok=True)
+    else:
+        assert list(map(shown, found.to_pylist())) == list(map(shown, wanted))
 
 
 def shown(value: Any) -> str:
