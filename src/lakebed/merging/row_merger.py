@@ -1,7 +1,7 @@
 """Merging rows with equal keys in a sorted stream, by the merge mode of a table.
 
 Core types: :class:`RowMerger`, which takes the rows of several runs in one sorted stream and gives merged rows, batch
-by batch. It holds one batch and one row, however many rows a key has; by ``Custom`` what
+by batch. It holds two batches, however many rows a key has; by ``Custom`` what
 :mod:`lakebed.merging.rows_function` says.
 
 Rows come sorted by the keys of the merge schema (:func:`~lakebed.model.row_kinds.merge_schema`); rows with equal keys
@@ -62,13 +62,21 @@ class RowMerger:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            rows = batch if held is None else pa.concat_batches([held, batch])
-            merged = self._merged(rows)
-            # The last key may have more rows in the next batch. Taken: a slice would hold the whole batch.
-            held = merged.take(pa.array([merged.num_rows - 1]))
-            yield from self._finished(merged.slice(0, merged.num_rows - 1))
+            rows = batch
+            if held is not None:
+                # The last key may have more rows in the next batch.
+                if self._goes_on(held, batch):
+                    rows = pa.concat_batches([held.slice(held.num_rows - 1), batch])
+                    held = held.slice(0, held.num_rows - 1)
+                yield from self._finished(held)
+            held = self._merged(rows)
         if held is not None:
             yield from self._finished(held)
+
+    def _goes_on(self, held: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
+        """Whether the first row of a batch has the key of the last row before it."""
+        last = held.num_rows - 1
+        return all(held.column(name)[last] == batch.column(name)[0] for name in self._key)
 
     def _merge_function(self) -> Callable[[pa.RecordBatch, Groups], pa.RecordBatch]:
         match self._mode:
