@@ -64,6 +64,7 @@ class Bug:
     mode: Mode = "latest"
     doors: Sequence[Door] = (scan,)
     focused: bool = True
+    slow: bool = False
 
 
 def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def _sums_of_the_last(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS = (
-    Bug("a merge of some files drops deletes", _deletes_dropped, "latest by sort key"),
+    Bug("a merge of some files drops deletes", _deletes_dropped, "latest by sort key", slow=True),
     Bug("a merge of some files makes partial rows whole", _partial_made_whole),
     Bug("deletes are shown", _deletes_shown),
     Bug("the order of arrival is reversed", _arrival_reversed),
@@ -171,7 +172,9 @@ BUGS = (
 )
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, id=bug.name, marks=[pytest.mark.slow] if bug.slow else []) for bug in BUGS]
+)
 def test_a_planted_bug_is_found(bug, monkeypatch):
     class Machine(MergingMachine):
         modes = (bug.mode,)
