@@ -29,8 +29,8 @@ from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode
 
 STEPS = 30
-EXAMPLES = 8
-"""Of each mode: some 1,000 steps in all, after each of which three doors are opened, and all at the end."""
+EXAMPLES = 16
+"""Of each mode: some 1,100 steps in all, after each of which three doors are opened, and all at the end."""
 
 
 def run(machine: type[MergingMachine], examples: int, **how: Any) -> None:
