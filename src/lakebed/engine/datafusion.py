@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, col, lit
+from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit
 
 from lakebed.model import types
 from lakebed.model.keys import EncodedRange
@@ -123,6 +123,21 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
 def expression_context() -> SessionContext:
     """A session that computes columns of rows, with the engine's defaults: stored expressions rely on them."""
     return SessionContext(SessionConfig().with_target_partitions(1))
+
+
+def query_context() -> SessionContext:
+    """A session for stored queries over rows: names as they are written, times in UTC, no volatile functions."""
+    engine = expression_context()
+    engine.sql("SET datafusion.sql_parser.enable_ident_normalization = 'false'")
+    engine.sql("SET datafusion.execution.parquet.schema_force_view_types = 'false'")
+    engine.sql("SET datafusion.execution.time_zone = 'UTC'")
+    drop_volatile_functions(engine)
+    return engine
+
+
+def read_only() -> SQLOptions:
+    """What a statement may do: read. It changes no data, no settings and no files."""
+    return SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
 
 
 def drop_volatile_functions(engine: SessionContext) -> None:

@@ -9,14 +9,13 @@ Errors: UsageError for a query that cannot be applied so, or fails on a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from datafusion import SQLOptions
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import drop_volatile_functions, expression_context
+from lakebed.engine.datafusion import query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
 from lakebed.model import types
@@ -25,6 +24,8 @@ from lakebed.model.foreign_errors import error_text, translate_errors
 if TYPE_CHECKING:
     from datafusion import DataFrame
     from datafusion.plan import LogicalPlan
+
+T = TypeVar("T")
 
 SOURCE = "source"
 """The name of the table in the query."""
@@ -46,14 +47,10 @@ class RowQuery:
     def __init__(self, select: str, rows: pa.Schema) -> None:
         """Raises UsageError for a query that is invalid, or that needs all rows at once."""
         self.select = select
-        self._text = fitted(select, "the query").text
-        self._context = expression_context()
-        drop_volatile_functions(self._context)
-        frame = self._frame(rows.empty_table().to_batches() or [_none(rows)])
+        self._bounds = fitted(select, "the query")
+        self._context = query_context()
         with translate_errors(self._failed):
-            kinds = set(_nodes(frame.logical_plan()))
-            scans = frame.optimized_logical_plan().display_indent().count("TableScan: ")
-            found = frame.schema()
+            kinds, scans, found = self._run(self._looked_at, _none(rows))
         for kind, said in _WHOLE_INPUT.items():
             if kind in kinds:
                 raise Code.SQL_INVALID(f"a query that is applied to rows as they come cannot have {said}: {select}")
@@ -69,16 +66,26 @@ class RowQuery:
         """The rows that the query makes of each batch. Raises UsageError if it fails on one."""
         for batch in batches:
             with translate_errors(self._failed):
-                made = on_deep_stack(self._frame([batch]).to_arrow_table)
+                made = self._run(self._made, batch)
             yield from made.cast(self.schema).combine_chunks().to_batches()
 
-    def _frame(self, batches: list[pa.RecordBatch]) -> DataFrame:
-        with translate_errors(self._failed):
-            if self._context.table_exist(SOURCE):
-                self._context.deregister_table(SOURCE)
-            self._context.register_record_batches(SOURCE, [batches])
-            options = SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False)
-            return self._context.sql_with_options(self._text, options.with_allow_statements(allow=False))
+    def _run(self, function: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> T:
+        return function(batch) if self._bounds.flat else on_deep_stack(function, batch)
+
+    def _looked_at(self, batch: pa.RecordBatch) -> tuple[set[str], int, pa.Schema]:
+        """The kinds of nodes of the plan, how often it scans a table, and the schema of its result."""
+        frame = self._frame(batch)
+        scans = frame.optimized_logical_plan().display_indent().count("TableScan: ")
+        return set(_nodes(frame.logical_plan())), scans, frame.schema()
+
+    def _made(self, batch: pa.RecordBatch) -> pa.Table:
+        return self._frame(batch).to_arrow_table()
+
+    def _frame(self, batch: pa.RecordBatch) -> DataFrame:
+        if self._context.table_exist(SOURCE):
+            self._context.deregister_table(SOURCE)
+        self._context.register_record_batches(SOURCE, [[batch]])
+        return self._context.sql_with_options(self._bounds.text, read_only())
 
     def _failed(self, error: BaseException) -> Error:
         return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {error_text(error)}")

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from datafusion import SQLOptions
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import drop_volatile_functions, expression_context
+from lakebed.engine.datafusion import query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import of_integers
@@ -77,10 +76,7 @@ def _queried(text: str, rows: pa.RecordBatch) -> pa.Table:
     numbered = rows.append_column(ARRIVAL, of_integers(np.arange(rows.num_rows)))
     engine.register_record_batches(_ROWS, [[numbered]])
     try:
-        options = (
-            SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
-        )
-        return engine.sql_with_options(text, options).to_arrow_table()
+        return engine.sql_with_options(text, read_only()).to_arrow_table()
     finally:
         engine.deregister_table(_ROWS)
 
@@ -100,10 +96,5 @@ def _engine() -> SessionContext:
     """This thread's session, which knows deterministic functions, aggregates and windows."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
-        engine = expression_context()
-        engine.sql("SET datafusion.sql_parser.enable_ident_normalization = 'false'")
-        engine.sql("SET datafusion.execution.parquet.schema_force_view_types = 'false'")
-        engine.sql("SET datafusion.execution.time_zone = 'UTC'")
-        drop_volatile_functions(engine)
-        _local.engine = engine
+        engine = _local.engine = query_context()
     return engine

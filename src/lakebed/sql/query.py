@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-from datafusion import SQLOptions
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import statement_context
+from lakebed.engine.datafusion import read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
@@ -168,7 +167,7 @@ class SqlEngine:
             self._named.looked_up.clear()
             try:
                 with translate_errors(self._not_planned):
-                    context.sql_with_options(text, _options())
+                    context.sql_with_options(text, read_only())
             except Error as error:
                 if self._named.looked_up:
                     return list(dict.fromkeys(self._named.looked_up))
@@ -190,7 +189,7 @@ class SqlEngine:
                 context.sql(f"SET {option} = 'false'")
             try:
                 with translate_errors(self._not_planned):
-                    return context.sql_with_options(text, _options())
+                    return context.sql_with_options(text, read_only())
             finally:
                 if option is not None:
                     context.sql(f"SET {option} = 'true'")
@@ -222,10 +221,6 @@ class SqlEngine:
                 name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()
             }
         return found
-
-
-def _options() -> SQLOptions:
-    return SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
 
 
 # -- names ------------------------------------------------------------------------------------------------------

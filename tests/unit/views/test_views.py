@@ -81,6 +81,24 @@ def test_rows_of_a_source_under_another_key(pipeline, lake, flights):
     assert by_origin.get("LGA").column("id").to_pylist() == [2, 3]
 
 
+def test_columns_are_named_as_they_are_written(pipeline, lake):
+    """As in every other statement."""
+    lake.create_table("trips", Schema({"Id": "int64"}, values={"Origin": "string"})).write(
+        pa.table({"Id": [1, 2], "Origin": ["JFK", "EWR"]})
+    )
+    view = lake.create_view_table("v", source="trips", select="SELECT Origin, Id FROM source", row_key=["Origin"])
+    pipeline.refresh(view)
+    assert of(view) == [{"Origin": "EWR", "Id": 2}, {"Origin": "JFK", "Id": 1}]
+
+
+def test_a_deep_query_is_planned_on_a_deep_stack(pipeline, lake, flights):
+    deep = "+".join(["delay"] + ["1"] * 400)
+    view = lake.create_view_table("v", source="flights", select=f"SELECT id, {deep} AS d FROM source", row_key=["id"])
+    flights.write(rows([7]))
+    pipeline.refresh(view)
+    assert of(view) == [{"id": 7, "d": 407}]
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.just("refresh")), max_size=12))
 def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_factory, steps):
