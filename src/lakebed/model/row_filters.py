@@ -6,7 +6,8 @@ the table's state that only rises (:class:`~lakebed.state.transactions.filter_ch
 of a version see the same rows, whatever their clocks say. A row without a time is not hidden by its age.
 
 A filter applies to the row that is left of a key after a merge. It is allowed only where it gives the same answer when
-it is applied before a merge (:func:`forbidden`), so that compaction may drop hidden rows of some files and not others.
+it is applied before a merge (:func:`forbidden`), so that readers may filter first, and a compaction may drop hidden
+rows (:func:`lakebed.state.visibility.kept_by_jobs` says which compactions do).
 
 Core types: :class:`SetFilter` and :class:`AgeOff`, what a user asks for; :class:`RowFilter`, what a state has. Pure.
 Errors: UsageError.

@@ -9,7 +9,7 @@ decoded each time: where prefixes are about as many as pages, or more, this beco
 
 If rows are merged, a row that is found may be a delete. So a prefix for which a file with deletes or partial rows has a
 row counts only if a scan finds a merged row of it; and so does one that several files have, if a merge function may
-drop its rows.
+drop its rows, and one of which the table's filter may hide all rows.
 
 Rules: a partition answers alone, from the files that it refers to and for the keys inside it, so removed rows do not
 count. A prefix may continue in the next partition; it counts once.
@@ -30,10 +30,9 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.keys import EncodedRange, KeyCodec, iter_ranges, successor
+from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import Custom
 from lakebed.parquet.page_decoder import Cut, read_columns
-from lakebed.read.key_ranges import shared
 from lakebed.read.plan import plan
 
 if TYPE_CHECKING:
@@ -62,10 +61,7 @@ def prefixes(
     """
     check_depth(depth, state.created)
     fields = state.created.row_key[:depth]
-    distinct = _distinct(state, ranges, depth, limit, reader)
-    if state.filter_version:
-        distinct = _visible(distinct, state, ranges, reader)
-    found = list(islice(distinct, limit))
+    found = list(islice(_distinct(state, ranges, depth, limit, reader), limit))
     columns = KeyCodec(fields).decode_columns(found).columns
     return pa.Table.from_arrays(columns, schema=state.created.arrow_of([field.name for field in fields]))
 
@@ -78,17 +74,6 @@ def check_depth(depth: Any, schema: Schema) -> None:
             f"depth = {shown(depth)}: must be a whole number from 1 to {len(names)}, the number of row key fields "
             f"({', '.join(names)})"
         )
-
-
-def _visible(
-    distinct: Iterator[bytes], state: TableState, ranges: Sequence[EncodedRange], reader: Reader
-) -> Iterator[bytes]:
-    """The prefixes that have a row in the ranges that the table's filter shows."""
-    for prefix in distinct:
-        wanted = plan(state, list(shared(list(iter_ranges(ranges)), [EncodedRange(prefix, successor(prefix))])))
-        with reader.scan(wanted, state.created.row_key_names[:1], 1) as rows:
-            if wanted.shows_all or next(rows, None) is not None:
-                yield prefix
 
 
 def _distinct(
@@ -105,7 +90,7 @@ def _distinct(
         keys, files = part
         cursors = [_Cursor(file, keys, depth, state.created, reader) for file in files]
         found = _merged(cursors, keys.min, may_drop=isinstance(state.merge, Custom) and len(files) > 1)
-        return (prefix for prefix, sure in found if sure or _has_rows(state, prefix, keys, reader))
+        return (prefix for prefix, merged in found if _has_rows(state, prefix, keys, reader, merged=merged))
 
     if reader.is_local or limit is not None or len(parts) < 2:
         yield from _joined(map(of_part, parts))
@@ -124,9 +109,13 @@ def _joined(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
             last = prefix
 
 
-def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Reader) -> bool:
-    """Whether a merged row in the range has the prefix."""
+def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Reader, *, merged: bool) -> bool:
+    """Whether a row in the range that the table's filter shows has the prefix; ``merged``: a merged row surely has."""
+    if merged and not state.filter_version:
+        return True
     inside = plan(state, [EncodedRange(prefix, successor(prefix)).intersect(keys)])
+    if merged and inside.shows_all:
+        return True
     with reader.scan(inside, state.created.row_key_names[:1], 1) as rows:
         return any(batch.num_rows for batch in rows)
 
