@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed import clock
 from lakebed.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
 from lakebed.engine.row_query import RowQuery
-from lakebed.errors import Code, NotRetainedError
+from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.run import conformed, write_files
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 PART_ROWS = 250_000
 PART_SHARE = 8
-"""The query sees parts of at most so many rows, and this share of the memory limit: it holds a part several times."""
+"""A query sees parts of at most this many rows, and of this fraction of the memory limit: it holds a part several
+times."""
 
 _INSERT = ChangeKind.INSERT.name.lower()
 
@@ -119,10 +121,9 @@ class _Reading:
         columns = self._snapshot.schema.names
         with self._retained(), closing(self._source.changes(self._fed.version, self._snapshot.version)) as changes:
             for batch in changes:
-                kinds = batch.column(CHANGE)
-                others = [place for place, kind in enumerate(kinds.to_pylist()) if kind != _INSERT]
-                if others:
-                    version = batch.column(VERSION)[others[0]].as_py()
+                other = pc.index(pc.not_equal(batch.column(CHANGE), _INSERT), pa.scalar(value=True)).as_py()
+                if other >= 0:
+                    version = batch.column(VERSION)[other].as_py()
                     raise self._not_fed(f"version {version} of {self._source.name} removed or changed rows")
                 rows = batch.drop_columns([field.name for field in FEED_COLUMNS])
                 yield pa.RecordBatch.from_arrays([rows.column(n) for n in columns], schema=self._snapshot.schema.arrow)
@@ -154,7 +155,7 @@ class _Reading:
         except NotRetainedError as error:
             raise self._not_fed(str(error)) from error
 
-    def _not_fed(self, what: str) -> Exception:
+    def _not_fed(self, what: str) -> Error:
         return Code.VIEW_NOT_FED(
             f"view {self._view.name} has version {self._fed.version} of {self._source.name}, and cannot be fed from "
             f"there: {what}. Refresh it anew, which replaces all of its rows",
