@@ -190,16 +190,20 @@ def _below(place: ExternalFiles, folder: str) -> Iterator[ExternalFile]:
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
+def _look(file: Source, home: Storage | None) -> ExternalFile | None:
+    place, path = open_external(file.url, home)
+    try:
+        return place.look(path)
+    except OSError as error:
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
+
+
 def why_changed(file: Source, home: Storage | None = None) -> str | None:
     """Why the file is not the one that was found: it is gone, or has changed. None if it is the same.
 
     Raises StorageError if the store does not answer.
     """
-    place, path = open_external(file.url, home)
-    try:
-        there = place.look(path)
-    except OSError as error:
-        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
+    there = _look(file, home)
     if there is None:
         return f"{file.url} is not there any more"
     if there.is_folder or not there.regular:
@@ -207,6 +211,11 @@ def why_changed(file: Source, home: Storage | None = None) -> str | None:
     if (there.size_bytes, identity(_version(there))) != (file.size_bytes, identity(file.version)):
         return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size_bytes} now"
     return None
+
+
+def is_gone(file: Source, home: Storage | None = None) -> bool:
+    """Whether there is no file at the URL any more. Raises as :func:`why_changed`."""
+    return _look(file, home) is None
 
 
 def check_unchanged(file: Source, home: Storage | None = None) -> None:

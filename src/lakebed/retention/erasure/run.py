@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import runner
 from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageError
+from lakebed.ingest.sources import is_gone
 from lakebed.inspect.copies import CopyKind, read_copies
 from lakebed.inspect.failed_calls import read_failures
 from lakebed.log import entry as entries
@@ -49,6 +50,7 @@ from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
 if TYPE_CHECKING:
+    from lakebed.log.checkpoint import Head
     from lakebed.model.keys import KeyRange
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Listed
@@ -306,12 +308,8 @@ def _note(table: Table, one: _Looked, result: SearchedObject | Error, found: _Fo
             found.unread.append(UnreadObject(place.where, place.object, result.message))
         return
     if isinstance(result, Error):
-        gone = (
-            place.where is Where.REQUEST
-            and result.code is Code.SOURCE_CHANGED
-            and "not there any more" in result.message
-        )
-        if not gone:
+        source = one.task.source
+        if source is None or result.code is not Code.SOURCE_CHANGED or not is_gone(source, table.storage):
             found.unread.append(UnreadObject(place.where, place.object, result.message, place.goes, place.due))
         return
     found.searched[place.where] += 1
@@ -351,8 +349,7 @@ def _log_keys(table: Table, search: KeySearch, found: _Found) -> None:
 def _checkpoint_keys(table: Table, search: KeySearch, found: _Found) -> None:
     log = table.log
     log.wait_for_checkpoint()
-    latest: Callable[[], object] = log.checkpoints.read_whole
-    readers: list[tuple[str, Callable[[], object]]] = [("latest", latest)]
+    readers: list[tuple[str, Callable[[], Head[TableState] | None]]] = [("latest", log.checkpoints.read_whole)]
     readers += [(f"{version}", partial(log.retained.read, version)) for version in log.retained.versions()]
     for name, read in readers:
         url = f"{table.storage.object_url(f'tables/{table.id}/checkpoints')}/{name}"
@@ -364,7 +361,7 @@ def _checkpoint_keys(table: Table, search: KeySearch, found: _Found) -> None:
         if head is None:
             continue
         found.searched[Where.CHECKPOINT] += 1
-        version, keys = head.version, counted(search, keys_of_state(head.state))  # type: ignore[attr-defined]
+        version, keys = head.version, counted(search, keys_of_state(head.state))
         if keys:
             retained = "lakebed gc truncates the log beyond it, and no tag needs it"
             goes = "the next checkpoint, once no file or partition has such bounds" if name == "latest" else retained
