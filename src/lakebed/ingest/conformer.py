@@ -1,5 +1,4 @@
-"""Makes rows of any source fit the schema: how its columns become the fields of a table. Rows enter a table only
-through it.
+"""Makes rows of any source fit the schema of a table. Rows enter a table only through it.
 
 A :class:`Conformer` by itself allows what loses nothing: another order of columns, another layout of the same type, a
 wider number, another unit of time if it keeps each value. A field may be read from a column of another name. If a

@@ -1,8 +1,8 @@
 """Records of copies: where rows of a table were written outside of it, by an export or as the quarantine of an import.
 
-A record is an object of its own beside the table's log, written once, before the first row is copied. So whoever looks
-for rows, as an erasure has to, knows each place where they may be. Records are kept for as long as the table: whether a
-copy was deleted is known only by looking.
+A record is an object of its own beside the table's log, written once, before the first row is copied. So a report on
+erased rows knows each place where they may be. Records are kept for as long as the table: whether a copy was deleted is
+known only by looking.
 
 Core type: :class:`CopyRecord`. Errors: StorageError; DamagedError for a record that cannot be read.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DRAWN_MIN = 64
 SCANNED_SHARE = 8
-"""If more than one row in so many would be drawn, a scan of all is cheaper than a page for each."""
+"""If more than one row in eight would be drawn, a scan of all rows is cheaper than a page for each."""
 
 Read = Callable[["TableState", Sequence[str]], pa.Table]
 """Reads some rows of a state, with these columns."""

@@ -1,7 +1,6 @@
 """Every read of a table: of its latest version, through its handle, or of a snapshot, which never changes.
 
-Core types: :class:`Readable` declares every read once, for handles and snapshots; :class:`Snapshot` is the value that
-plans and reads.
+Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads.
 
 Lazy results (a Polars frame, a relation, a registered table) read one version, that of the call. Libraries that take
 rows (pandas, Polars, DuckDB, DataFusion) are imported by the method that needs them; none is required.

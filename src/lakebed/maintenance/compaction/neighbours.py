@@ -182,7 +182,7 @@ def _by_bytes(runs: Stretch, target_bytes: int) -> Iterator[Batch]:
 
 
 def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool] = lambda _: True) -> list[Batch]:
-    """Disjoint windows of so many runs, those of the fewest bytes first, of equal ones the oldest."""
+    """Disjoint windows of ``count`` runs: those of the fewest bytes first and, of equal ones, the oldest first."""
     sizes = [run.size_bytes for run in runs]
     passed = list(itertools.accumulate(sizes, initial=0))
     starts = sorted(range(len(runs) - count + 1), key=lambda at: passed[at + count] - passed[at])
