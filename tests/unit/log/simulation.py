@@ -7,11 +7,11 @@ from random import Random
 from types import SimpleNamespace
 
 from lakebed import clock
-from lakebed.log import checkpoint, committer, entry, group_commit, queue, sidecars, tail
+from lakebed.log import checkpoint, committer, entry, group_commit, queue, segments, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.retention import run as collection
-from lakebed.state import reference_lists
+from lakebed.state import persistent_table, reference_lists
 from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
@@ -37,6 +37,13 @@ class InTurn:
         pass
 
 
+class OrderedDelta(dict):
+    """The changes of a persistent table in the order in which they came; a hash trie has another in each run."""
+
+    def update(self, changes):
+        return OrderedDelta({**self, **changes})
+
+
 @contextmanager
 def drawn_by(world, monkeypatch):
     """Time, chance and waiting are the seed's, and limits are so small that they are met."""
@@ -59,6 +66,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
         patch.setattr(checkpoint, "ThreadPoolExecutor", InTurn)
         patch.setattr(sidecars, "ThreadPoolExecutor", InTurn)
+        patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
         patch.setattr(retries, "ATTEMPTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)
         patch.setattr(sidecars, "NAMED_WITHIN", 3)
@@ -70,7 +78,7 @@ def drawn_by(world, monkeypatch):
 def run_seed(seed, monkeypatch):
     """The schedule of this seed, always the same one; returns the world. Whatever it raises has seed and schedule."""
     world = World(seed)
-    world.inner.delete([listed.name for listed in world.inner.inner.list("")])
+    _empty_state_cache()
     with drawn_by(world, monkeypatch):
         try:
             _run(world)
@@ -81,6 +89,13 @@ def run_seed(seed, monkeypatch):
         finally:
             world.schedule.close()
     return world
+
+
+def _empty_state_cache():
+    """What an earlier run of the seed cached, this one would not fetch."""
+    bytes_max = segments.STATE_CACHE.bytes_max
+    segments.STATE_CACHE.limit(0)
+    segments.STATE_CACHE.limit(bytes_max)
 
 
 def _run(world):

@@ -80,8 +80,9 @@ def test_it_keeps_them_in_many_schedules(monkeypatch):
     run_seeds(NIGHTLY, monkeypatch)
 
 
-def test_a_seed_replays_its_schedule(monkeypatch):
-    assert run_seed(3, monkeypatch).schedule.trace == run_seed(3, monkeypatch).schedule.trace
+@pytest.mark.parametrize("seed", range(5))
+def test_a_seed_replays_its_schedule(monkeypatch, seed):
+    assert run_seed(seed, monkeypatch).schedule.trace == run_seed(seed, monkeypatch).schedule.trace
 
 
 # -- wrong forms ------------------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ from tests.unit.state.cases import key, new_file
 
 TABLE_ID = "table-00"
 PREFIX = table_prefix(TABLE_ID)
+RUNS = count()
+
 LETTERS = "abcdefghijkl"
 KEYS = {letter: key(letter) for letter in LETTERS}
 HISTORY_S = 5
@@ -80,7 +82,7 @@ class World:
     def __init__(self, seed):
         self.random = Random(seed)
         self.schedule = Schedule(Random(seed + 1_000_000))
-        self.inner = ClockedStorage(connect("memory://simulation"))
+        self.inner = ClockedStorage(connect(f"memory://simulation-{next(RUNS)}"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
         self.storage = SteppedStorage(self.faulty, self.schedule, self.random.choice([0, 0.05, 0.3]))
         self.logs = self.random.choice([ObjectLogs, TellingLogs])
