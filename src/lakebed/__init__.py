@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import (
+    AccessError,
     BadKeyError,
     ContentionError,
     DamagedError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "AccessError",
     "AddField",
     "AgeOff",
     "Aggregate",

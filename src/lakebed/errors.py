@@ -68,6 +68,7 @@ class Code(StrEnum):
     COLUMN_UNKNOWN = "column_unknown", "usage"
     COLUMN_DUPLICATE = "column_duplicate", "usage"
     GENERATED_FIELD_INVALID = "generated_field_invalid", "usage"
+    REQUEST_INVALID = "request_invalid", "usage"
     SQL_INVALID = "sql_invalid", "usage"
     SQL_READ_ONLY = "sql_read_only", "usage"
     SQL_TOO_COMPLEX = "sql_too_complex", "usage"
@@ -172,6 +173,10 @@ class Code(StrEnum):
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"
     ORPHANS_DOUBTFUL = "orphans_doubtful", "rejected"
     ROWS_NOT_ERASED = "rows_not_erased", "rejected"
+
+    # AccessError
+    NOT_AUTHENTICATED = "not_authenticated", "access"
+    PERMISSION_MISSING = "permission_missing", "access"
 
     # ContentionError
     COMMIT_CONTENDED = "commit_contended", "contention"
@@ -279,6 +284,7 @@ class Facts(TypedDict, total=False):
     partition_rows: int
     partitions: int
     path: str
+    permission: str
     place: str
     plan: str
     query: str
@@ -389,6 +395,12 @@ class RejectedError(Error):
     kind = "rejected"
 
 
+class AccessError(Error):
+    """A service does not know who asks, or does not allow the request to that principal."""
+
+    kind = "access"
+
+
 class ContentionError(Error):
     """Others kept winning the log; nothing was committed and it is safe to try again."""
 
@@ -435,6 +447,7 @@ _CLASSES: dict[str, type[Error]] = {
         NotRetainedError,
         ExistsError,
         RejectedError,
+        AccessError,
         ContentionError,
         UnknownOutcomeError,
         StorageError,

@@ -44,6 +44,7 @@ _EXIT_CODES: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.UsageError, 2),
     (errors.ExistsError, 2),
     (errors.NotFoundError, 4),
+    (errors.AccessError, 5),
     (errors.StorageError, 5),
     (errors.ContentionError, 5),
     (errors.UnknownOutcomeError, 6),

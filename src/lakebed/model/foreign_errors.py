@@ -20,13 +20,21 @@ EXTRAS = {
     "botocore": "dynamodb",
     "datasketches": "sketches",
     "duckdb": "duckdb",
+    "google": "flight",
     "grpc": "connect",
+    "jinja2": "serve",
+    "joserfc": "serve",
+    "litestar": "serve",
     "pandas": "spark",
+    "opentelemetry": "otel",
     "polars": "polars",
+    "prometheus_client": "serve",
     "psycopg": "sql",
     "py4j": "spark",
     "pyspark": "spark",
     "sqlalchemy": "sql",
+    "urllib3": "client",
+    "uvicorn": "serve",
 }
 """The extra of Lakebed that installs a module."""
 

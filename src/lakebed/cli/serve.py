@@ -1,0 +1,28 @@
+"""``lakebed serve``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.model.foreign_errors import optional_imports
+
+
+@command
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535), help="The port to listen on.")
+def serve(cli: Invocation, *, host: str, port: int) -> None:
+    """Maintain the tables of the instance, answer queries over HTTP, and show pages and metrics.
+
+    Ends on Ctrl-C or SIGTERM, when the work that has begun is done.
+    """
+    with optional_imports():
+        from lakebed.service.service import Service
+        from lakebed.web.app import make_app
+        from lakebed.web.server import serve as serve_app
+
+    with Service(cli.instance()) as service:
+        print(f"lakebed: serving {service.instance.url} at http://{host}:{port}", file=sys.stderr)
+        serve_app(make_app(service), host, port)

@@ -1,0 +1,5 @@
+"""The API for programs, below ``/v1``, and what probes and collectors ask for."""
+
+from lakebed.web.api import health, tables
+
+ROUTES = (*health.ROUTES, *tables.ROUTES)

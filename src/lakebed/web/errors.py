@@ -1,0 +1,65 @@
+"""Errors as HTTP answers: the class decides the status, and the body has the code, the message and the facts."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from lakebed import errors
+from lakebed.errors import Code, Error
+
+_LOG = logging.getLogger("lakebed.web")
+
+_STATUS: tuple[tuple[type[Error], int], ...] = (
+    (errors.AccessError, 403),
+    (errors.NotRetainedError, 410),
+    (errors.NotFoundError, 404),
+    (errors.ExistsError, 409),
+    (errors.RejectedError, 409),
+    (errors.SchemaMismatchError, 422),
+    (errors.BadKeyError, 422),
+    (errors.UsageError, 400),
+    (errors.ContentionError, 503),
+    (errors.UnknownOutcomeError, 504),
+    (errors.StorageError, 503),
+    (errors.Error, 500),
+)
+"""The first class of which the error is an instance decides."""
+
+
+def status_of(error: Error) -> int:
+    """The status of the answer to a request that failed so."""
+    if error.code is Code.NOT_AUTHENTICATED:
+        return 401
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def document_of(error: Error) -> dict[str, Any]:
+    """The body of the answer."""
+    return {"error": {"kind": error.kind, "code": error.code.value, "message": error.message}}
+
+
+def answer_error(_: Request[Any, Any, Any], error: Error) -> Response[dict[str, Any]]:
+    """An error of Lakebed."""
+    status = status_of(error)
+    headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else {}
+    return Response(document_of(error), status_code=status, media_type="application/json", headers=headers)
+
+
+def answer_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:
+    """A request that the framework refused: no such path, an argument that is not of its type."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    found = "; ".join(f"{one['key']}: {one['message']}" for one in extra if "key" in one and "message" in one)
+    message = f"{error.detail}: {found}" if found else error.detail
+    document = document_of(Code.REQUEST_INVALID(message))
+    return Response(document, status_code=error.status_code, media_type="application/json", headers=error.headers)
+
+
+def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
+    """What should not happen: logged with its traceback, which the answer does not have."""
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    document = {"error": {"kind": "bug", "code": "bug", "message": "the service failed; its log says why"}}
+    return Response(document, status_code=500, media_type="application/json")
