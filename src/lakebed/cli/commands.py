@@ -154,7 +154,7 @@ LAKEBED = Group(
         Deferred(
             "maintain", "Ingest, compact, split, join and collect garbage, as far as due.", "maintenance:maintain"
         ),
-        Deferred("serve", "Maintain all tables, and answer queries over HTTP.", "serve:serve"),
+        Deferred("serve", "Maintain all tables, answer queries over HTTP, and show pages.", "serve:serve"),
         Deferred("compact", "Merge the runs of partitions that have several, on Spark.", "maintenance:compact"),
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),

@@ -14,7 +14,7 @@ from lakebed.model.foreign_errors import optional_imports
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535), help="The port to listen on.")
 def serve(cli: Invocation, *, host: str, port: int) -> None:
-    """Maintain the tables of the instance, answer queries over HTTP, and show pages and metrics.
+    """Maintain all tables, answer queries over HTTP, and show pages.
 
     Ends on Ctrl-C or SIGTERM, when the work that has begun is done.
     """

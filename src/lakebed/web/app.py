@@ -1,6 +1,6 @@
 """The web application of a service: routes, authentication, errors, and threads for what blocks.
 
-Handlers are plain functions that run in threads, of which :attr:`Limits.threads` work at once; the others wait.
+Handlers are plain functions that run in threads, of which :attr:`RequestLimits.threads` work at once; the others wait.
 A handler declares what it needs by parameters: ``service`` and ``principal`` are provided to all.
 """
 
@@ -20,11 +20,11 @@ from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api, pages
-from lakebed.web.errors import answer_bug, answer_error, answer_http_error
+from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What one request, and all of them together, may take."""
 
     request_bytes: int = 256 * 1024 * 1024
@@ -37,10 +37,12 @@ class Limits:
     threads: int = 32
 
 
-def make_app(service: Service, authenticator: Authenticator | None = None, limits: Limits | None = None) -> Litestar:
+def make_app(
+    service: Service, authenticator: Authenticator | None = None, limits: RequestLimits | None = None
+) -> Litestar:
     """The ASGI application. Without an authenticator every request may do everything."""
     doors = authenticator or Open()
-    bounds = limits or Limits()
+    bounds = limits or RequestLimits()
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.authenticate(request.headers.get("authorization"))
