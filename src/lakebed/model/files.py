@@ -39,6 +39,8 @@ _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summa
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _FAILURE_NAME = re.compile(rf"tables/({_ID})/failures/({_ID})\.json")
 _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
+_RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
+_RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
@@ -244,6 +246,37 @@ def is_failure_name(table_id: str, name: str) -> bool:
     """Whether an object is the record of a failed call of that table."""
     match = _FAILURE_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
+
+
+def runs_folder(day: str | None = None) -> str:
+    """The folder of the records of job runs of all tables; or of those of a day, as ``20260131``."""
+    return "jobs/runs" if day is None else f"jobs/runs/{day}"
+
+
+def runs_name(day: str, record_id: str) -> str:
+    """One object with records of job runs."""
+    return f"{runs_folder(day)}/{record_id}.ndjson"
+
+
+def is_runs_name(name: str) -> bool:
+    """Whether an object has records of job runs."""
+    return _RUNS_NAME.fullmatch(name) is not None
+
+
+def retry_folder() -> str:
+    """The folder of the requests to try parked jobs again."""
+    return "jobs/retries"
+
+
+def retry_name(run: str) -> str:
+    """The object that asks for a parked job to be tried again."""
+    return f"{retry_folder()}/{run}.json"
+
+
+def run_of_retry(name: str) -> str | None:
+    """The id of the job run that an object asks to try again; None if it does not."""
+    match = _RETRY_NAME.fullmatch(name)
+    return match[1] if match else None
 
 
 def copy_folder(table_id: str) -> str:

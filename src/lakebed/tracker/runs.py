@@ -1,0 +1,194 @@
+"""Runs of jobs and of their tasks, as values, and the interface with which work is recorded.
+
+A job run is one piece of work that a user or a service asked for: an import, the compaction of a table, a submitted
+query. It has tasks where its work is divided among worker processes or Spark. What a run changed is in the table's log
+and nowhere else: a record that is lost, or that could not be written, costs knowledge and no row.
+
+Core types: :class:`JobRun`, :class:`TaskRun`, :class:`Tracker`. Pure: no I/O.
+
+Source: docs/jobs.md.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from lakebed.errors import Error
+
+
+class WorkKind(StrEnum):
+    """What a run does. The values are stored; a record of a newer Lakebed may have others."""
+
+    INGEST = "ingest"
+    IMPORT = "import"
+    ATTACH = "attach"
+    COMPACTION = "compaction"
+    REWRITE = "rewrite"
+    SPLIT = "split"
+    JOIN = "join"
+    EXPORT = "export"
+    GC = "gc"
+    REFRESH = "refresh"
+    ERASE_REPORT = "erase-report"
+    MAINTENANCE = "maintenance"
+    QUERY = "query"
+    HOOK = "hook"
+
+
+class RunOutcome(StrEnum):
+    """How a run ended, or that it has not; the values are stored, except LOST, which a reader concludes."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """The process that ran it is gone, or has recorded nothing for longer than a process that runs may."""
+
+
+IN_PROCESS = "in-process"
+WORKERS = "workers"
+"""Executors beside Spark, whose name is its application's id: the process itself, and its worker processes."""
+
+
+class RunError(Struct, frozen=True):
+    """Why something failed: ``code`` is a :class:`~lakebed.errors.Code`, ``kind`` the kind of the error's class, or the
+    name of the class if it is none of Lakebed's.
+    """
+
+    kind: str
+    code: str
+    message: str
+
+
+class RunPlace(Struct, frozen=True, omit_defaults=True):
+    """RunPlace a run is carried out. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
+
+    host: str = ""
+    process: str = ""
+    executor: str = IN_PROCESS
+    writer: str = ""
+
+
+class JobRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One run of a job, as it was when it was recorded at ``updated``. All times are of its own process's clock.
+
+    ``table`` is the name that the table had, ``table_id`` its id; both are empty for work on a whole instance.
+    ``base_version`` is that of the table when the run began, ``version`` that of its last commit. ``rows_total`` and
+    ``bytes_total`` are 0 if they are not known. ``retries`` counts attempts of tasks beyond the first, ``tries`` the
+    runs of the same work that failed in a row, this one included. A ``parked`` job is not tried again until somebody
+    asks for it (``lakebed jobs retry``). ``key`` is the job id or commit id that the caller gave.
+    """
+
+    id: str
+    operation: str
+    table: str = ""
+    table_id: str = ""
+    where: RunPlace = RunPlace()
+    created: datetime
+    started: datetime | None = None
+    updated: datetime
+    finished: datetime | None = None
+    outcome: RunOutcome = RunOutcome.RUNNING
+    rows_done: int = 0
+    rows_total: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
+    tasks: int = 0
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    retries: int = 0
+    base_version: int | None = None
+    version: int | None = None
+    key: str | None = None
+    detail: str = ""
+    error: RunError | None = None
+    tries: int = 0
+    parked: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the run was under way when it was recorded."""
+        return self.outcome is RunOutcome.RUNNING
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has taken until it was recorded; None if it has not started."""
+        return None if self.started is None else ((self.finished or self.updated) - self.started).total_seconds()
+
+
+class TaskRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One task of a job run. ``attempt`` counts from 1; the attempts before it failed without a result."""
+
+    job: str
+    number: int
+    attempt: int = 1
+    host: str = ""
+    started: datetime | None = None
+    finished: datetime | None = None
+    rows: int = 0
+    error: RunError | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None if it is not known."""
+        return None if self.started is None or self.finished is None else (self.finished - self.started).total_seconds()
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """What is known of a run when it begins. ``id`` is a new one, unless the work has one already."""
+
+    operation: str
+    table: str = ""
+    table_id: str = ""
+    executor: str = IN_PROCESS
+    id: str | None = None
+    created: datetime | None = None
+    rows_total: int = 0
+    bytes_total: int = 0
+    tasks: int = 0
+    base_version: int | None = None
+    key: str | None = None
+    detail: str = ""
+    tries: int = 0
+
+
+class Tracker(Protocol):
+    """Takes notes of runs. No method raises or waits for a store, and each may be called from any thread.
+
+    :meth:`lakebed.tracker.recorder.Recorder.running` does all three for a block of code.
+    """
+
+    def begin(self, begun: Begun) -> str:
+        """A run begins; returns its id."""
+
+    def progress(  # noqa: PLR0913 - each is optional
+        self,
+        run: str,
+        *,
+        rows_done: int | None = None,
+        rows_total: int | None = None,
+        bytes_done: int | None = None,
+        bytes_total: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        """How far a run is; None: as it was."""
+
+    def task(self, task: TaskRun) -> None:
+        """A task of a run ended."""
+
+    def end(
+        self,
+        run: str,
+        outcome: RunOutcome,
+        *,
+        version: int | None = None,
+        error: BaseException | Error | None = None,
+        parked: bool = False,
+    ) -> None:
+        """A run ended. A second end of the same run changes nothing."""

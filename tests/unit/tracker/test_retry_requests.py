@@ -1,0 +1,31 @@
+"""Requests to try a parked job again: asked once, found by every service, settled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.tracker.retry_requests import request_retry, requested_retries, settle_retries
+
+
+def test_a_request_is_found_until_it_is_settled(tmp_path: Path) -> None:
+    storage = lakebed.create(tmp_path / "lake").storage
+    one, other = clock.new_id(), clock.new_id()
+    assert requested_retries(storage) == frozenset()
+    assert request_retry(storage, one)
+    assert not request_retry(storage, one), "it was asked already"
+    request_retry(storage, other)
+    assert requested_retries(storage) == {one, other}
+    settle_retries(storage, [one, clock.new_id()])
+    assert requested_retries(storage) == {other}
+
+
+@pytest.mark.parametrize("run", ["", "../instance", "x", "a" * 80])
+def test_only_ids_can_be_asked_for(tmp_path: Path, run: str) -> None:
+    storage = lakebed.create(tmp_path / "lake").storage
+    with pytest.raises(lakebed.UsageError, match="id of a job run"):
+        request_retry(storage, run)
+    assert requested_retries(storage) == frozenset()
