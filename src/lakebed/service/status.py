@@ -1,0 +1,132 @@
+"""What a service knows of its tables and does at a moment, as values.
+
+:meth:`lakebed.service.service.Service.status` makes them from what the service has in memory: no request. Times are
+aware and of this machine's clock, for people.
+
+Core types: :class:`ServiceStatus`, :class:`TableStatus`, :class:`OperationStatus`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lakebed.model.operations import TableOperation
+
+
+class SparkState(StrEnum):
+    """What Spark does for a service."""
+
+    NONE = "none"
+    """There is no session; the next large work starts one."""
+    STARTING = "starting"
+    RUNNING = "running"
+    IDLE = "idle"
+    """There is a session without work; it is stopped after a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in a table: open requests, and runs that compaction would merge now.
+
+    ``oldest_s`` is the age of the oldest open request in seconds; None without one.
+    """
+
+    requests: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    oldest_s: float | None = None
+    runs_due: int = 0
+    bytes_due: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """An error: its code, its message and when it came."""
+
+    code: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStatus:
+    """One operation on one table.
+
+    ``last_outcome`` says what the last run did, ``last_error`` why it failed; one of them is None. After a failure the
+    operation waits since ``waiting_since``, the time of the first of its failures in a row, for what ``waiting_for``
+    says, and is tried again at ``next_at``. ``parked``: it is not tried again before a retry is asked for. ``due`` is
+    why it will run next; None: there is nothing to do.
+    """
+
+    operation: TableOperation
+    last_begun: datetime | None = None
+    last_ended: datetime | None = None
+    last_outcome: str | None = None
+    last_error: LastError | None = None
+    failures_in_a_row: int = 0
+    waiting_since: datetime | None = None
+    waiting_for: str | None = None
+    next_at: datetime | None = None
+    parked: bool = False
+    paused: bool = False
+    due: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table at ``version``, the last one that the service has seen; 0: none yet.
+
+    ``files`` counts the references of partitions to files. ``error`` is why its log cannot be read now.
+    """
+
+    id: str
+    name: str
+    online: bool
+    paused: tuple[TableOperation, ...] = ()
+    version: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    partitions: int = 0
+    files: int = 0
+    files_per_partition_mean: float = 0.0
+    files_per_partition_max: int = 0
+    backlog: Backlog = Backlog()
+    operations: tuple[OperationStatus, ...] = ()
+    error: LastError | None = None
+
+    def operation(self, operation: TableOperation) -> OperationStatus:
+        """The status of one operation."""
+        return next((one for one in self.operations if one.operation == operation), OperationStatus(operation))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work under way. Operations that do not count rows have none in total."""
+
+    table: str
+    operation: TableOperation
+    since: datetime
+    rows_done: int = 0
+    rows_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """A service at a moment; ``version`` is that of Lakebed. ``tables`` are sorted by name.
+
+    ``error`` is why the catalog cannot be read now. ``maintains``: whether it maintains tables at all.
+    """
+
+    started_at: datetime | None
+    version: str
+    spark: SparkState
+    work: tuple[Work, ...]
+    tables: tuple[TableStatus, ...]
+    maintains: bool = True
+    error: LastError | None = None
+
+    def table(self, name: str) -> TableStatus | None:
+        """The status of the table of that name; None if the service does not know it."""
+        return next((table for table in self.tables if table.name == name), None)

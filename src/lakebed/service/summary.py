@@ -1,0 +1,95 @@
+"""What a service keeps of a table's state: the sums that people see, and what is due. Pure: no I/O.
+
+A summary is small, so a service of many tables keeps one of each, and lets go of the states of tables that rest.
+
+Core types: :class:`TableSummary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.maintenance.compaction.plan import REQUESTS_OPEN_MAX
+from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.maintenance.splitting.plan import due as due_splits
+from lakebed.maintenance.splitting.plan import small
+from lakebed.state.sums import partition_sums
+
+if TYPE_CHECKING:
+    from lakebed.settings import Settings
+    from lakebed.state.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """A table at ``version``.
+
+    ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
+    ``oldest_request`` is the version that the oldest open request is on record from. ``bytes_due`` are those that
+    compaction would merge now, ``runs_due`` the runs. ``splits`` and ``joins`` count partitions to be cut and groups to
+    be joined. ``unused`` is the number of files without references. ``ages``: rows age off. A view has ``fed`` the
+    version of its ``source``, the id of a table, that it has.
+    """
+
+    version: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    partitions: int = 0
+    files: int = 0
+    files_max: int = 0
+    requests: int = 0
+    request_files: int = 0
+    request_bytes: int = 0
+    oldest_request: int = 0
+    ingest_bytes_min: int = 0
+    ingest_age_s: int = 0
+    jobs: int = 0
+    runs_due: int = 0
+    bytes_due: int = 0
+    splits: int = 0
+    joins: int = 0
+    unused: bool = False
+    ages: bool = False
+    source: str | None = None
+    fed: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many requests are open that compaction waits for ingest."""
+        return self.requests > REQUESTS_OPEN_MAX
+
+
+def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSummary:
+    """The summary of a state. What is due to compaction, splitting and joining is found out of ``online`` tables only.
+
+    Linear in the partitions.
+    """
+    sums = partition_sums(state)
+    requests = list(state.open_requests.values())
+    compaction = plan_compaction(state, settings) if online else None
+    merges = () if compaction is None else (*compaction.whole, *compaction.merges)
+    concatenations = () if compaction is None else compaction.concatenations
+    return TableSummary(
+        version=state.version,
+        rows=sum(one.rows for one in sums.values()),
+        size_bytes=sum(one.size_bytes for one in sums.values()),
+        partitions=len(state.partitions.ids),
+        files=sum(one.files for one in sums.values()),
+        files_max=max((one.files for one in sums.values()), default=0),
+        requests=len(requests),
+        request_files=sum(len(request.files) for request in requests),
+        request_bytes=sum(request.size_bytes for request in requests),
+        oldest_request=min((request.submitted for request in requests), default=0),
+        ingest_bytes_min=settings.ingest_bytes_min,
+        ingest_age_s=settings.ingest_age_s,
+        jobs=len(state.jobs),
+        runs_due=sum(merge.runs for merge in merges) + sum(one.runs for one in concatenations),
+        bytes_due=sum(merge.size_bytes for merge in merges),
+        splits=len(due_splits(state, settings).large) if online else 0,
+        joins=len(small(state, settings)) if online else 0,
+        unused=next(iter(state.files.having("dropped")), None) is not None,
+        ages=state.row_filter.age_field != 0,
+        source=None if state.view is None else state.view.table,
+        fed=0 if state.view is None else state.view.version,
+    )

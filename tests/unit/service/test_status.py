@@ -1,0 +1,46 @@
+"""The status of a service: what its tables hold, and what waits in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.service.service import Service
+from lakebed.service.status import SparkState
+
+SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> lakebed.Instance:
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+def test_the_status_has_what_a_table_holds_and_what_is_due(instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA, split_points=["m"])
+    for _ in range(5):
+        table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
+    with Service(instance) as service:
+        status = service.status()
+    found = status.table("flights")
+    assert found is not None
+    assert (found.version, found.rows, found.partitions, found.files) == (6, 10, 2, 5)
+    assert (found.files_per_partition_mean, found.files_per_partition_max) == (2.5, 5)
+    assert found.backlog.runs_due == 5
+    assert status.spark is SparkState.NONE
+    assert status.table("fares") is None
+
+
+def test_nothing_is_due_to_compaction_in_a_table_that_is_offline(instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA, online=False)
+    for _ in range(3):
+        table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
+    with Service(instance) as service:
+        found = service.status().table("flights")
+    assert found is not None
+    assert not found.online
+    assert found.backlog.runs_due == 0
