@@ -98,6 +98,7 @@ class Code(StrEnum):
     JAVA_MISSING = "java_missing", "usage"
     SPARK_MODE_UNSUPPORTED = "spark_mode_unsupported", "usage"
     TABLE_CHANGED = "table_changed", "usage"
+    ROLE_INVALID = "role_invalid", "usage"
 
     # SchemaMismatchError
     COLUMN_MISSING = "column_missing", "schema_mismatch"

@@ -1,53 +1,93 @@
 """Principals: whoever makes a request of a service, and what that one is allowed.
 
 A door of the service (HTTP, Flight SQL) authenticates each request by an :class:`Authenticator`, asks the
-:class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` alone.
+:class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` and :meth:`Principal.sql`
+alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
+from lakebed.security.roles import BUILT_IN, Permission, Policy, Role, policy_of
 
 if TYPE_CHECKING:
-    from lakebed.snapshot.snapshot import Readable
     from lakebed.table.table import Table
 
+__all__ = ["Authenticator", "Open", "Permission", "Principal", "Role"]
 
-class Permission(IntEnum):
-    """What a request needs; each includes those before it."""
-
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
+Named = TypeVar("Named", bound="str | Table")
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The name under which requests are logged, and the highest permission."""
+    """The name under which requests are logged, and the roles that give permissions."""
 
     name: str
-    permission: Permission
+    roles: tuple[Role, ...]
+
+    @classmethod
+    def everywhere(cls, name: str, permission: Permission) -> Principal:
+        """One with the same permission on all tables, whole."""
+        return cls(name, (BUILT_IN[permission.name.lower()],))
+
+    def permission(self, table: str | None = None) -> Permission | None:
+        """The highest permission on a table; without one, on all tables, whole. None if there is none."""
+        if table is None:
+            if any(role.is_restricted for role in self.roles):
+                return None
+            found = [role for role in self.roles if role.tables is None]
+        else:
+            found = [role for role in self.roles if role.covers(table)]
+        highest = max((role.permission for role in found), default=None)
+        if highest is None or table is None or self.policy(table) is None:
+            return highest
+        return Permission.READ
 
     def require(self, permission: Permission, table: str | None = None) -> None:
-        """Raise AccessError unless the principal has this permission; ``table`` is the name of the table asked for."""
-        if self.permission < permission:
-            what = "" if table is None else f" on table {table}"
+        """Raise AccessError unless the principal has this permission on the table of that name.
+
+        Without a table: on all tables, those to come included. To list tables, ask :meth:`visible` instead.
+        """
+        found = self.permission(table)
+        if found is None or found < permission:
+            raise self._missing(permission.name.lower(), table)
+
+    def require_all_rows(self, table: str) -> None:
+        """Raise AccessError unless the principal may read the table whole: for what counts or lists rows of all.
+
+        Files, partitions, the history and jobs say things of rows that a row filter hides.
+        """
+        self.require(Permission.READ, table)
+        if self.policy(table) is not None:
             raise Code.PERMISSION_MISSING(
-                f"{self.name} may not {permission.name.lower()}{what}; an admin can grant it",
-                permission=permission.name,
+                f"{self.name} sees only a part of table {table}, and this is of all its rows; read rows instead",
+                permission="READ",
+                table=table,
             )
 
-    def readable(self, table: Readable) -> Readable:
-        """The table, or a snapshot of it, as this principal may see it. Raises AccessError."""
+    def readable(self, table: Table) -> Table:
+        """The table as this principal may see it. Raises AccessError."""
+        self.require(Permission.READ, table.name)
         return table
 
-    def visible(self, tables: list[Table]) -> list[Table]:
-        """Those of the tables that this principal may know of."""
-        return tables
+    def visible(self, tables: Iterable[Named]) -> list[Named]:
+        """Those of the tables, or of their names, that this principal may know of."""
+        return [one for one in tables if self.permission(one if isinstance(one, str) else one.name) is not None]
+
+    def policy(self, table: str) -> Policy | None:
+        """What of the table is visible; None if all of it is."""
+        return policy_of(role for role in self.roles if role.covers(table))
+
+    def _missing(self, permission: str, table: str | None) -> Error:
+        what = "every table" if table is None else f"table {table}"
+        return Code.PERMISSION_MISSING(
+            f"{self.name} may not {permission} {what}; an admin can grant it, by a token with another role",
+            permission=permission.upper(),
+        )
 
 
 class Authenticator(Protocol):
@@ -62,4 +102,4 @@ class Open:
 
     def authenticate(self, authorization: str | None) -> Principal:  # noqa: ARG002 - there is nothing to check
         """The local user, with every permission."""
-        return Principal("local", Permission.ADMIN)
+        return Principal.everywhere("local", Permission.ADMIN)
