@@ -20,6 +20,7 @@ import click
 
 from lakebed.cli.commands import LAKEBED
 from lakebed.cli.grammar import Invocation
+from lakebed.cli.run import HELP_SETTINGS
 
 ROOT = Path(__file__).parents[1]
 APPLICATION = ("$(lakebed --application)", "s3://bucket/lakebed_main.py", "dbfs:/lakebed_main.py")
@@ -163,7 +164,8 @@ def _arguments_in(document: Any) -> list[str]:
 def parse(words: list[str]) -> str:
     """The path of the command that these words are, parsed with its options and not run. Raises click.UsageError."""
     command: click.Command = LAKEBED
-    context = command.make_context("lakebed", list(words), obj=Invocation())
+    # A command keeps the names of its help option from its first context.
+    context = command.make_context("lakebed", list(words), obj=Invocation(), **HELP_SETTINGS)
     while isinstance(command, click.Group):
         name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
         assert found is not None
