@@ -1,35 +1,144 @@
 """What the library measures of itself while it works, for a service that publishes it.
 
-Code that does something worth measuring calls :func:`measure` with a number. Without a sink, which is the rule, a call
-costs a look at a variable. A sink must not raise and must be safe to call from many threads.
+Code that does something worth measuring calls :func:`measure` with a number, or does it inside a :func:`span`, which
+measures how long it took. What receives this is a :class:`Sink`, such as :class:`lakebed.monitoring.monitor.Monitor`.
+:mod:`lakebed.monitoring.definitions` lists everything that is measured, with its labels.
+
+Rules. Without a sink, which is the usual case, nothing is computed: a span is an object that does nothing, and a point
+lookup looks at :data:`sink` and calls no function. A sink must not raise, and must be safe to call from many threads.
+The label ``table`` has the id of a table, which does not change when the table is renamed.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
-_sink: Sink | None = None
+from lakebed import clock
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Labels = dict[str, str]
+Ended = Callable[[BaseException | None], None]
+"""Called when a span has ended, with the exception that ended it."""
 
 
 class Sink(Protocol):
-    """Takes what is measured."""
+    """Receives what is measured."""
 
-    def __call__(self, name: str, value: float, **labels: str) -> None:
-        """Take one value of the measure ``name``."""
+    def measured(self, name: str, value: float, labels: Labels) -> None:
+        """Take one value of the measure ``name``: a sample of a histogram, or what to add to a counter."""
+
+    def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:
+        """A span begins. What is returned is called at its end.
+
+        If it ``nests``, spans that begin in this thread until then are parts of it, and it ends in this thread.
+        """
 
 
-def install(sink: Sink | None) -> None:
+sink: Sink | None = None
+"""What receives the measures of this process. Set it by :func:`install`."""
+
+
+def install(new: Sink | None) -> None:
     """Send all that is measured in this process to a sink; None: to none."""
-    global _sink  # noqa: PLW0603 - one of each process
-    _sink = sink
+    global sink  # noqa: PLW0603 - one of each process
+    sink = new
 
 
-def measuring() -> bool:
-    """Whether there is a sink: what is costly to find out is found out only then."""
-    return _sink is not None
+class Several:
+    """Sinks that all receive everything."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks = sinks
+
+    def measured(self, name: str, value: float, labels: Labels) -> None:
+        """Pass the value on."""
+        for one in self._sinks:
+            one.measured(name, value, labels)
+
+    def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:
+        """Begin a span in each."""
+        ends = [end for one in self._sinks if (end := one.begun(name, labels, nests=nests)) is not None]
+
+        def ended(error: BaseException | None) -> None:
+            for end in reversed(ends):
+                end(error)
+
+        return ended if ends else None
+
+
+class Span:
+    """Some work, from the entry of the ``with`` block to its exit.
+
+    Its seconds are measured as ``NAME_seconds``; an exception is counted as ``NAME_errors_total``. ``labels`` may be
+    changed inside the block, when the outcome is known.
+    """
+
+    __slots__ = ("_began_s", "_ended", "_name", "labels")
+
+    def __init__(self, name: str, labels: Labels) -> None:
+        self._name = name
+        self.labels = labels
+        self._began_s = 0.0
+        self._ended: Ended | None = None
+
+    def __enter__(self) -> Self:
+        if sink is not None:
+            self._ended = sink.begun(self._name, self.labels)
+        self._began_s = clock.monotonic_s()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if sink is not None:
+            sink.measured(f"{self._name}_seconds", clock.monotonic_s() - self._began_s, self.labels)
+            # A generator that is closed before its end, and an interrupt, are no errors.
+            if isinstance(error, Exception):
+                sink.measured(f"{self._name}_errors_total", 1, self.labels)
+        if self._ended is not None:
+            self._ended(error)
+
+
+UNMEASURED: AbstractContextManager[Span] = nullcontext(Span("", {}))
+"""What :func:`span` returns without a sink."""
+
+
+def span(name: str, **labels: str) -> AbstractContextManager[Span]:
+    """A context manager that measures its block, if there is a sink."""
+    return UNMEASURED if sink is None else Span(name, labels)
 
 
 def measure(name: str, value: float, **labels: str) -> None:
-    """Report one value, such as the seconds that a lookup took."""
-    if _sink is not None:
-        _sink(name, value, **labels)
+    """Report one value, such as the number of rows that were written."""
+    if sink is not None:
+        sink.measured(name, value, labels)
+
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def timed_read(kind: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """A decorator for the methods with which a table, or a snapshot of one, is read."""
+
+    def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
+        @wraps(method)
+        def read(*args: P.args, **named: P.kwargs) -> Result:
+            if sink is None:
+                return method(*args, **named)
+            with Span("read", {"kind": kind, "table": _table_of(args[0])}):
+                return method(*args, **named)
+
+        return read
+
+    return decorate
+
+
+def _table_of(readable: Any) -> str:
+    """The id of the table of a ``Table`` or a ``Snapshot``."""
+    return cast("str", getattr(readable, "id", None) or readable.state.table)

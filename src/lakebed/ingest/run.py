@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
@@ -80,6 +80,13 @@ class Added:
 
 def add(table: WriteTarget, data: Any, write: Write) -> Added:
     """Add the rows of a stream in one commit; raises as :meth:`lakebed.table.table.Table.write`."""
+    with telemetry.span("write", table=table.id):
+        added = _added(table, data, write)
+    telemetry.measure("write_rows_total", added.rows, table=table.id)
+    return added
+
+
+def _added(table: WriteTarget, data: Any, write: Write) -> Added:
     reader = open_stream(data)
     # Without an id the version only says when the call began; a recent state is enough.
     any_will_do = write.commit_id is None and not write.operation.marks

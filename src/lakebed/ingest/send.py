@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
 from msgspec import structs
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, Error, StorageError
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted, version_of
@@ -105,6 +105,7 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
             file_id = clock.new_id()
             names += [data_object(table_id, job, file_id), summary_object(table_id, job, file_id)]
             sent.append(_send(storage, table_id, sorted_file, (job, file_id)))
+            telemetry.measure("written_bytes_total", sent[-1].file.size_bytes, table=table_id)
     except BaseException as error:
         if not _is_unavailable(error):
             _delete(storage, names)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
@@ -195,10 +195,13 @@ class Checkpoints(Generic[State]):
         are in the log, and a later commit tries again.
         """
         self._since_bytes = 0
-        try:
-            return self._written(head)
-        except (StorageError, DamagedError, NotRetainedError):
-            return None
+        with telemetry.span("checkpoint_write", outcome="failed") as span:
+            try:
+                written = self._written(head)
+            except (StorageError, DamagedError, NotRetainedError):
+                return None
+            span.labels["outcome"] = "superseded" if written is None else "written"
+            return written
 
     def write_whole(self, head: Head[State]) -> None:
         """Write the checkpoint of a head with segments of its own. The head is not changed.

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
@@ -116,13 +116,15 @@ class Log(Generic[State, Proposed, Change]):
         Raises StorageError if the store refuses the entry, or a request before it: then the proposal is not in the log,
         and never will be.
         """
-        ticket = Ticket(proposal)
-        if not self._queue.enter(ticket):
-            return Crowded(len(self._queue))
-        if self._queue.leads(ticket):
-            self._lead(ticket)
-        assert ticket.outcome is not None
-        return ticket.outcome
+        with telemetry.span("commit", table=self.identity, outcome="error") as span:
+            ticket = Ticket(proposal)
+            if not self._queue.enter(ticket):
+                ticket.outcome = Crowded(len(self._queue))
+            elif self._queue.leads(ticket):
+                self._lead(ticket)
+            assert ticket.outcome is not None
+            span.labels["outcome"] = type(ticket.outcome).__name__.lower()
+            return ticket.outcome
 
     def _lead(self, ticket: Ticket[Proposed]) -> None:
         """Commit for all waiting callers. While the entry is proven, the next leader appends the next one."""
@@ -287,9 +289,11 @@ class Log(Generic[State, Proposed, Change]):
             return _NoPut.REPORTED
         if found != pending.data:
             self._backoff.lost()
+            telemetry.measure("commit_conflicts_total", 1, table=self.identity)
             self._lose_to(reading, found)
             return _NoPut.LOST
         self._backoff.won(clock.monotonic_s() - begin_s)
+        telemetry.measure("commit_group_size", len(validated.documents))
         head = Head(pending.version, entries.digest_of(found), validated.state)
         reading.take(head, found, entries.weight_bytes(found, sidecars))
         self.tail.go_on_from(reading)

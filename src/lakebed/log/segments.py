@@ -60,7 +60,7 @@ class SegmentCache:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.size_bytes = 0
+        self.size_bytes = self.hits = self.misses = 0
         self._rows: OrderedDict[StoredSegment, SegmentRows[Any, Any]] = OrderedDict()
         self._changing = threading.Lock()
 
@@ -68,7 +68,10 @@ class SegmentCache:
         """The segment's rows; None if they are not in the cache."""
         with self._changing:
             found = self._rows.get(stored)
-            if found is not None:
+            if found is None:
+                self.misses += 1
+            else:
+                self.hits += 1
                 self._rows.move_to_end(stored)
             return found
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 
@@ -57,6 +57,11 @@ class ReadStatistics:
         self.rows += other.rows
         self.rows_merged += other.rows_merged
         self.engine |= other.engine
+
+    def report(self, kind: str, table: str) -> None:
+        """Measure the rows and the bytes of a read of this kind."""
+        telemetry.measure("read_rows_total", self.rows, kind=kind, table=table)
+        telemetry.measure("read_bytes_total", self.size_bytes, kind=kind, table=table)
 
     def step(self, name: str) -> _Step:
         """A context manager that adds the time of its block to a step."""

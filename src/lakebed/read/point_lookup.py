@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakebed import telemetry
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import First, KeepAll, Latest
 from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
@@ -97,6 +98,9 @@ class PointLookup:
         except BaseException as error:
             self._reader.attribute(error, files)
             raise
+        if telemetry.sink is not None:
+            request.statistics.rows = sum(rows.num_rows for rows in batches or ())
+            request.statistics.report("get", state.table)
         if batches is None:
             return self._reader.get_streamed(files, request)
         if not batches:

@@ -43,7 +43,7 @@ from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan, is_merged
 from lakebed.read.point_lookup import PointLookup
 from lakebed.read.request import KeyList, ReadRequest, parts
-from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, unfiltered
+from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
 from lakebed.read.visible_rows import visible_rows, visible_where
 from lakebed.settings import Settings
 
@@ -128,7 +128,8 @@ class Reader:
         counted = ReadStatistics() if statistics is None else statistics
         where = visible_where(plan, where)
         request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge)
-        return RowStream(schema, (part for batch in self._rows(plan, request, schema) for part in bounded(batch)))
+        batches = (part for batch in self._rows(plan, request, schema) for part in bounded(batch))
+        return RowStream(schema, timed_batches(batches, "scan", self._table_id, counted))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
         """Open a file for an engine, and verify the columns that it will read (None: all). Raises as :meth:`scan`."""
@@ -199,6 +200,8 @@ class Reader:
                 if merged:
                     rows = merge_table(rows, below)
                 tables.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
+            counted.rows = sum(rows.num_rows for rows in tables)
+            counted.report("get_many", self._table_id)
         return pa.concat_tables(tables)
 
     def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], request: ReadRequest) -> pa.Table:

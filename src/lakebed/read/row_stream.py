@@ -11,18 +11,20 @@ Arrow's reader over a Python generator still holds the generator, and its open f
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed import clock, telemetry
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.parquet.read_cache import ReadStatistics
 
 WAITING_ROWS_MAX = 16_384
 """The most rows that wait for the predicate; for this many rows, planning is a small part of the work."""
@@ -100,6 +102,53 @@ def bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     from lakebed.parquet.sizes import cut
 
     return cut(rows, STREAM_BYTES)
+
+
+def timed_batches(
+    batches: Generator[pa.RecordBatch],
+    kind: str,
+    table: str,
+    statistics: ReadStatistics | None = None,
+    *,
+    before_s: float = 0.0,
+) -> Generator[pa.RecordBatch]:
+    """The same batches; if there is a sink, the time that it takes to make the first and all of them is measured.
+
+    The time that their reader takes between two batches does not count. ``before_s`` was taken already; ``statistics``
+    are reported at the end.
+    """
+    return batches if telemetry.sink is None else _timed(batches, kind, table, statistics, before_s)
+
+
+def _timed(
+    batches: Generator[pa.RecordBatch], kind: str, table: str, statistics: ReadStatistics | None, spent_s: float
+) -> Generator[pa.RecordBatch]:
+    labels = {"kind": kind, "table": table}
+    ended = None if telemetry.sink is None else telemetry.sink.begun("read", labels, nests=False)
+    failure: Exception | None = None
+    first = True
+    try:
+        with closing(batches):
+            while True:
+                began_s = clock.monotonic_s()
+                batch = next(batches, None)
+                spent_s += clock.monotonic_s() - began_s
+                if first:
+                    telemetry.measure("read_seconds", spent_s, kind=f"{kind}_first_batch", table=table)
+                    first = False
+                if batch is None:
+                    break
+                yield batch
+    except Exception as error:
+        failure = error
+        telemetry.measure("read_errors_total", 1, **labels)
+        raise
+    finally:
+        telemetry.measure("read_seconds", spent_s, **labels)
+        if statistics is not None:
+            statistics.report(kind, table)
+        if ended is not None:
+            ended(failure)
 
 
 class RowStream(AbstractContextManager["RowStream"]):

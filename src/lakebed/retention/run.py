@@ -31,6 +31,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+from lakebed import telemetry
 from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.log.outcomes import NotCommitted, version_of
@@ -129,7 +130,11 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         doomed = (*planned.retired, *planned.due)
         free = [committed.facts for committed in unpinned(doomed, read_pins(table.storage, table.id).versions)]
         return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
-    return with_reserve(table.storage, lambda: _collect(table))
+    with telemetry.span("gc", table=table.id):
+        report = with_reserve(table.storage, lambda: _collect(table))
+    telemetry.measure("gc_deleted_files_total", report.files, table=table.id)
+    telemetry.measure("gc_deleted_bytes_total", report.size_bytes, table=table.id)
+    return report
 
 
 def _collect(table: Table) -> CollectionReport:

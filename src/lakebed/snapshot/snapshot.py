@@ -1,9 +1,8 @@
 """Every read of a table: of its latest version, through its handle, or of a snapshot, which never changes.
 
-Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads.
-
-Lazy results (a Polars frame, a relation, a registered table) read one version, that of the call. Libraries that take
-rows (pandas, Polars, DuckDB, DataFusion) are imported by the method that needs them; none is required.
+Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads. Lazy results (a
+frame, a relation, a registered table) read the version of the call. Libraries that take rows are imported by the method
+that needs them.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_who
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
+from lakebed.telemetry import timed_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +94,7 @@ class Readable(ABC):
         now = self.snapshot(max_staleness, at_least)
         return viewed(now, lambda view, names: view.reader.points.get(view.state, key, names), columns, apply, raw=raw)
 
+    @timed_read("get_many")
     def get_many(  # noqa: PLR0913 - as scan
         self,
         keys: Any,
@@ -161,6 +162,7 @@ class Readable(ABC):
         planned, predicate = now.planned(now.encoded(ranges), where)
         return now.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
 
+    @timed_read("count")
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
 
@@ -293,8 +295,8 @@ class Readable(ABC):
         where ``whole`` is true do all rows of a file count, and its URL alone will do; see
         :func:`lakebed.inspect.report.files_table`.
 
-        Nothing is verified: an engine that reads the files by itself checks no digests, so a damaged byte may change
-        its answer without an error. ``to_arrow``, ``register`` and ``to_duckdb`` hand over verified rows.
+        Nothing is verified: an engine that reads files by itself checks no digests. ``to_arrow``, ``register`` and
+        ``to_duckdb`` hand over verified rows.
         """
         from lakebed.inspect.report import files_table
 
@@ -313,9 +315,7 @@ class Readable(ABC):
     def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
 
-        The engine checks no digests, so the files are verified here: a process reads each of them once, whole. Large
-        files on a store are read through PyArrow when rows are requested, and verified then.
-        Raises as ``scan``.
+        Files are verified as by :meth:`to_duckdb`. Raises as ``scan``.
         """
         from lakebed.read.datafusion_scan import register
 
@@ -364,6 +364,7 @@ class Snapshot(Readable):
             )
         return self
 
+    @timed_read("get")
     def _get(
         self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
     ) -> pa.Table:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.snapshot.snapshot import Readable, Snapshot
@@ -95,7 +95,14 @@ class TableReads(Readable):
         if not self._is_near and at_least is None and not self._is_fresh(max_staleness):
             known = self.log.open()
         if known is None or not known.version:
-            return self.reader.points.get(self.state(max_staleness, at_least), key, columns)
+            # A call of span would be one more for each lookup, so it is made only where it measures something.
+            with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
+                return self.reader.points.get(self.state(max_staleness, at_least), key, columns)
+        with telemetry.span("read", kind="get", table=self.id):
+            return self._get_beside_probe(known, key, columns)
+
+    def _get_beside_probe(self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
+        """The rows of a key in the latest state, read in a known one while the log is probed for a newer."""
         from concurrent.futures import ThreadPoolExecutor
 
         thread = ThreadPoolExecutor(1, "lakebed-read")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, Facts, decode_error
 from lakebed.model.documents import dump, load
 
@@ -207,6 +207,7 @@ class _Worker:
             "timeout_s": self._limits.timeout_s,
             "reached_bytes": self._reached,
         }
+        telemetry.measure("read_errors_total", 1, kind="sql", table="")
         if self._over is not None:
             raise Code.STATEMENT_LIMIT_EXCEEDED(self._over, **facts)
         before, mark, document = self._stderr.decode(errors="replace").rpartition(ERROR_MARK)
@@ -228,6 +229,8 @@ class _Worker:
 
     def end(self) -> None:
         """Kill the process if it runs, and release its pipes."""
+        if not self._stop.is_set() and self._ready_at is not None:
+            telemetry.measure("read_seconds", clock.monotonic_s() - self._ready_at, kind="sql", table="")
         self._stop.set()
         self._kill()
         if threading.current_thread() is not self._watcher:

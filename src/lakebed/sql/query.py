@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
+from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
@@ -41,6 +42,7 @@ from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
+from lakebed.read.row_stream import timed_batches
 from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
@@ -114,10 +116,14 @@ class SqlEngine:
         if "tablesample" in text.lower() and any(token.says("tablesample") for token in tokens_of(text)):
             # The engine parses it, and returns all rows.
             raise Code.SQL_INVALID("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
+        began_s = clock.monotonic_s()
         if bounds.flat:
-            return pa.RecordBatchReader.from_batches(*self._answer(bounds.text, memory_limit_bytes))
-        schema, batches = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
-        return pa.RecordBatchReader.from_batches(schema, deep_items(batches))
+            schema, batches = self._answer(bounds.text, memory_limit_bytes)
+        else:
+            schema, rows = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
+            batches = deep_items(rows)
+        timed = timed_batches(batches, "sql", "", before_s=clock.monotonic_s() - began_s)
+        return pa.RecordBatchReader.from_batches(schema, timed)
 
     def _answer(self, text: str, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """The columns of the result, and its rows."""

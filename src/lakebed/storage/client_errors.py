@@ -14,6 +14,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lakebed import telemetry
 from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
@@ -73,15 +74,17 @@ def explained(action: str, url: str) -> Iterator[None]:
     """Turn the errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
     from obstore.exceptions import BaseError
 
-    try:
-        yield
-    except Error:
-        raise
-    except (BaseError, OSError, NotImplementedError) as error:
-        failure = explain(error, action, url)
-        if scrubbed(str(error)) != str(error):
-            raise failure from None  # the chained text would show the secret
-        raise failure from error
+    with telemetry.span("storage_request", operation=action.partition(" ")[0], outcome="error") as span:
+        try:
+            yield
+            span.labels["outcome"] = "ok"
+        except Error:
+            raise
+        except (BaseError, OSError, NotImplementedError) as error:
+            failure = explain(error, action, url)
+            if scrubbed(str(error)) != str(error):
+                raise failure from None  # the chained text would show the secret
+            raise failure from error
 
 
 def is_conflict(error: BaseException) -> bool:

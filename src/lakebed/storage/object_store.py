@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
+from lakebed import telemetry
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error, StorageError
 from lakebed.storage.client_errors import explain, explained, is_conflict, is_missing_root, is_unsupported
@@ -245,7 +246,9 @@ class ObjectStorage:
         key = self._key(name)
         check_put(self.object_url(name), data)
         try:
-            obstore.put(self.clients.once, key, data, mode=mode, use_multipart=False)
+            with telemetry.span("storage_request", operation=action, outcome="error") as span:
+                obstore.put(self.clients.once, key, data, mode=mode, use_multipart=False)
+                span.labels["outcome"] = "ok"
         except (AlreadyExistsError, PreconditionError) as error:
             return PutOutcome.UNCLEAR if is_conflict(error) else PutOutcome.EXISTS
         except (BaseError, OSError, NotImplementedError) as error:
