@@ -83,6 +83,8 @@ def built(root):
     lake.rename_table("passing", "gone")
     lake.drop_table("gone")
     lake.set_online("truncated", False)
+    lake.pause("truncated", "compaction", "gc")
+    lake.resume("truncated", "compaction")
     _quarantine(root)
     with events.pin(pinned):
         yield

@@ -74,6 +74,12 @@ LAKEBED = Group(
                 Deferred(
                     "alter", "Change a table's schema, filter, name or state; no file is rewritten.", "tables:alter"
                 ),
+                Deferred(
+                    "pause",
+                    "Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.",
+                    "pauses:pause",
+                ),
+                Deferred("resume", "Resume operations of a table that are paused, by default all.", "pauses:resume"),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
                 Deferred(
                     "restore",

@@ -199,6 +199,7 @@ def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
         report = pipeline.maintain(table, progress=progress)
     lines = list(ingest_lines(report.ingest)) if report.ingest.version or report.ingest.failed else []
     lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
+    lines += [f"table {report.table}: paused: {', '.join(report.paused)}"] if report.paused else []
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
     lines += [line for join in report.joins for line in _join_lines(join)]

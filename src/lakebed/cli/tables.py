@@ -139,6 +139,7 @@ def show(cli: Invocation, *, table: str) -> None:
         "table": found.name,
         "id": found.id,
         "online": instance.is_online(found.name),
+        "paused": sorted(instance.paused(found.name)),
         "version": state.version,
         "rows": rows,
         "exact": not error_rows,
@@ -170,6 +171,8 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         f"table {document['table']}, {'online' if document['online'] else 'offline'}, at version {document['version']}",
         ", ".join(counts),
     ]
+    if document["paused"]:
+        lines.append(f"paused: {', '.join(document['paused'])}")
     if document["merge"] is not None:
         lines.append(f"rows with equal keys: {_mode_text(document['merge'])}")
     lines += filter_lines(document)

@@ -85,16 +85,16 @@ class IngestReport:
     """
 
     table: str
-    jobs: int
-    requests: int
-    source_bytes: int
-    rows_read: int
-    rows: int
-    files: int
-    size_bytes: int
-    version: int | None
-    failed: tuple[FailedRequest, ...]
-    waiting: int
+    jobs: int = 0
+    requests: int = 0
+    source_bytes: int = 0
+    rows_read: int = 0
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    version: int | None = None
+    failed: tuple[FailedRequest, ...] = ()
+    waiting: int = 0
     errors: tuple[Error, ...] = ()
 
     @property

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+
+from lakebed.errors import Code
+from lakebed.model.checks import shown
 
 
 class TableOperation(StrEnum):
@@ -22,3 +26,11 @@ class TableOperation(StrEnum):
 
     GC = "gc"
     """Deletes what no version needs, truncates the log, and lets rows age off."""
+
+
+def operations_named(names: Sequence[object]) -> tuple[TableOperation, ...]:
+    """The operations of these names; all of them without a name. Raises UsageError for another name."""
+    for name in names:
+        if not isinstance(name, str) or name not in tuple(TableOperation):
+            raise Code.ARGUMENT_INVALID(f"unknown operation {shown(name)}; operations: {', '.join(TableOperation)}")
+    return tuple(TableOperation(str(name)) for name in names) or tuple(TableOperation)

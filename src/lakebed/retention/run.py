@@ -70,12 +70,12 @@ class CollectionReport:
     """
 
     table: str
-    files: int
-    size_bytes: int
-    waiting: int
-    pinned: int
-    dry_run: bool
-    version: int | None
+    files: int = 0
+    size_bytes: int = 0
+    waiting: int = 0
+    pinned: int = 0
+    dry_run: bool = False
+    version: int | None = None
     checkpoint_segments: int = 0
     entries: int = 0
     log_start: int = 0

@@ -9,7 +9,7 @@ Errors: DamagedError of the first partition that could not be compacted, after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewri
 from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.plan import small
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.batch import Place, Tasks
@@ -42,15 +43,34 @@ ROUNDS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do."""
+    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do.
+
+    ``paused`` operations were left out.
+    """
 
     table: str
     online: bool
+    paused: tuple[TableOperation, ...]
     ingest: IngestReport
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
     joins: tuple[JoinReport, ...]
     collection: CollectionReport
+
+
+@dataclass(frozen=True, slots=True)
+class DivisionReport:
+    """What splitting and joining did, with the compaction that a split needed; None: it needed none."""
+
+    split: SplitReport
+    compacted: CompactionReport | None
+    join: JoinReport
+
+    @property
+    def changed_nothing(self) -> bool:
+        """Whether no partition was cut, compacted or joined."""
+        compacted = self.compacted is not None and self.compacted.version is not None
+        return self.split.version is None and self.join.version is None and not compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,35 +131,55 @@ class Maintenance:
         self._raised(compacted)
         return joined
 
-    def maintain(self, *, online: bool) -> MaintenanceReport:
-        """Do all that is due; a table that is not ``online`` is neither compacted nor split nor joined."""
-        ingested = self.ingest()
+    def divide(self) -> DivisionReport:
+        """Cut large partitions, which are compacted first where that is necessary, and join small ones."""
+        cut = self.split()
+        compacted = None
+        if cut.compact_first:
+            compacted = self._raised(self.merge(Prepared(whole(self.table.state(), cut.compact_first))))
+        return DivisionReport(cut, compacted, self.join())
+
+    def collect(self) -> CollectionReport:
+        """Delete what no version needs, and truncate the log."""
+        with committed_on_interrupt(self.table.log):
+            return collect_garbage(self.table)
+
+    def maintain(self, *, online: bool, paused: Collection[TableOperation] = ()) -> MaintenanceReport:
+        """Do all that is due and not paused; a table that is not ``online`` is neither compacted nor split nor
+        joined.
+        """
+        ingests = TableOperation.INGEST not in paused
+        ingested = self.ingest() if ingests else IngestReport(self.table.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
         joins: list[JoinReport] = []
         for _ in range(ROUNDS_MAX if online else 0):
             current_stop().check()
-            compacted = [self.compact()]
-            cut = self.split()
-            if cut.compact_first:
-                compacted.append(self._raised(self.merge(Prepared(whole(self.table.state(), cut.compact_first)))))
-            joined = self.join()
+            compacted = [] if TableOperation.COMPACTION in paused else [self.compact()]
+            cut = None if TableOperation.SPLITTING in paused else self.divide()
+            compacted += [cut.compacted] if cut is not None and cut.compacted is not None else []
             worked = [one for one in compacted if one.version is not None]
             compactions += worked
-            splits += [cut] if cut.version is not None else []
-            joins += [joined] if joined.version is not None else []
-            if not worked and cut.version is None and joined.version is None:
+            splits += [cut.split] if cut is not None and cut.split.version is not None else []
+            joins += [cut.join] if cut is not None and cut.join.version is not None else []
+            if not worked and (cut is None or cut.changed_nothing):
                 break
         current_stop().check()
-        if compactions and ingested.crowded_out:
+        if compactions and ingests and ingested.crowded_out:
             ingested = ingested.followed_by(self.ingest())
-        with committed_on_interrupt(self.table.log):
-            collected = collect_garbage(self.table)
+        collected = CollectionReport(self.table.name) if TableOperation.GC in paused else self.collect()
         if ingested.errors:
             # Raised last: a store of sources that does not answer does not keep the table from the rest.
             raise ingested.errors[0]
         return MaintenanceReport(
-            self.table.name, online, ingested, tuple(compactions), tuple(splits), tuple(joins), collected
+            self.table.name,
+            online,
+            tuple(sorted(paused)),
+            ingested,
+            tuple(compactions),
+            tuple(splits),
+            tuple(joins),
+            collected,
         )
 
     def _raised(self, report: CompactionReport) -> CompactionReport:

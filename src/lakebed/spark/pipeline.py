@@ -361,10 +361,12 @@ class Pipeline:
         """Do all that is due: ingest, compact, split and join until nothing is left to do, then collect garbage.
 
         Compaction follows the table's strategy; partitions that can be split only when they are one run are merged into
-        one. A table that is offline is neither compacted nor split nor joined.
+        one. A table that is offline is neither compacted nor split nor joined; operations that are paused
+        (:meth:`lakebed.Instance.pause`) are left out.
         """
         maintenance = self._maintenance(table, progress)
-        return maintenance.maintain(online=self.instance.is_online(maintenance.table.name))
+        name = maintenance.table.name
+        return maintenance.maintain(online=self.instance.is_online(name), paused=self.instance.paused(name))
 
     @interruptible
     def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from functools import cached_property
+from typing import Annotated, Any, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
+from lakebed.model.operations import TableOperation
 from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked, encode
 from lakebed.state.transactions.resolution import Rejected, Repeated
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A table's name and whether maintenance runs on it (online)."""
+    """A table's name, whether maintenance runs on it (online), and its operations that are paused."""
 
     id: str
     name: str
     online: bool = True
+    paused: frozenset[TableOperation] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CatalogState:
     """All tables of an instance at one number of the catalog's log, by id, and the settings' defaults."""
 
@@ -40,7 +43,11 @@ class CatalogState:
 
     def named(self, name: str) -> CatalogTable | None:
         """The table of that name."""
-        return next((table for table in self.tables.values() if table.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, CatalogTable]:
+        return {table.name: table for table in self.tables.values()}
 
 
 class RegisterTable(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="register_table"):
@@ -75,6 +82,14 @@ class SetOnline(Struct, frozen=True, tag_field="type", tag="set_online"):
     online: bool
 
 
+class PauseOperations(Struct, frozen=True, tag_field="type", tag="pause_operations"):
+    """Pause operations of a table, or resume them; the others stay as they are."""
+
+    table: Id
+    operations: Annotated[tuple[TableOperation, ...], Meta(min_length=1)]
+    paused: bool
+
+
 class SetDefaults(Struct, frozen=True, tag_field="type", tag="set_defaults"):
     """Change the instance's defaults of settings; None takes one back."""
 
@@ -85,7 +100,7 @@ class FenceCreations(Struct, frozen=True, tag_field="type", tag="fence_creations
     """Refuse to name tables whose creation began before this entry: their logs may be deleted."""
 
 
-CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | SetDefaults | FenceCreations
+CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOperations | SetDefaults | FenceCreations
 """As the log stores them, a tagged union: the field ``type`` says which."""
 
 
@@ -101,7 +116,7 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
             if isinstance(change, RegisterTable) and change.base_version < state.creations_from:
                 text = "logs of tables without a name were deleted meanwhile; create the table again"
                 return Rejected(Code.PROPOSAL_OUTDATED, text)
-        case PurgeTable() | SetOnline():
+        case PurgeTable() | SetOnline() | PauseOperations():
             if change.table not in state.tables:
                 return Rejected(Code.TABLE_DROPPED, "the table is gone")
         case SetDefaults() | FenceCreations():
@@ -128,6 +143,10 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
             del tables[change.table]
         case SetOnline():
             tables[change.table] = replace(tables[change.table], online=change.online)
+        case PauseOperations():
+            before, named = tables[change.table].paused, frozenset(change.operations)
+            paused = before | named if change.paused else before - named
+            tables[change.table] = replace(tables[change.table], paused=paused)
         case SetDefaults():
             defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
         case FenceCreations():
@@ -163,17 +182,22 @@ class CatalogDocument(Struct, frozen=True, omit_defaults=True):
     tables: list[tuple[Id, TableName, bool]]
     defaults: Settings
     creations_from: Whole = 0
+    paused: dict[Id, list[TableOperation]] = {}
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:
     """The JSON document of the whole catalog."""
     tables = [(table.id, table.name, table.online) for table in state.tables.values()]
-    return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from))
+    paused = {table.id: sorted(table.paused) for table in state.tables.values() if table.paused}
+    return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from, paused))
 
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
     """The catalog of a JSON document. Raises DamagedError if it is none."""
     with reading("not the state of a catalog"):
         stored = msgspec.convert(document, CatalogDocument)
-        tables = {table: CatalogTable(table, name, online) for table, name, online in stored.tables}
+        tables = {
+            table: CatalogTable(table, name, online, frozenset(stored.paused.get(table, ())))
+            for table, name, online in stored.tables
+        }
         return CatalogState(stored.version, tables, stored.defaults, stored.creations_from)

@@ -18,10 +18,12 @@ from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
+from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
     FenceCreations,
+    PauseOperations,
     PurgeTable,
     RegisterTable,
     RenameTable,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.model.operations import TableOperation
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
     from lakebed.state.catalog import CatalogTable
@@ -167,6 +170,23 @@ class Instance:
         """
         check_flag("online", online)
         self._change(SetOnline(self._find(name).id, online), name)
+
+    def paused(self, name: str) -> frozenset[TableOperation]:
+        """The operations of a table that are paused. Raises NotFoundError."""
+        return self._find(name).paused
+
+    def pause(self, name: str, *operations: str) -> None:
+        """Pause operations of a table, by default all: services and ``maintain`` leave them out until :meth:`resume`.
+
+        An operation is ``ingest``, ``compaction``, ``splitting``, ``refresh`` or ``gc``. Calls that name one, such as
+        :meth:`lakebed.spark.Pipeline.compact`, still do it, and work that has begun goes on. Raises UsageError for
+        another name, NotFoundError.
+        """
+        self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=True), name)
+
+    def resume(self, name: str, *operations: str) -> None:
+        """End a pause of operations, by default of all. Raises as :meth:`pause`."""
+        self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=False), name)
 
     # -- queries ------------------------------------------------------------------------------------------------
 

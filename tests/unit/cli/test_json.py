@@ -26,6 +26,8 @@ WORDS: dict[str, list[str]] = {
     "table alter --rename-to": ["table", "alter", "readings", "--rename-to", "other"],
     "table drop": ["table", "drop", "readings", "--yes"],
     "table alter --online": ["table", "alter", "readings", "--online"],
+    "table pause": ["table", "pause", "readings", "compaction"],
+    "table resume": ["table", "resume", "readings"],
     "table alter": ["table", "alter", "strict", "--widen", "count", "int64"],
     "settings show": ["settings", "show", "readings"],
     "settings set": ["settings", "set", "readings", "split_rows=10"],

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
+from lakebed.model.operations import TableOperation
 from lakebed.state.catalog import (
     CatalogState,
     CatalogTable,
     FenceCreations,
+    PauseOperations,
     PurgeTable,
     RegisterTable,
     RenameTable,
@@ -23,6 +25,7 @@ from lakebed.state.catalog import (
 )
 from lakebed.state.transactions import Rejected
 
+GC, INGEST = TableOperation.GC, TableOperation.INGEST
 STATE = CatalogState(7, {"a": CatalogTable("a", "flights")}, {"split_rows": 10}, creations_from=5)
 
 APPLIED = {
@@ -35,6 +38,9 @@ APPLIED = {
     RenameTable("a", "planes"): CatalogState(8, {"a": CatalogTable("a", "planes")}, STATE.defaults, 5),
     PurgeTable("a"): CatalogState(8, {}, STATE.defaults, 5),
     SetOnline("a", online=False): CatalogState(8, {"a": CatalogTable("a", "flights", online=False)}, STATE.defaults, 5),
+    PauseOperations("a", (GC, INGEST), paused=True): CatalogState(
+        8, {"a": CatalogTable("a", "flights", paused=frozenset({GC, INGEST}))}, STATE.defaults, 5
+    ),
     FenceCreations(): CatalogState(8, STATE.tables, STATE.defaults, 8),
 }
 DEFAULTS = SetDefaults({"split_rows": None, "file_bytes": 4096})
@@ -46,6 +52,7 @@ REFUSED = [
     (RenameTable("b", "planes"), "the table is gone"),
     (PurgeTable("b"), "the table is gone"),
     (SetOnline("b", online=True), "the table is gone"),
+    (PauseOperations("b", (GC,), paused=True), "the table is gone"),
 ]
 
 
@@ -55,6 +62,11 @@ def test_a_change_is_applied_and_survives_its_document(change):
     assert apply(STATE, change, 8) == APPLIED[change]
     assert decode_change(encode_change(change)) == change
     assert decode_state(encode_state(APPLIED[change])) == APPLIED[change]
+
+
+def test_a_resumption_ends_the_pause_of_what_it_names():
+    paused = apply(STATE, PauseOperations("a", (GC, INGEST), paused=True), 8)
+    assert apply(paused, PauseOperations("a", (GC,), paused=False), 9).tables["a"].paused == {INGEST}
 
 
 def test_a_default_of_none_is_taken_back():
