@@ -21,6 +21,7 @@ from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api, pages
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
+from lakebed.web.pages.activity import Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def make_app(
     """The ASGI application. Without an authenticator every request may do everything."""
     doors = authenticator or Open()
     bounds = limits or RequestLimits()
+    activity = Activity(service.instance)
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.authenticate(request.headers.get("authorization"))
@@ -53,7 +55,9 @@ def make_app(
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
+            "activity": Provide(lambda: activity, sync_to_thread=False, use_cache=True),
         },
+        on_shutdown=[activity.close],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, path="/v1", render_plugins=[JsonRenderPlugin()]),

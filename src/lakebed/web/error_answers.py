@@ -1,8 +1,12 @@
-"""Errors as HTTP answers: the class decides the status, and the body has the code, the message and the facts."""
+"""Errors as HTTP answers: the class decides the status, and the body has the code, the message and the facts.
+
+The body is JSON, or a page where a browser asked for a page.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from litestar import Request, Response
@@ -10,6 +14,7 @@ from litestar.exceptions import HTTPException
 
 from lakebed import errors
 from lakebed.errors import Code, Error
+from lakebed.web.pages import rendering
 
 _LOG = logging.getLogger("lakebed.web")
 
@@ -42,24 +47,36 @@ def document_of(error: Error) -> dict[str, Any]:
     return {"error": {"kind": error.kind, "code": error.code.value, "message": error.message}}
 
 
-def answer_error(_: Request[Any, Any, Any], error: Error) -> Response[dict[str, Any]]:
+def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]:
     """An error of Lakebed."""
     status = status_of(error)
     headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else {}
-    return Response(document_of(error), status_code=status, media_type="application/json", headers=headers)
+    return _answer(request, status, document_of(error), headers)
 
 
-def answer_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:
+def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """A request that the framework refused: no such path, an argument that is not of its type."""
     extra = error.extra if isinstance(error.extra, list) else []
     found = "; ".join(f"{one['key']}: {one['message']}" for one in extra if "key" in one and "message" in one)
     message = f"{error.detail}: {found}" if found else error.detail
     document = document_of(Code.REQUEST_INVALID(message))
-    return Response(document, status_code=error.status_code, media_type="application/json", headers=error.headers)
+    return _answer(request, error.status_code, document, error.headers)
 
 
-def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
+def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """What should not happen: logged with its traceback, which the answer does not have."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     document = {"error": {"kind": "bug", "code": "bug", "message": "the service failed; its log says why"}}
-    return Response(document, status_code=500, media_type="application/json")
+    return _answer(request, 500, document)
+
+
+def _answer(
+    request: Request[Any, Any, Any],
+    status: int,
+    document: dict[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> Response[Any]:
+    """The document as JSON, or as a page where a browser asked for one."""
+    if rendering.wants_page(request):
+        return rendering.error_page(status, document["error"], headers or {})
+    return Response(document, status_code=status, media_type="application/json", headers=headers)

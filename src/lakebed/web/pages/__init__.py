@@ -1,5 +1,5 @@
 """The pages for people; each has a twin in JSON."""
 
-from typing import Any
+from lakebed.web.pages import overview, rendering
 
-ROUTES: tuple[Any, ...] = ()
+ROUTES = (*overview.ROUTES, *rendering.ROUTES)

@@ -1,0 +1,249 @@
+"""The overview: every table with its health and figures, what was committed lately, and what the service waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from litestar import Request, Response
+
+from lakebed import clock
+from lakebed.security.principal import Principal
+from lakebed.service.service import Service
+from lakebed.service.status import LastError, ServiceStatus, TableStatus, Work
+from lakebed.web.pages import charts, rendering
+from lakebed.web.pages.activity import Activity, RecentCommits, throughput
+from lakebed.web.pages.table_health import Health, Level, health_of
+
+PAGE_TABLES = 100
+
+TROUBLES_MAX = 8
+
+WAIT_S = 0.1
+"""For commits that are newer than those at hand."""
+
+Sort = Literal["name", "health", "rows", "bytes", "partitions", "files", "backlog", "commit"]
+
+Window = Literal["hour", "day"]
+
+_WINDOWS: dict[Window, tuple[int, int]] = {"hour": (1, 60), "day": (30, 48)}
+"""Minutes in a period, and the number of periods."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTable:
+    """A line of the list of tables."""
+
+    name: str
+    online: bool
+    health: Health
+    version: int
+    rows: int
+    size_bytes: int
+    partitions: int
+    files_mean: float
+    files_max: int
+    backlog_bytes: int
+    backlog_s: float | None
+    committed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An operation on a table that failed or waits, or a table that cannot be read; ``since`` its first failure."""
+
+    table: str
+    operation: str
+    since: datetime | None
+    waiting_for: str | None
+    next_at: datetime | None
+    parked: bool
+    error: LastError | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableTotals:
+    """Sums over all tables. ``unread`` ones were not read yet."""
+
+    tables: int
+    unread: int
+    rows: int
+    size_bytes: int
+    partitions: int
+    files: int
+    requests: int
+    request_bytes: int
+    runs_due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the overview a request asks for: the tables with ``filter`` in their name and of one level of health."""
+
+    filter: str = ""
+    health: str = ""
+    sort: Sort = "name"
+    descending: bool = False
+    number: int = 1
+    window: Window = "hour"
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    """``tables`` are those of page ``asked.number`` of ``numbers``, of the ``matching`` ones."""
+
+    instance: str
+    maintains: bool
+    started_at: datetime | None
+    error: LastError | None
+    totals: TableTotals
+    levels: tuple[tuple[Level, int], ...]
+    charts: tuple[charts.BarChart, ...]
+    charts_cut: bool
+    work: tuple[Work, ...]
+    troubles: tuple[Trouble, ...]
+    troubles_more: int
+    asked: Asked
+    matching: int
+    numbers: int
+    tables: tuple[ListedTable, ...]
+
+
+def totals_of(tables: Sequence[TableStatus]) -> TableTotals:
+    """Add up all tables."""
+    return TableTotals(
+        tables=len(tables),
+        unread=sum(not one.version for one in tables),
+        rows=sum(one.rows for one in tables),
+        size_bytes=sum(one.size_bytes for one in tables),
+        partitions=sum(one.partitions for one in tables),
+        files=sum(one.files for one in tables),
+        requests=sum(one.backlog.requests for one in tables),
+        request_bytes=sum(one.backlog.size_bytes for one in tables),
+        runs_due=sum(one.backlog.runs_due for one in tables),
+    )
+
+
+def troubles_of(tables: Sequence[TableStatus]) -> list[Trouble]:
+    """What fails or waits, that for longest first."""
+    found = [
+        Trouble(table.name, "follow", table.error.at, "its log", None, parked=False, error=table.error)
+        for table in tables
+        if table.error is not None
+    ]
+    for table in tables:
+        for one in table.operations:
+            if one.failures_in_a_row or one.parked:
+                since = one.waiting_since or (one.last_error.at if one.last_error else None)
+                found.append(
+                    Trouble(table.name, one.operation, since, one.waiting_for, one.next_at, one.parked, one.last_error)
+                )
+    return sorted(found, key=lambda one: (not one.parked, one.since is None, one.since or clock.now()))
+
+
+def _listed(table: TableStatus, recent: RecentCommits | None) -> ListedTable:
+    return ListedTable(
+        name=table.name,
+        online=table.online,
+        health=health_of(table),
+        version=table.version,
+        rows=table.rows,
+        size_bytes=table.size_bytes,
+        partitions=table.partitions,
+        files_mean=round(table.files_per_partition_mean, 2),
+        files_max=table.files_per_partition_max,
+        backlog_bytes=table.backlog.size_bytes + table.backlog.bytes_due,
+        backlog_s=table.backlog.oldest_s,
+        committed_at=None if recent is None else recent.committed_at,
+    )
+
+
+def _place(table: ListedTable, sort: Sort) -> Any:
+    match sort:
+        case "name":
+            return table.name
+        case "health":
+            return list(Level).index(table.health.level)
+        case "rows":
+            return table.rows
+        case "bytes":
+            return table.size_bytes
+        case "partitions":
+            return table.partitions
+        case "files":
+            return table.files_mean
+        case "backlog":
+            return table.backlog_bytes
+        case "commit":
+            return 0.0 if table.committed_at is None else table.committed_at.timestamp()
+
+
+def make(
+    status: ServiceStatus,
+    tables: Sequence[TableStatus],
+    recent: Mapping[str, RecentCommits],
+    instance: str,
+    asked: Asked,
+) -> OverviewPage:
+    """The page of these tables; ``recent`` are their commits, by the tables' ids."""
+    listed = [_listed(table, recent.get(table.id)) for table in tables]
+    levels = [one.health.level for one in listed]
+    text = asked.filter.casefold()
+    matching = [one for one in listed if text in one.name.casefold() and asked.health in ("", one.health.level)]
+    matching.sort(key=lambda one: _place(one, asked.sort), reverse=asked.descending)
+    numbers = max(1, -(-len(matching) // PAGE_TABLES))
+    number = min(max(1, asked.number), numbers)
+    minutes, periods = _WINDOWS[asked.window]
+    done = throughput(recent.values(), clock.now(), minutes=minutes, periods=periods)
+    begin_s, period_s = done.begin_s, done.period_s
+    troubles = troubles_of(tables)
+    names = {table.name for table in tables}
+    return OverviewPage(
+        instance=instance,
+        maintains=status.maintains,
+        started_at=status.started_at,
+        error=status.error,
+        totals=totals_of(tables),
+        levels=tuple((level, count) for level in reversed(Level) if (count := levels.count(level))),
+        charts=(
+            charts.bars("Commits", "", done.commits, begin_s, period_s),
+            charts.bars("Rows added", "", done.rows, begin_s, period_s),
+            charts.bars("Bytes added", "bytes", done.size_bytes, begin_s, period_s),
+        ),
+        charts_cut=done.cut,
+        work=tuple(one for one in status.work if one.table in names),
+        troubles=tuple(troubles[:TROUBLES_MAX]),
+        troubles_more=max(0, len(troubles) - TROUBLES_MAX),
+        asked=replace(asked, number=number),
+        matching=len(matching),
+        numbers=numbers,
+        tables=tuple(matching[(number - 1) * PAGE_TABLES : number * PAGE_TABLES]),
+    )
+
+
+@rendering.page("/")
+def overview(
+    request: Request[Any, Any, Any],
+    service: Service,
+    activity: Activity,
+    principal: Principal,
+    *,
+    q: str = "",
+    health: str = "",
+    sort: Sort = "name",
+    desc: bool = False,
+    page: int = 1,
+    window: Window = "hour",
+) -> Response[bytes]:
+    """All tables that the principal may see whole."""
+    status = service.status()
+    whole = {name for name in principal.visible([one.name for one in status.tables]) if principal.policy(name) is None}
+    tables = [one for one in status.tables if one.name in whole]
+    recent = activity.recent(tables, WAIT_S)
+    found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
+    return rendering.answer(request, "overview.html", found, principal)
+
+
+ROUTES = overview

@@ -1,0 +1,156 @@
+"""Pages and their twins: one value, as HTML by a template, or as JSON where the path ends in ``.json``.
+
+Templates escape every value (autoescape). The policy of a page forbids inline scripts and styles, and anything of
+another origin. The style sheet, the script and the icon are served under names with their digests, which browsers may
+keep for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from litestar import MediaType, Request, Response, get
+from litestar.exceptions import NotFoundException
+from litestar.handlers import HTTPRouteHandler
+
+from lakebed import clock
+from lakebed.security.principal import Permission, Principal
+from lakebed.version import VERSION
+from lakebed.web.pages import texts
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_KEPT_FOR_GOOD = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+_TITLES = {
+    400: "Not understood",
+    401: "Sign in",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not allowed",
+    409: "Refused",
+    410: "Not kept",
+    422: "Not valid",
+    503: "Not available now",
+    504: "Outcome unknown",
+}
+
+LINKS = ("/",)
+"""The pages of the navigation."""
+
+_ASSETS = ("style.css", "pages.js", "icon.svg")
+
+
+@cache
+def _assets() -> dict[str, tuple[str, bytes]]:
+    """(name with a digest, content) of each asset, by its name."""
+    found = {}
+    for name in _ASSETS:
+        data = files("lakebed.web.pages").joinpath("static", name).read_bytes()
+        stem, ending = name.split(".")
+        found[name] = f"{stem}.{hashlib.sha256(data).hexdigest()[:12]}.{ending}", data
+    return found
+
+
+def _asset_path(name: str) -> str:
+    return f"/static/{_assets()[name][0]}"
+
+
+@get("/static/{name:str}", sync_to_thread=False, include_in_schema=False)
+def asset(name: str) -> Response[bytes]:
+    """A file that pages refer to."""
+    for path, data in _assets().values():
+        if path == name:
+            return Response(data, media_type=_TYPES[name.rpartition(".")[2]], headers=_KEPT_FOR_GOOD)
+    raise NotFoundException("no such file")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("lakebed.web.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=texts.count, short=texts.short, size=texts.size, period=texts.period, value=texts.value, cut=texts.cut
+    )
+    environment.globals.update(asset=_asset_path, version=VERSION, title_max=texts.TITLE_CHARACTERS_MAX)
+    environment.globals.update(table_link=table_link, links=LINKS)
+    return environment
+
+
+def table_link(name: str, part: str = "", **query: Any) -> str:
+    """The address of a page of a table."""
+    return _link({}, f"/tables/{quote(name, safe='')}{part}", **query)
+
+
+def _link(given: Mapping[str, Any], path: str, **changes: Any) -> str:
+    """The path with the query that was given and some values changed; None takes one away."""
+    query = {name: value for name, value in {**given, **changes}.items() if value is not None}
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def html(template: str, page: Any, principal: Principal | None, **more: Any) -> str:
+    """The page as text. ``principal`` is None where nobody is signed in."""
+    now = clock.now()
+    admin = principal is not None and principal.permission() is Permission.ADMIN
+    context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal, "admin": admin}
+    context |= {"path": "", "here": partial(_link, {})}
+    return _environment().get_template(template).render(context | more)
+
+
+def answer(request: Request[Any, Any, Any], template: str, page: Any, principal: Principal) -> Response[bytes]:
+    """The page, or its twin."""
+    if request.url.path.endswith(".json"):
+        return Response(msgspec.json.encode(page, enc_hook=texts.value), media_type=MediaType.JSON, headers=HEADERS)
+    text = html(template, page, principal, path=request.url.path, here=partial(_link, dict(request.query_params)))
+    return Response(text.encode(), media_type="text/html; charset=utf-8", headers=HEADERS)
+
+
+def wants_page(request: Request[Any, Any, Any]) -> bool:
+    """Whether the request is of a browser for a page, and not for the API or for a twin in JSON."""
+    path = request.url.path
+    is_for_programs = path.startswith(("/v1/", "/health/", "/metrics")) or path.endswith(".json")
+    return not is_for_programs and "text/html" in request.headers.get("accept", "")
+
+
+def error_page(status: int, error: Mapping[str, Any], headers: Mapping[str, str]) -> Response[bytes]:
+    """The page for a request that failed; it names no principal, since the request may have none."""
+    text = html("error.html", {"status": status, "title": _TITLES.get(status, "Failed"), "error": error}, None)
+    return Response(
+        text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers={**HEADERS, **headers}
+    )
+
+
+def page(path: str) -> Callable[[Callable[..., Response[bytes]]], tuple[HTTPRouteHandler, ...]]:
+    """Make a function the handlers of a page and of its twin, in threads. Not of one handler with two paths: Litestar
+    2.25 does not await such a one.
+    """
+
+    def handlers(function: Callable[..., Response[bytes]]) -> tuple[HTTPRouteHandler, ...]:
+        twin = "/index.json" if path == "/" else f"{path}.json"
+        return tuple(get(one, sync_to_thread=True, include_in_schema=False)(function) for one in (path, twin))
+
+    return handlers
+
+
+ROUTES = (asset,)

@@ -1,0 +1,62 @@
+"""Whether a table is well, and why not, in words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakebed.service.status import OperationStatus, TableStatus
+from lakebed.state.transactions.resolution import count_of
+from lakebed.web.pages import texts
+
+
+class Level(StrEnum):
+    """How urgent it is, from nothing to do to act now."""
+
+    OK = "ok"
+    WORKING = "working"
+    PAUSED = "paused"
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The most urgent level, and every reason, most urgent first."""
+
+    level: Level
+    reasons: tuple[str, ...]
+
+
+def health_of(table: TableStatus) -> Health:
+    """The health of a table by its status."""
+    if table.error is not None:
+        return Health(Level.FAILING, (f"its log cannot be read: {table.error.message}",))
+    if not table.version:
+        return Health(Level.UNKNOWN, ("not read yet",))
+    found = [reason for operation in table.operations for reason in _of_operation(operation)]
+    if not table.online:
+        found.append((Level.PAUSED, "offline: not compacted or split"))
+    if table.paused:
+        found.append((Level.PAUSED, f"paused: {', '.join(table.paused)}"))
+    backlog = table.backlog
+    if backlog.requests:
+        found.append(
+            (Level.WORKING, f"{count_of(backlog.requests, 'request')} of {texts.size(backlog.size_bytes)} to ingest")
+        )
+    if backlog.runs_due:
+        found.append((Level.WORKING, f"{count_of(backlog.runs_due, 'run')} to merge"))
+    order = list(Level)
+    found.sort(key=lambda one: order.index(one[0]), reverse=True)
+    return Health(found[0][0] if found else Level.OK, tuple(reason for _, reason in found))
+
+
+def _of_operation(one: OperationStatus) -> list[tuple[Level, str]]:
+    if one.parked and one.last_error is not None:
+        return [(Level.FAILING, f"{one.operation} is parked: {one.last_error.message}")]
+    if one.failures_in_a_row and one.waiting_for is not None:
+        return [(Level.WAITING, f"{one.operation} waits for {one.waiting_for}")]
+    if one.failures_in_a_row and one.last_error is not None:
+        return [(Level.FAILING, f"{one.operation} failed {one.failures_in_a_row:,} times: {one.last_error.message}")]
+    return []

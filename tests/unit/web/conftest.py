@@ -1,0 +1,42 @@
+"""A service over an instance in memory, and a client of its web application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from litestar.testing import TestClient
+
+import lakebed
+from lakebed.service.service import Service
+from lakebed.table.instance import Instance
+from lakebed.web.app import make_app
+
+BROWSER = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    """An instance on local disk without tables."""
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def stations(instance: Instance) -> lakebed.Table:
+    """A table of three partitions with two runs and keys of text."""
+    schema = lakebed.Schema({"id": "string"}, {"at": "int64"}, {"reading": "float64"})
+    table = instance.create_table("stations", schema, split_points=["g", "p"])
+    for at in (1, 2):
+        ids = ["alpha", "gamma", "omega"]
+        table.write(pa.table({"id": ids, "at": [at] * 3, "reading": [0.5, None, 2.5]}))
+    return table
+
+
+@pytest.fixture
+def browser(instance: Instance) -> Iterator[TestClient]:
+    """What asks for pages as a browser does."""
+    with Service(instance) as service, TestClient(make_app(service)) as client:
+        client.headers.update(BROWSER)
+        yield client
