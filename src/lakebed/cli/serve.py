@@ -13,16 +13,29 @@ from lakebed.model.foreign_errors import optional_imports
 @command
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535), help="The port to listen on.")
-def serve(cli: Invocation, *, host: str, port: int) -> None:
+@click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
+@click.option(
+    "--metrics-tables",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Tables with metrics of their own, the oldest first; the others are added up.",
+)
+def serve(cli: Invocation, *, host: str, port: int, public_metrics: bool, metrics_tables: int) -> None:
     """Maintain all tables, answer queries over HTTP, and show pages.
 
     Ends on Ctrl-C or SIGTERM, when the work that has begun is done.
     """
     with optional_imports():
+        from lakebed.monitoring.monitor import Monitor
         from lakebed.service.service import Service
         from lakebed.web.app import make_app
+        from lakebed.web.server import is_loopback
         from lakebed.web.server import serve as serve_app
 
-    with Service(cli.instance()) as service:
+    service = Service(cli.instance())
+    monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or is_loopback(host))
+    monitor.install()
+    with service:
         print(f"lakebed: serving {service.instance.url} at http://{host}:{port}", file=sys.stderr)
-        serve_app(make_app(service), host, port)
+        serve_app(make_app(service, monitor=monitor), host, port)

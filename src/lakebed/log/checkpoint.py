@@ -134,6 +134,7 @@ class Checkpoints(Generic[State]):
         except DamagedError:
             return None
         self._number = 0 if found is None else found.version
+        telemetry.measure("table_checkpoint_version", self._number, table=self._identity)
         return found
 
     def newer(self, log_start: int) -> Head[State] | None:
@@ -235,6 +236,7 @@ class Checkpoints(Generic[State]):
             stored = self._named(head.version, image.segments, present)
         self._replace(head, image, stored)
         self._number = head.version
+        telemetry.measure("table_checkpoint_version", head.version, table=self._identity)
         return Head(head.version, head.digest, image.state)
 
     def _replace(

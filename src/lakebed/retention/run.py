@@ -31,7 +31,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from lakebed import telemetry
+from lakebed import clock, telemetry
 from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.log.outcomes import NotCommitted, version_of
@@ -134,6 +134,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         report = with_reserve(table.storage, lambda: _collect(table))
     telemetry.measure("gc_deleted_files_total", report.files, table=table.id)
     telemetry.measure("gc_deleted_bytes_total", report.size_bytes, table=table.id)
+    telemetry.measure("table_gc_end_time_seconds", clock.now().timestamp(), table=table.id)
     return report
 
 

@@ -252,6 +252,10 @@ class Instance:
         """The ids of all tables that have a name."""
         return self._catalog.follow().tables.keys()
 
+    def known_tables(self) -> dict[str, str]:
+        """The names of all tables by id, in the newest catalog that this process has read; no request."""
+        return {found.id: found.name for found in self._catalog.head.state.tables.values()}
+
     def unnamed_logs(self) -> list[str]:
         """The ids of tables that have a log and never had a name: creations that lost their name, died or go on.
 

@@ -16,11 +16,13 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from lakebed.errors import Error
+from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api, pages
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
+from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages.activity import Activity
 
 
@@ -39,28 +41,41 @@ class RequestLimits:
 
 
 def make_app(
-    service: Service, authenticator: Authenticator | None = None, limits: RequestLimits | None = None
+    service: Service,
+    authenticator: Authenticator | None = None,
+    limits: RequestLimits | None = None,
+    monitor: Monitor | None = None,
 ) -> Litestar:
-    """The ASGI application. Without an authenticator every request may do everything."""
+    """The ASGI application. Without an authenticator every request may do everything.
+
+    While it runs, the ``monitor`` receives what this process measures; by default a new one.
+    """
     doors = authenticator or Open()
     bounds = limits or RequestLimits()
     activity = Activity(service.instance)
+    watching = monitor or Monitor(service)
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.authenticate(request.headers.get("authorization"))
 
-    return Litestar(
+    app = Litestar(
         route_handlers=[*api.ROUTES, *pages.ROUTES],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
             "activity": Provide(lambda: activity, sync_to_thread=False, use_cache=True),
+            "authenticator": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
+            "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
         },
-        on_shutdown=[activity.close],
+        on_startup=[watching.install],
+        on_shutdown=[activity.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, path="/v1", render_plugins=[JsonRenderPlugin()]),
         debug=False,
         pdb_on_exception=False,
     )
+    # A middleware would not see requests that reach no handler.
+    app.asgi_handler = MeasuredRequests(app.asgi_handler, watching)
+    return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -19,3 +20,11 @@ def serve(app: Litestar, host: str, port: int) -> None:
         app, host, port, log_level="warning", timeout_graceful_shutdown=DRAIN_S, access_log=False, server_header=False
     )
     uvicorn.Server(config).run()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on an address. Names other than localhost are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,29 @@
+"""``/metrics``, for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.params import Dependency
+
+from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
+from lakebed.security.principal import Authenticator, Permission
+
+
+@get("/metrics", sync_to_thread=True, include_in_schema=False)
+def metrics(
+    request: Request[Any, Any, Any],
+    monitor: Monitor,
+    authenticator: Annotated[Authenticator, Dependency(skip_validation=True)],
+) -> Response[bytes]:
+    """The metrics in the text format of Prometheus. They name all tables, so they need READ on every table.
+
+    On a loopback address, and with --public-metrics, they need no token.
+    """
+    if not monitor.public:
+        authenticator.authenticate(request.headers.get("authorization")).require(Permission.READ)
+    return Response(monitor.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+ROUTES = (metrics,)

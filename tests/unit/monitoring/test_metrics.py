@@ -1,0 +1,160 @@
+"""What /metrics says of a service whose tables are written and read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from litestar.testing import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+import lakebed
+from lakebed.clock import random_token
+from lakebed.errors import Code
+from lakebed.monitoring.definitions import METRICS
+from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
+from lakebed.security.principal import Permission, Principal
+from lakebed.service.service import Service
+from lakebed.web.app import make_app
+
+
+class Tokens:
+    """Knows two tokens."""
+
+    def authenticate(self, authorization):
+        if authorization == "Bearer reader":
+            return Principal.everywhere("reader", Permission.READ)
+        if authorization == "Bearer nobody":
+            return Principal("nobody", ())
+        raise Code.NOT_AUTHENTICATED("give a token")
+
+
+@pytest.fixture
+def lake():
+    return lakebed.create(f"memory://{random_token()}")
+
+
+def made(lake, name="t"):
+    table = lake.create_table(name, lakebed.Schema({"k": "int64"}))
+    table.write(pa.table({"k": pa.array(range(10), pa.int64())}))
+    return table
+
+
+def samples(text):
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scraped(client, **headers):
+    answer = client.get("/metrics", headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    return samples(answer.text)
+
+
+@pytest.fixture
+def client(lake):
+    with Service(lake) as service, TestClient(make_app(service)) as client:
+        yield client
+
+
+def test_reads_and_writes_are_counted_by_table(client, lake):
+    table = made(lake)
+    assert table.get(3).num_rows == 1
+    found = scraped(client)
+    assert found["lakebed_read_seconds_count", ("kind", "get"), ("table", "t")] == 1
+    assert found["lakebed_read_rows_total", ("kind", "get"), ("table", "t")] == 1
+    assert found["lakebed_write_rows_total", ("table", "t")] == 10
+    # The table has no name yet when its log begins.
+    assert found["lakebed_commit_seconds_count", ("outcome", "committed"), ("table", "t")] == 1
+    assert found["lakebed_commit_seconds_count", ("outcome", "committed"), ("table", "(catalog)")] == 1
+
+
+def test_the_state_of_tables_is_published(client, lake):
+    made(lake)
+    found = scraped(client)
+    assert found["lakebed_table_rows", ("table", "t")] == 10
+    assert found["lakebed_table_files", ("table", "t")] == 1
+    assert found["lakebed_table_partition_files_max", ("table", "t")] == 1
+    assert found["lakebed_table_backlog_files", ("table", "t")] == 0
+    assert found["lakebed_tables",] == 1
+    assert found["lakebed_tables_unlabelled",] == 0
+    assert found["lakebed_service_start_time_seconds",] > 0
+    assert found["lakebed_service_spark", ("state", "none")] == 1
+    assert found["lakebed_build", ("version", lakebed.__version__)] == 1
+    assert found["process_resident_memory_bytes",] > 0
+
+
+def test_requests_are_counted_by_route_method_and_status(client):
+    client.get("/v1/tables")
+    client.get("/v1/nothing/of/the/kind")
+    client.request("BREW", "/v1/tables")
+    found = scraped(client)
+    name = "lakebed_http_request_seconds_count"
+    assert found[name, ("method", "GET"), ("route", "/v1/tables"), ("status", "200")] == 1
+    assert found[name, ("method", "GET"), ("route", "(none)"), ("status", "404")] == 1
+    assert any(key[0] == name and ("method", "OTHER") in key for key in found)
+    assert found["lakebed_http_requests_active",] == 1
+
+
+def test_tables_beyond_the_bound_are_added_up(lake):
+    with Service(lake) as service:
+        monitor = Monitor(service, tables_max=2)
+        with TestClient(make_app(service, monitor=monitor)) as client:
+            for name in ("b", "a", "d", "c"):
+                made(lake, name).get(1)
+            found = scraped(client)
+            tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
+            assert tables == {"b", "a", "(others)"}
+            assert found["lakebed_table_rows", ("table", "(others)")] == 20
+            assert found["lakebed_table_partition_files_max", ("table", "(others)")] == 1
+            assert found["lakebed_write_rows_total", ("table", "(others)")] == 20
+            assert found["lakebed_tables_unlabelled",] == 2
+            lake.drop_table("b")
+            found = scraped(client)
+            tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
+            assert tables == {"a", "d", "(others)"}
+            assert ("lakebed_write_rows_total", ("table", "b")) not in found
+            assert found["lakebed_tables_unlabelled",] == 1
+
+
+def test_a_renamed_table_has_its_new_name(client, lake):
+    made(lake)
+    lake.rename_table("t", "u")
+    lake.table("u").get(1)
+    found = scraped(client)
+    assert found["lakebed_table_rows", ("table", "u")] == 10
+    assert not [key for key in found if ("table", "t") in key]
+
+
+def test_every_metric_is_published_and_no_other(client, lake):
+    made(lake).get(1)
+    families = {family.name for family in text_string_to_metric_families(client.get("/metrics").text)}
+    ours = {metric.full_name.removesuffix("_total") for metric in METRICS}
+    assert {name for name in families if name.startswith("lakebed_")} == ours
+    assert all(name.startswith("process_") for name in families - ours)
+
+
+def test_metrics_need_read_on_every_table_unless_they_are_public(lake):
+    with Service(lake) as service:
+        with TestClient(make_app(service, Tokens())) as client:
+            assert client.get("/metrics").status_code == 401
+            assert client.get("/metrics", headers={"Authorization": "Bearer nobody"}).status_code == 403
+            scraped(client, Authorization="Bearer reader")
+        with TestClient(make_app(service, Tokens(), monitor=Monitor(service, public=True))) as client:
+            scraped(client)
+
+
+def test_a_status_that_cannot_be_had_is_counted_and_the_rest_is_published(lake):
+    class Failing(Service):
+        def status(self):
+            raise Code.STORE_UNAVAILABLE("the store is gone", transient=True)
+
+    made(lake)
+    with Failing(lake) as service, TestClient(make_app(service)) as client:
+        found = scraped(client)
+        assert found["lakebed_scrape_errors_total",] == 1
+        assert ("lakebed_tables",) not in found
+        assert ("lakebed_cache_hits_total", ("cache", "read_pages")) in found
