@@ -12,7 +12,13 @@ from lakebed.model.foreign_errors import optional_imports
 
 @command
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535), help="The port to listen on.")
+@click.option(
+    "--port",
+    default=8017,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port to listen on; 0: a free one.",
+)
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
 @click.option(
     "--metrics-tables",
@@ -29,13 +35,12 @@ def serve(cli: Invocation, *, host: str, port: int, public_metrics: bool, metric
     with optional_imports():
         from lakebed.monitoring.monitor import Monitor
         from lakebed.service.service import Service
+        from lakebed.web import server
         from lakebed.web.app import make_app
-        from lakebed.web.server import is_loopback
-        from lakebed.web.server import serve as serve_app
 
     service = Service(cli.instance())
-    monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or is_loopback(host))
+    monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
     monitor.install()
-    with service:
-        print(f"lakebed: serving {service.instance.url} at http://{host}:{port}", file=sys.stderr)
-        serve_app(make_app(service, monitor=monitor), host, port)
+    with server.listen(host, port) as listening, service:
+        print(f"lakebed: serving {service.instance.url} at {server.url_of(listening)}", file=sys.stderr)
+        server.serve(make_app(service, monitor=monitor), listening)
