@@ -25,11 +25,11 @@ each code what happened and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Self, Unpack
 
 
@@ -99,6 +99,7 @@ class Code(StrEnum):
     SPARK_MODE_UNSUPPORTED = "spark_mode_unsupported", "usage"
     TABLE_CHANGED = "table_changed", "usage"
     ROLE_INVALID = "role_invalid", "usage"
+    COMMIT_SERVICE_MISMATCH = "commit_service_mismatch", "usage"
 
     # SchemaMismatchError
     COLUMN_MISSING = "column_missing", "schema_mismatch"
@@ -208,6 +209,7 @@ class Code(StrEnum):
     OUTPUT_NOT_WRITTEN = "output_not_written", "storage"
     TEMPORARY_STORAGE_FAILED = "temporary_storage_failed", "storage"
     MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "storage"
+    COMMIT_SERVICE_UNREACHABLE = "commit_service_unreachable", "storage"
 
     # UnsafeStoreError
     CREATE_NOT_EXCLUSIVE = "create_not_exclusive", "unsafe_store"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakebed.snapshot.snapshot import Snapshot
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+COMMIT_VIA_VARIABLE = "LAKEBED_COMMIT_VIA"
+TOKEN_VARIABLE = "LAKEBED_TOKEN"  # noqa: S105 - its name
 OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
 """Storage options that no command line is to show, as a JSON object."""
 COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
@@ -44,6 +46,7 @@ class Invocation:
     instance_url: str | None = None
     storage_options: dict[str, str] = field(default_factory=dict)
     log_url: str | None = None
+    commit_via: str | None = None
     as_json: bool = False
     report_url: str | None = None
     report: Report | None = None
@@ -79,7 +82,15 @@ class Invocation:
 
     def instance(self) -> lakebed.Instance:
         """The instance, opened."""
-        return lakebed.open(self.url(), storage_options=self.options_in_force(), log_url=self.log_url)
+        via = self.commit_via or os.environ.get(COMMIT_VIA_VARIABLE) or None
+        return lakebed.open(
+            self.url(),
+            storage_options=self.options_in_force(),
+            log_url=self.log_url,
+            commit_via=via,
+            # Of other clients of a service as well, so it may be set without.
+            token=(os.environ.get(TOKEN_VARIABLE) or None) if via else None,
+        )
 
     def options_in_force(self) -> dict[str, str]:
         """The storage options of the environment and of ``--option``, which wins. Raises UsageError."""
@@ -192,6 +203,11 @@ _SHARED = (
         help=f"A storage option; may be repeated. Others: {OPTIONS_VARIABLE}, JSON.",
     ),
     _shared("--log-url", metavar="URL", help="A log apart from the data: init creates it there, others trust it."),
+    _shared(
+        "--commit-via",
+        metavar="URL",
+        help=f"Commit through this service. Default: {COMMIT_VIA_VARIABLE}; its token: {TOKEN_VARIABLE}.",
+    ),
     _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
     _shared(
         "--report", "report_url", metavar="URL", help="Write the outcome there, as JSON: a path or s3://…, gs://…."

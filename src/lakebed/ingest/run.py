@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from lakebed.state.transactions.key_guard import KeyGuard
     from lakebed.storage.contract import Storage
 
-BASE_AGE_S = 60.0
-"""A write without a commit id follows the log if the last look is older, so that its base version is recent."""
-
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -90,7 +87,7 @@ def _added(table: WriteTarget, data: Any, write: Write) -> Added:
     reader = open_stream(data)
     # Without an id the version only says when the call began; a recent state is enough.
     any_will_do = write.commit_id is None and not write.operation.marks
-    state = table.state(BASE_AGE_S if any_will_do else None)
+    state = table.base_state() if any_will_do else table.state()
     first = committed_at(state, "commit_id", write.commit_id)
     if first is not None:
         return Added(first, 0, repeated=True)

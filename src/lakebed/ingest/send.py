@@ -83,6 +83,10 @@ class WriteTarget(Protocol):
         """The latest state, or one that was the latest at most ``max_staleness`` seconds ago."""
         ...
 
+    def base_state(self) -> TableState:
+        """A recent state, for a write to begin at."""
+        ...
+
     def settings_in_force(self) -> Settings:
         """The settings."""
         ...

@@ -34,7 +34,7 @@ from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, from_us, gone, to_us
-from lakebed.log.outcomes import Committed, Contended, Crowded, Outcome, Unknown
+from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import CommitBackoff, Queue, Ticket
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.checkpoint import CheckpointLocation
+    from lakebed.log.through_service import ThroughService
 
 LOSING_S = 15.0
 """The time after which a commit that keeps losing races gives up."""
@@ -93,7 +94,8 @@ class Log(Generic[State, Proposed, Change]):
         self._sidecars = SidecarStore(checkpoints, identity)
         self.tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
         self.past, self.retained, self.checkpoints = self.tail.past, self.tail.retained, self.tail.checkpoints
-        self._queue = self.waiting = Queue[Proposed]()
+        self.queue = Queue[Proposed]()
+        self.through: ThroughService | None = None
         self._backoff = CommitBackoff()
         self._unsettled: PendingEntry | None = None
 
@@ -101,6 +103,11 @@ class Log(Generic[State, Proposed, Change]):
     def head(self) -> Head[State]:
         """The latest entry that this process has read, and its state; no request."""
         return self.tail.head
+
+    @property
+    def committed(self) -> int:
+        """A version that reads must not be below: this process committed it through a service, and has not read it."""
+        return self.through.committed if self.through else 0
 
     def open(self) -> State:
         """The state that is known, else that of the latest checkpoint, else the empty one."""
@@ -117,33 +124,29 @@ class Log(Generic[State, Proposed, Change]):
         and never will be.
         """
         with telemetry.span("commit", table=self.identity, outcome="error") as span:
-            ticket = Ticket(proposal)
-            if not self._queue.enter(ticket):
-                ticket.outcome = Crowded(len(self._queue))
-            elif self._queue.leads(ticket):
-                self._lead(ticket)
-            assert ticket.outcome is not None
-            span.labels["outcome"] = type(ticket.outcome).__name__.lower()
-            return ticket.outcome
+            through = self.through.commit(proposal) if self.through else None
+            outcome = through or self.queue.commit(proposal, self.lead)
+            span.labels["outcome"] = type(outcome).__name__.lower()
+            return outcome
 
-    def _lead(self, ticket: Ticket[Proposed]) -> None:
+    def lead(self, ticket: Ticket[Proposed]) -> None:
         """Commit for all waiting callers. While the entry is proven, the next leader appends the next one."""
         group, put = [ticket], None
         try:
             try:
                 if (wait_s := self._backoff.before_putting_s()) > 0:
                     clock.sleep(wait_s)
-                group = self._queue.take()
+                group = self.queue.take()
                 put = self._commit_group(group)
             finally:
-                self._queue.hand_on(group, put.validated.outcomes if put else ())
+                self.queue.hand_on(group, put.validated.outcomes if put else ())
             if put:
                 self._report_proven(put)
         finally:
             if put:
                 # However this ended, every caller is woken.
                 _report_all([t for t in put.validated.outcomes if t.outcome is None], Unknown(put.reading.head.version))
-                self._queue.wake(t for t in put.validated.outcomes if t is not ticket)
+                self.queue.wake(t for t in put.validated.outcomes if t is not ticket)
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -346,7 +349,7 @@ class Log(Generic[State, Proposed, Change]):
             return PendingEntry(version, data)
         # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
         # wait, another entry was just appended, or a race was lost.
-        hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
+        hasty = hasty or len(self.queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
         if not hasty and not self.checkpoints.due(entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES):
             asked = replace(
                 entry, last_modified_us=self._last_modified_us(head.version, self.tail.last_modified_times.of)

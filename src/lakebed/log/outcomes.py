@@ -1,27 +1,27 @@
-"""The outcomes of a commit, as values: losing a race is not an exception.
+"""The outcomes of a commit, as values: losing a race is not an exception. A service answers with the same values.
 
 :func:`version_of` turns the outcomes without a version into errors, for callers that need one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import assert_never
+
+import msgspec
+from msgspec import Struct
 
 from lakebed.errors import Code, Error, Facts
 from lakebed.state.transactions import TooManyRuns, TooOld
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True, tag="committed"):
     """Part of entry ``version``; ``repeated``: an earlier proposal with the same request key was committed there."""
 
     version: int
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NotCommitted:
+class NotCommitted(Struct, frozen=True, tag="not_committed"):
     """Rejected by the state: the proposal is not in the log, and never will be.
 
     Programs test ``code`` and read ``facts``; ``reason`` is for people.
@@ -29,7 +29,7 @@ class NotCommitted:
 
     code: Code
     reason: str
-    facts: Facts = field(default_factory=Facts)
+    facts: Facts = msgspec.field(default_factory=Facts)
 
     def error(self, what: str) -> Error:
         """The error for this outcome; ``what`` names the operation in its message."""
@@ -37,25 +37,26 @@ class NotCommitted:
         return self.code(f"{what}: {self.reason}", **facts)
 
 
-@dataclass(frozen=True, slots=True)
-class Contended:
+class Contended(Struct, frozen=True, tag="contended"):
     """Other writers won all attempts: the proposal is not in the log, and never will be."""
 
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Crowded:
+class Crowded(Struct, frozen=True, tag="crowded"):
     """The commit queue of this process is full: the proposal was not made, and never will be in the log."""
 
     waiting: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The store gave no clear answer: entry ``version`` may have it, now or later. Do not delete its files."""
+class Unknown(Struct, frozen=True, tag="unknown"):
+    """The store gave no clear answer: entry ``version`` may have it, now or later. Do not delete its files.
+
+    With a ``service`` it was that service which gave none, and a later entry may have it as well.
+    """
 
     version: int
+    service: str = ""
 
 
 Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | TooManyRuns
@@ -79,10 +80,11 @@ def version_of(outcome: Outcome, what: str) -> int:
                 "again later, or write more rows with each commit",
                 waiting=waiting,
             )
-        case Unknown(version):
+        case Unknown(version, service):
+            entry = f"entry {version} or a later one" if service else f"entry {version}"
             raise Code.COMMIT_UNKNOWN(
-                f"{what}: the store stopped answering while entry {version} was written; it may or may not be there. "
-                "Repeat the call with the same request key, which takes effect at most once",
+                f"{what}: {service or 'the store'} stopped answering while {entry} was written; it may or may not be "
+                "there. Repeat the call with the same request key, which takes effect at most once",
                 version=version,
             )
         case TooOld(base_version, request_watermark):

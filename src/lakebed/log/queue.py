@@ -21,10 +21,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic
 
 from lakebed import clock
+from lakebed.errors import Error
+from lakebed.log.outcomes import Crowded
 from lakebed.state.machine import Proposed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from lakebed.log.outcomes import Outcome
 
@@ -53,15 +55,27 @@ millisecond, newcomers win as soon without it."""
 
 
 class Ticket(Generic[Proposed]):
-    """One caller: its proposal and its outcome; None: no outcome yet."""
+    """One caller: its proposal and its outcome; None: no outcome yet. An error means that the proposal was not made.
 
-    __slots__ = ("asleep", "outcome", "proposal")
+    A caller sleeps on the lock ``asleep``, unless ``call`` is given. That is then called with the ticket instead, when
+    it has its outcome, or is to lead. It must return at once, and must not use the queue.
+    """
 
-    def __init__(self, proposal: Proposed) -> None:
+    __slots__ = ("_call", "asleep", "outcome", "proposal")
+
+    def __init__(self, proposal: Proposed, call: Callable[[Ticket[Proposed]], None] | None = None) -> None:
         self.proposal: Proposed = proposal
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | Error | None = None
         self.asleep = threading.Lock()
         self.asleep.acquire()
+        self._call = call
+
+    def wake(self) -> None:
+        """It has its outcome, or leads."""
+        if self._call is None:
+            self.asleep.release()
+        else:
+            self._call(self)
 
 
 class Queue(Generic[Proposed]):
@@ -74,6 +88,19 @@ class Queue(Generic[Proposed]):
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def commit(self, proposal: Proposed, lead: Callable[[Ticket[Proposed]], None]) -> Outcome:
+        """Wait in the queue until the proposal has its outcome; ``lead`` is called if this caller is to lead."""
+        ticket = Ticket(proposal)
+        if not self.enter(ticket):
+            return Crowded(len(self))
+        if self.leads(ticket):
+            lead(ticket)
+        assert ticket.outcome is not None
+        if isinstance(ticket.outcome, Error):
+            # Several callers may have it, each with a traceback of its own.
+            raise ticket.outcome.restated(ticket.outcome.message)
+        return ticket.outcome
 
     def enter(self, ticket: Ticket[Proposed]) -> bool:
         """Join the queue at its end; False if it is full."""
@@ -123,12 +150,12 @@ class Queue(Generic[Proposed]):
         """Wake those that have an outcome. None of them may be the leader, which is awake."""
         for ticket in tickets:
             if ticket.outcome is not None:
-                ticket.asleep.release()
+                ticket.wake()
 
     def _lead_next(self) -> None:
         self._leader = self._waiting[0] if self._waiting else None
         if self._leader is not None:
-            self._leader.asleep.release()
+            self._leader.wake()
 
 
 class CommitBackoff:

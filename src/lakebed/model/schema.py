@@ -231,7 +231,7 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """The schema as a JSON document, with ids."""
         return {"version": self.version} | {
-            name: [_field_to_json(field) for field in group]
+            name: [field_to_json(field) for field in group]
             for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
         }
 
@@ -336,7 +336,7 @@ def _fields_from_json(group: Any) -> Any:
     try:
         if isinstance(group, dict):
             return {name: _kind_from_json(kind) for name, kind in group.items()}
-        return [_field_from_json(document) for document in group]
+        return [field_from_json(document) for document in group]
     except UsageError:
         raise
     except UNREADABLE as error:
@@ -351,7 +351,8 @@ def _kind_from_json(document: Any) -> Any:
             return types.from_json(document)
 
 
-def _field_from_json(document: Any) -> Field:
+def field_from_json(document: Any) -> Field:
+    """A field of its JSON document. Raises as any use of a malformed document may."""
     computed = document.get("generated", {"expression": "", "inputs": ()})
     return Field(
         document["id"],
@@ -363,7 +364,8 @@ def _field_from_json(document: Any) -> Field:
     )
 
 
-def _field_to_json(field: Field) -> dict[str, Any]:
+def field_to_json(field: Field) -> dict[str, Any]:
+    """The JSON document of a field, with its id."""
     document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
     computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
     return document | computed

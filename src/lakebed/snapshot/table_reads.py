@@ -35,6 +35,9 @@ WAIT_S = 10.0
 """For a version that another process reported: its entry exists, so this is for stores that list it late, and for a
 version that is about to be written."""
 
+BASE_AGE_S = 60.0
+"""A write without a commit id follows the log if the last look is older, so that its base version is recent."""
+
 _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
 
 _NO_TIME = timedelta(0)
@@ -82,6 +85,10 @@ class TableReads(Readable):
             pause = min(2 * pause, _LOOK_S)
             state = self._newest(None)
         return state
+
+    def base_state(self) -> TableState:
+        """A recent state, for a write to begin at. It may lack what this process committed through a service."""
+        return self.log.head.state if self._is_fresh(BASE_AGE_S) else self._newest(None)
 
     def _get(
         self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
@@ -216,7 +223,8 @@ class TableReads(Readable):
         return last_modified + timedelta(seconds=clock.monotonic_s() - read_s)
 
     def _newest(self, max_staleness: float | None) -> TableState:
-        if max_staleness is not None and self._is_fresh(max_staleness):
+        fresh = max_staleness is not None and self._is_fresh(max_staleness)
+        if fresh and self.log.head.version >= self.log.committed:
             return self.log.head.state
         before = clock.monotonic_s()
         state = self.log.tail.follow().state

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.log.through_service import CommitService
     from lakebed.model.operations import TableOperation
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
@@ -51,7 +52,12 @@ class Instance:
     """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
 
     def __init__(
-        self, storage: Any, document: Mapping[str, Any], storage_options: Mapping[str, str] | None = None
+        self,
+        storage: Any,
+        document: Mapping[str, Any],
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        commits: CommitService | None = None,
     ) -> None:
         self.id: str = document["instance"]
         self.storage = storage
@@ -59,6 +65,7 @@ class Instance:
         self.log_url: str | None = document.get("log_url")
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
+        self._commits = commits
         self._tables: dict[str, Table] = {}
         self._sql: SqlEngine | None = None
 
@@ -277,7 +284,7 @@ class Instance:
         """A table by its id, whether the catalog has it or not. Raises UsageError for an invalid id."""
         if not is_id(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
-        return Table(table_id, table_id, self.storage, self._logs, self._defaults)
+        return Table(table_id, table_id, self.storage, self._logs, self._defaults, commits=self._commits)
 
     def take_catalog_ahead(self, manifest: bytes | None) -> None:
         """The manifest of the catalog's checkpoint, as it was read while the instance was opened."""
@@ -305,7 +312,8 @@ class Instance:
 
     def _handle(self, table_id: str, name: str) -> Table:
         if table_id not in self._tables:
-            self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
+            handle = Table(table_id, name, self.storage, self._logs, self._defaults, commits=self._commits)
+            self._tables[table_id] = handle
         return self._tables[table_id]
 
     def _snapshot_named(self, name: str) -> Snapshot | None:

@@ -18,12 +18,14 @@ from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
 from lakebed.model.documents import dump
 from lakebed.model.files import checkpoint_name, instance_name
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import put_until_clear
 from lakebed.table.instance import Instance
 
 if TYPE_CHECKING:
+    from lakebed.log.through_service import CommitService
     from lakebed.storage.contract import Storage
 
 
@@ -86,12 +88,14 @@ def _check_empty(storage: Storage) -> None:
         )
 
 
-def open(
+def open(  # noqa: PLR0913 - where it is, and how it is reached
     url: str,
     *,
     storage_options: Mapping[str, str] | None = None,
     log_url: str | None = None,
     trust_log_url: bool = False,
+    commit_via: str | None = None,
+    token: str | None = None,
 ) -> Instance:
     """Open the instance at ``url``.
 
@@ -99,9 +103,14 @@ def open(
     user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
     the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
 
+    With ``commit_via``, the URL of a service (``lakebed serve``), data files go to the store as ever, and the commits
+    of tables through that service, which makes one entry of those of many processes; ``token`` is what it knows this
+    one by (docs/commit-via.md).
+
     Raises:
         NotFoundError: there is none.
-        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``.
+        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``; or ``commit_via`` is not
+            the URL of a service.
         UnsupportedFormatError: a newer Lakebed wrote it.
     """
     storage = connect(url, storage_options)
@@ -122,11 +131,22 @@ def open(
     if document.get("log_url") is not None and not is_text(document["log_url"]):
         raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is not a text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
-    instance = Instance(storage, document, storage_options)
+    service = _commit_service(commit_via, document["instance"], token)
+    instance = Instance(storage, document, storage_options, commits=service)
     # A failure is raised by the first use of the catalog, which reads it again.
     if catalog is not None and catalog.exception() is None:
         instance.take_catalog_ahead(catalog.result())
     return instance
+
+
+def _commit_service(url: str | None, instance: str, token: str | None) -> CommitService | None:
+    if url is None:
+        if token is not None:
+            raise Code.ARGUMENTS_CONFLICT("token without commit_via: it is for the service that commits go through")
+        return None
+    with optional_imports():
+        from lakebed.log.through_service import CommitService
+    return CommitService(url, instance, token)
 
 
 def _is_far(storage: Storage) -> bool:

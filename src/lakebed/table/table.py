@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakebed.inspect.history import HistoryRow
     from lakebed.inspect.verification import VerificationReport
     from lakebed.log.backends.backend import LogLocation
+    from lakebed.log.through_service import CommitService
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.row_filters import FilterChange
@@ -46,16 +47,20 @@ class Table(TableWrites):
     Safe to use from many threads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a table is made of
         self,
         table_id: str,
         name: str,
         storage: Storage,
         logs: LogLocation,
         defaults: Callable[[], dict[str, Any]],
+        *,
+        commits: CommitService | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
         log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
+        if commits is not None:
+            log.through = commits.of_table(table_id, log.tail)
         super().__init__(table_id, storage, log)
         self.name = name
         self._defaults = defaults

@@ -21,6 +21,7 @@ from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api, pages
+from lakebed.web.api.commits import Committers
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages.activity import Activity
@@ -54,6 +55,7 @@ def make_app(
     bounds = limits or RequestLimits()
     activity = Activity(service.instance)
     watching = monitor or Monitor(service)
+    committers = Committers()
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.authenticate(request.headers.get("authorization"))
@@ -67,9 +69,10 @@ def make_app(
             "activity": Provide(lambda: activity, sync_to_thread=False, use_cache=True),
             "authenticator": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
             "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
+            "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
         },
         on_startup=[watching.install],
-        on_shutdown=[activity.close, watching.uninstall],
+        on_shutdown=[committers.close, activity.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, path="/v1", render_plugins=[JsonRenderPlugin()]),

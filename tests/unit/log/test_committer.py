@@ -130,7 +130,7 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
     threads = [threading.Thread(target=commit, args=(name,)) for name in ["first", "bad", *map(str, range(8))]]
     for thread in threads:
         thread.start()
-    while len(log._queue) < len(threads) - 1 and not gate.wait(0.01):
+    while len(log.queue) < len(threads) - 1 and not gate.wait(0.01):
         pass
     gate.set()
     for thread in threads:
@@ -176,7 +176,7 @@ def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(
     threads = [threading.Thread(target=commit, args=(name,)) for name in map(str, range(8))]
     for thread in threads:
         thread.start()
-    while len(log._queue) < len(threads) - 1 and not gate.wait(0.01):
+    while len(log.queue) < len(threads) - 1 and not gate.wait(0.01):
         pass
     gate.set()
     for thread in threads:
@@ -265,11 +265,11 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch
     log.follow()
     threads = [threading.Thread(target=log.commit, args=(adding(f"f{n}"),)) for n in range(3)]
     threads[0].start()
-    while len(log._queue) or not slow.calls["get"] > 1:
+    while len(log.queue) or not slow.calls["get"] > 1:
         gate.wait(0.001)
     for thread in threads[1:]:
         thread.start()
-    while len(log._queue) < 2:
+    while len(log.queue) < 2:
         gate.wait(0.001)
     outcome = log.commit(adding("late"))
     gate.set()

@@ -186,7 +186,7 @@ def run_merges(
 def why_begin_no_job(table: Table) -> str | None:
     """Why no job of the table should be begun now; None: go on."""
     state = table.log.head.state
-    waits = why_wait(len(state.open_requests), len(table.log.waiting))
+    waits = why_wait(len(state.open_requests), len(table.log.queue))
     return None if waits is None or pressing(state, table.settings_in_force()) else waits
 
 

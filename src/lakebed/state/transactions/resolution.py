@@ -16,7 +16,7 @@ class Rejected(Struct, frozen=True):
     facts: Facts = msgspec.field(default_factory=Facts)
 
 
-class TooOld(Struct, frozen=True):
+class TooOld(Struct, frozen=True, tag="too_old"):
     """First proposed below the request watermark, and not on record.
 
     An earlier proposal of the request may be in the log, with its key dropped from the state. So it is unknown whether
@@ -27,7 +27,7 @@ class TooOld(Struct, frozen=True):
     request_watermark: int
 
 
-class TooManyRuns(Struct, frozen=True):
+class TooManyRuns(Struct, frozen=True, tag="too_many_runs"):
     """A partition that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
 
     partition: int

@@ -1,5 +1,5 @@
 """The API for programs, below ``/v1``, and what probes and collectors ask for."""
 
-from lakebed.web.api import health, metrics, tables
+from lakebed.web.api import commits, health, metrics, tables
 
-ROUTES = (*health.ROUTES, *metrics.ROUTES, *tables.ROUTES)
+ROUTES = (*commits.ROUTES, *health.ROUTES, *metrics.ROUTES, *tables.ROUTES)

@@ -1,0 +1,85 @@
+"""Commits several proposals without a thread for each: for a service, where hundreds of requests wait at a time.
+
+The proposals join the queue of the log as those of callers do. Whoever is to lead does so in one of the threads that
+are given, so as many threads are at work as entries are under way, however many proposals wait.
+
+Core type. :func:`commit_batch`.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Generic
+
+from lakebed.errors import Code, Error
+from lakebed.log.outcomes import Crowded, Outcome
+from lakebed.log.queue import Ticket
+from lakebed.state.machine import Change, Proposed, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.log.committer import Log
+
+
+def commit_batch(
+    log: Log[State, Proposed, Change], proposals: Sequence[Proposed], threads: Executor
+) -> Future[list[Outcome | Error]]:
+    """Propose changes, each by itself; the result has the outcomes in their order.
+
+    An error stands for a proposal that is not in the log, and never will be. ``threads`` must outlive the result.
+    """
+    batch = _BatchTickets(log, len(proposals), threads)
+    for proposal in proposals:
+        batch.enter(proposal)
+    batch.ready()
+    return batch.result
+
+
+class _BatchTickets(Generic[State, Proposed, Change]):
+    """The tickets of one call, and how many have no outcome yet."""
+
+    def __init__(self, log: Log[State, Proposed, Change], count: int, threads: Executor) -> None:
+        self.result: Future[list[Outcome | Error]] = Future()
+        self._log = log
+        self._threads = threads
+        self._tickets: list[Ticket[Proposed]] = []
+        self._counting = threading.Lock()
+        # One more, so that the result is not set before all have entered.
+        self._left = count + 1
+
+    def enter(self, proposal: Proposed) -> None:
+        """Join the queue, or be refused because it is full."""
+        ticket = Ticket(proposal, self._woken)
+        self._tickets.append(ticket)
+        if not self._log.queue.enter(ticket):
+            ticket.outcome = Crowded(len(self._log.queue))
+            self.ready()
+
+    def ready(self) -> None:
+        """One less is waited for."""
+        with self._counting:
+            self._left -= 1
+            if self._left:
+                return
+        self.result.set_result([ticket.outcome for ticket in self._tickets if ticket.outcome is not None])
+
+    def _woken(self, ticket: Ticket[Proposed]) -> None:
+        if ticket.outcome is not None:
+            self.ready()
+        else:
+            self._threads.submit(self._lead, ticket)
+
+    def _lead(self, ticket: Ticket[Proposed]) -> None:
+        try:
+            self._log.lead(ticket)
+        except Error as error:
+            # It has an outcome if it may be in the log nevertheless.
+            ticket.outcome = ticket.outcome or error
+        except BaseException as error:
+            failed = Code.INTERNAL_ERROR(f"the commit failed: {type(error).__name__}: {error}")
+            ticket.outcome = ticket.outcome or failed
+            raise
+        finally:
+            self.ready()

@@ -1,0 +1,95 @@
+"""Proposals as they are sent to a service: each kind comes back as it was, and what is none is refused."""
+
+import msgspec
+import pytest
+
+from lakebed import Schema
+from lakebed.errors import UsageError
+from lakebed.model.files import NewFile
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.state import transactions as t
+from lakebed.state.proposal_codec import FilesDocument, NewFileDocument, decode_proposal, encode_proposal
+from lakebed.state.table_state import TableState
+from lakebed.state.transactions.key_guard import KeyGuard
+from tests.unit.state.cases import SCHEMA, job, new_file
+
+FILE = new_file("file-0001", "abyz")
+GROWN = NewFile(FILE.file, FILE.summary, FILE.run, Schema({"k": "string"}, values={"n": "decimal128(9, 2)"}).values)
+GUARD = KeyGuard(4, 9, (b"a", b"k"), (b"b", b"z"), frozenset({"file-0002", "file-0003"}))
+
+SENT = [
+    t.ProposeFiles((FILE, new_file("file-0002", "k")), "request", 7, ("request-1",), 30, 5, GUARD),
+    t.ProposeFiles((GROWN,)),
+    t.ProposeFeed((FILE,), 3, 4, 5, anew=True),
+    t.OpenJob(job("job-0001", "file-0001", "file-0002")),
+    t.ProposeJobs((job("job-0001", "file-0001"), job("job-0002", "file-0002", keys=EncodedRange(b"a", b"k")))),
+    t.ProposeOutput("job-0001", (FILE,)),
+    t.ProposeRewrite((t.ProposeOutput("job-0001", (FILE,)), t.ProposeOutput("job-0002", ()))),
+    t.CloseJob("job-0001", "it is late"),
+    t.ConcatenateRuns(3, ("file-0001", "file-0002"), "run-0001"),
+    t.ProposeSplit({4: (b"b", b"c"), 2: (b"x",)}, {"file-0001": FILE.summary}),
+    t.ProposeJoin((1, 2, 3)),
+    t.ProposeRemoval((ALL_KEYS, EncodedRange(b"a", b"b")), fence=True, summaries={"file-0001": FILE.summary}),
+    t.ProposeCut(1_700_000_000_000_000),
+    t.ProposeExpiry(),
+    t.SubmitRequests((t.Request("request-1", (t.Source("file:///a.parquet", 4, "v"),), 3),), 2),
+    t.FailRequest("request-1", "no such file"),
+    t.RejectRequest("request-1", "withdrawn"),
+]
+KEPT = [
+    t.CreateTable("table-00", SCHEMA, {}, ()), t.DropTable(), t.AlterSettings({"log_s": 5}), t.SetTag("tag", 3),
+    t.RemoveTag("tag"), t.ProposeRestore(TableState()), t.RetireFiles(("file-0001",)), t.PurgeFiles(("file-0001",)),
+    t.RaiseWatermark(t.Watermark.AGE_OFF_CUT, 5), t.ProposeSchema(()), t.ProposeFilter((), (), 4),
+    t.SetMerge(SCHEMA),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("proposal", SENT, ids=lambda one: type(one).__name__)
+def test_a_proposal_comes_back_as_it_was_in_both_formats(proposal):
+    document = encode_proposal(proposal)
+    assert decode_proposal(document) == proposal
+    as_json = msgspec.json.encode(_json_like(document))
+    assert decode_proposal(as_json, "json") == proposal
+
+
+def _json_like(document):
+    """The document with its bytes as base64, as msgspec writes them into JSON."""
+    return msgspec.to_builtins(msgspec.msgpack.decode(document))
+
+
+def test_every_kind_of_proposal_is_either_sent_or_kept():
+    """A new kind has to be decided about here."""
+    assert {type(one) for one in (*SENT, *KEPT)} == set(t.Proposal.__args__)
+    assert [encode_proposal(one) for one in KEPT] == [None] * len(KEPT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "drop_table"},
+        {"files": [{"file": {}}]},
+        {"base_version": -1},
+        {"base_version": "7"},
+        {"guard": {"version": 1, "sequence": 1, "lows": [b"a"], "highs": [], "files": []}},
+    ],
+)
+def test_what_is_no_proposal_is_refused(change):
+    document = msgspec.msgpack.decode(encode_proposal(SENT[0])) | change
+    with pytest.raises(UsageError, match="not a proposal"):
+        decode_proposal(msgspec.msgpack.encode(document))
+
+
+@pytest.mark.parametrize("keys_and_ranks", [((b"b", b"a"), (0, 1)), ((b"a", b"b"), (1, 0)), ((b"a",), (0, 1))])
+def test_a_summary_that_does_not_ascend_is_refused(keys_and_ranks):
+    one = NewFileDocument.of(FILE)
+    keys, ranks = keys_and_ranks
+    bad = msgspec.structs.replace(one, summary=msgspec.structs.replace(one.summary, keys=keys, ranks=ranks))
+    with pytest.raises(UsageError, match="not a proposal"):
+        decode_proposal(msgspec.msgpack.encode(FilesDocument((bad,))))
+
+
+def test_a_summary_of_other_rows_than_its_file_has_is_refused():
+    one = NewFileDocument.of(FILE)
+    bad = msgspec.structs.replace(one, summary=msgspec.structs.replace(one.summary, rows=5))
+    with pytest.raises(UsageError, match="4 rows, and its summary 5"):
+        decode_proposal(msgspec.msgpack.encode(FilesDocument((bad,))))
