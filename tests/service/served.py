@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,22 +14,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@dataclass(frozen=True)
+class Served:
+    """A service that runs."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def stop(self) -> None:
+        """Tell it to end, and check that it ends well."""
+        self.process.terminate()
+        _, said = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, said
+
+
 @contextmanager
-def served(lake: Path, *options: str) -> Iterator[str]:
-    """The URL of a service of the instance, which listens on a free port; it is told to end at the end of the block."""
+def served(lake: Path | str, *options: str) -> Iterator[Served]:
+    """A service of the instance, which listens on a free port; it is told to end at the end of the block."""
     command = [sys.executable, "-m", "lakebed.cli", "--instance", str(lake), "serve", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"lakebed: serving .* at (http://\S+)", line):
-                break
-        else:
-            raise AssertionError(f"the service ended with {process.wait()}: {''.join(said)}")
-        yield found[1]
-    finally:
-        process.terminate()
-        _, rest = process.communicate(timeout=60)
-    assert process.returncode == 0, rest
+        yield Served(url_said(process), process)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    if process.returncode is None:
+        Served("", process).stop()
+
+
+def url_said(process: subprocess.Popen[str]) -> str:
+    """The URL that a service prints once it listens."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if found := re.search(r"lakebed: serving .* at (http://\S+)", line):
+            return found[1]
+    raise AssertionError(f"the service ended with {process.wait()}: {''.join(said)}")

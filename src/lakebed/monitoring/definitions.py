@@ -148,6 +148,7 @@ TABLE_GAUGES = (
     _gauge("table_compaction_due_bytes", "Bytes that compaction would read and write now.", "table"),
     _gauge("table_unreadable", "1 while the log of the table cannot be read.", "table"),
     _gauge("table_offline", "1 while the table is offline: neither split nor compacted.", "table"),
+    _gauge("operation_due", "1 while an operation has something to do.", "table", "operation"),
     _gauge("operation_failures", "Failures in a row of an operation.", "table", "operation"),
     _gauge("operation_parked", "1 while an operation waits for lakebed jobs retry.", "table", "operation"),
     _gauge("operation_paused", "1 while an operation is paused.", "table", "operation"),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("lakebed.monitoring")
 
-LARGEST = ("mean", "max", "seconds", "version", "unreadable", "offline", "failures", "parked", "paused")
+LARGEST = ("mean", "max", "seconds", "version", "unreadable", "offline", "failures", "parked", "paused", "due")
 """The endings of gauges whose values are not added up over tables."""
 
 Values = dict[tuple[str, ...], float]
@@ -123,6 +123,7 @@ def _of_table(table: TableStatus) -> dict[str, float]:
 def _of_operation(status: OperationStatus, now: datetime) -> dict[str, float]:
     waiting = status.waiting_since
     return {
+        "operation_due": status.due is not None,
         "operation_failures": status.failures_in_a_row,
         "operation_parked": status.parked,
         "operation_paused": status.paused,
