@@ -96,7 +96,7 @@ def large_state(partitions: int, files: int) -> TableState:
             ids, ids, pa.array(same * 1_000_000), pa.array(same * 25_000_000),
             keys_of(low + 10), keys_of(low + STEP - 10),
             pa.array(same), pa.array(same * 1_795_000_000_000_000), digests, pa.array(same * 20_000), digests,
-            pa.array([b""]).take(pa.array(same - 1)), ids, pa.array(same * 1_000_000), true,
+            pa.array([b""]).take(pa.array(same - 1)), pa.array(same * 0), ids, pa.array(same * 1_000_000), true,
         ]  # fmt: skip
         offsets = pa.array(np.arange(len(partition) + 1, dtype=np.int32) * files)
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(held, fields=list(held_type.value_type)))

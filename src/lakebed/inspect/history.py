@@ -19,7 +19,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from lakebed.errors import Error
-from lakebed.log.entry import naming
+from lakebed.log.entry import StoredEntry, naming
 from lakebed.model.checks import check_whole_number
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions.resolution import Description, count_of
@@ -86,25 +86,30 @@ def history_rows(
 
 def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) -> Iterator[HistoryRow]:
     for stored in log.newest_first():
-        entry = stored.entry
-        for document in reversed(entry.documents):
-            with naming(table_id, entry.version):
-                outlined = outline(document)
-            about = described(outlined)
-            yield HistoryRow(
-                version=entry.version,
-                time=stored.stored_at,
-                writer=entry.writer,
-                type=outlined.type,
-                rows_added=about.rows_added,
-                rows_removed=about.rows_removed,
-                files_added=about.files_added,
-                references_dropped=about.references_dropped,
-                bytes_added=about.bytes_added,
-                request_key=about.request_key,
-                job=about.job,
-                detail=about.detail,
-            )
+        yield from rows_of(stored, table_id)
+
+
+def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:
+    """The transactions of one entry, the last one first. Raises as :func:`history_rows`."""
+    entry = stored.entry
+    for document in reversed(entry.documents):
+        with naming(table_id, entry.version):
+            outlined = outline(document)
+        about = described(outlined)
+        yield HistoryRow(
+            version=entry.version,
+            time=stored.stored_at,
+            writer=entry.writer,
+            type=outlined.type,
+            rows_added=about.rows_added,
+            rows_removed=about.rows_removed,
+            files_added=about.files_added,
+            references_dropped=about.references_dropped,
+            bytes_added=about.bytes_added,
+            request_key=about.request_key,
+            job=about.job,
+            detail=about.detail,
+        )
 
 
 def history_table(rows: Iterable[HistoryRow]) -> pa.Table:

@@ -57,6 +57,21 @@ def partition_sums(state: TableState) -> dict[int, PartitionSums]:
     return found | {partition: sums_of(partition, every) for partition, every in held.items()}
 
 
+def newest_files(state: TableState) -> dict[int, int]:
+    """The time of the newest file of every partition with references, in microseconds since 1970, by its id."""
+    batches, held = _split(state)
+    changes = state.references.changes
+    found = {partition: max(one.file.last_modified_us for one in every) for partition, every in held.items() if every}
+    for batch in batches:
+        times = _numbers(batch.column("files").flatten().field("last_modified_us"))
+        edges = _edges(batch.column("file"))
+        # No list of a partition is empty, so each maximum is over one partition's files.
+        newest = np.maximum.reduceat(times[_numbers(batch.column("file").flatten())], edges[:-1])
+        partitions = batch.column("partition").to_pylist()
+        found.update((at, time) for at, time in zip(partitions, newest.tolist(), strict=True) if at not in changes)
+    return found
+
+
 def table_rows(state: TableState) -> tuple[int, int]:
     """(rows, error): the number of rows of the table, and the largest possible error of it; 0 if it is exact.
 

@@ -24,7 +24,7 @@ from lakebed.web import api, pages
 from lakebed.web.api.commits import Committers
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.measured_requests import MeasuredRequests
-from lakebed.web.pages.activity import Activity
+from lakebed.web.pages.page_memory import PageMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def make_app(
     """
     doors = authenticator or Open()
     bounds = limits or RequestLimits()
-    activity = Activity(service.instance)
+    memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
     committers = Committers()
 
@@ -66,13 +66,13 @@ def make_app(
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
-            "activity": Provide(lambda: activity, sync_to_thread=False, use_cache=True),
+            "memory": Provide(lambda: memory, sync_to_thread=False, use_cache=True),
             "authenticator": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
             "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
             "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
         },
         on_startup=[watching.install],
-        on_shutdown=[committers.close, activity.close, watching.uninstall],
+        on_shutdown=[committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, path="/v1", render_plugins=[JsonRenderPlugin()]),

@@ -14,7 +14,8 @@ from lakebed.security.principal import Principal
 from lakebed.service.service import Service
 from lakebed.service.status import LastError, ServiceStatus, TableStatus, Work
 from lakebed.web.pages import charts, rendering
-from lakebed.web.pages.activity import Activity, RecentCommits, throughput
+from lakebed.web.pages.activity import RecentCommits, throughput
+from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.table_health import Health, Level, health_of
 
 PAGE_TABLES = 100
@@ -227,7 +228,7 @@ def make(
 def overview(
     request: Request[Any, Any, Any],
     service: Service,
-    activity: Activity,
+    memory: PageMemory,
     principal: Principal,
     *,
     q: str = "",
@@ -241,7 +242,7 @@ def overview(
     status = service.status()
     whole = {name for name in principal.visible([one.name for one in status.tables]) if principal.policy(name) is None}
     tables = [one for one in status.tables if one.name in whole]
-    recent = activity.recent(tables, WAIT_S)
+    recent = memory.activity.recent(tables, WAIT_S)
     found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
     return rendering.answer(request, "overview.html", found, principal)
 

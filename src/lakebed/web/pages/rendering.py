@@ -21,7 +21,7 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import HTTPRouteHandler
 
 from lakebed import clock
-from lakebed.security.principal import Permission, Principal
+from lakebed.security.principal import Principal
 from lakebed.version import VERSION
 from lakebed.web.pages import texts
 
@@ -94,7 +94,7 @@ def _environment() -> Environment:
         count=texts.count, short=texts.short, size=texts.size, period=texts.period, value=texts.value, cut=texts.cut
     )
     environment.globals.update(asset=_asset_path, version=VERSION, title_max=texts.TITLE_CHARACTERS_MAX)
-    environment.globals.update(table_link=table_link, links=LINKS)
+    environment.globals.update(table_link=table_link, links=LINKS, moment=texts.moment, draw_change=texts.change)
     return environment
 
 
@@ -112,18 +112,25 @@ def _link(given: Mapping[str, Any], path: str, **changes: Any) -> str:
 def html(template: str, page: Any, principal: Principal | None, **more: Any) -> str:
     """The page as text. ``principal`` is None where nobody is signed in."""
     now = clock.now()
-    admin = principal is not None and principal.permission() is Permission.ADMIN
-    context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal, "admin": admin}
+    context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal}
     context |= {"path": "", "here": partial(_link, {})}
     return _environment().get_template(template).render(context | more)
 
 
-def answer(request: Request[Any, Any, Any], template: str, page: Any, principal: Principal) -> Response[bytes]:
-    """The page, or its twin."""
+def answer(
+    request: Request[Any, Any, Any], template: str, page: Any, principal: Principal, **more: Any
+) -> Response[bytes]:
+    """The page, or its twin. ``more`` is for the template alone."""
     if request.url.path.endswith(".json"):
         return Response(msgspec.json.encode(page, enc_hook=texts.value), media_type=MediaType.JSON, headers=HEADERS)
-    text = html(template, page, principal, path=request.url.path, here=partial(_link, dict(request.query_params)))
+    here = partial(_link, dict(request.query_params))
+    text = html(template, page, principal, path=request.url.path, here=here, **more)
     return Response(text.encode(), media_type="text/html; charset=utf-8", headers=HEADERS)
+
+
+def see(path: str) -> Response[bytes]:
+    """The answer to a form that was carried out: the browser shows the page at the path."""
+    return Response(b"", status_code=303, headers={**HEADERS, "Location": path})
 
 
 def wants_page(request: Request[Any, Any, Any]) -> bool:
@@ -147,8 +154,11 @@ def page(path: str) -> Callable[[Callable[..., Response[bytes]]], tuple[HTTPRout
     """
 
     def handlers(function: Callable[..., Response[bytes]]) -> tuple[HTTPRouteHandler, ...]:
-        twin = "/index.json" if path == "/" else f"{path}.json"
-        return tuple(get(one, sync_to_thread=True, include_in_schema=False)(function) for one in (path, twin))
+        paths = [path]
+        if not path.endswith("}"):
+            # A last part that is a parameter takes the ending as well; the function takes it off.
+            paths.append("/index.json" if path == "/" else f"{path}.json")
+        return tuple(get(one, sync_to_thread=True, include_in_schema=False)(function) for one in paths)
 
     return handlers
 

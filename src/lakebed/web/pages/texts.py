@@ -68,6 +68,21 @@ def ago(moment: dt.datetime | None, now: dt.datetime) -> str:
     return "now" if seconds < 1 else f"{period(seconds)} ago"
 
 
+def moment(since_us: float) -> dt.datetime | None:
+    """A time in microseconds since 1970; None for 0."""
+    return dt.datetime.fromtimestamp(since_us / 1e6, dt.UTC) if since_us else None
+
+
+def change(added: int, removed: int | None) -> str:
+    """What came and what went: ``+12 -3``; a question mark stands for a number that is not known."""
+    parts = [f"+{added:,}"] if added else []
+    if removed is None:
+        parts.append("-?")
+    elif removed:
+        parts.append(f"-{removed:,}")
+    return " ".join(parts)
+
+
 def printable(text: str) -> str:
     """The text with an escape for each character that does not print, line ends among them."""
     if text.isprintable():

@@ -89,5 +89,31 @@
     if (wanted) { event.preventDefault(); wanted.focus(); }
   });
 
-  document.addEventListener("DOMContentLoaded", () => { themeSwitch(); live(); filters(); keys(); });
+  // -- The picture of a key space: one stop of the Tab key, arrow keys within, and a line about what is pointed at.
+
+  const icicles = () => {
+    for (const figure of document.querySelectorAll("[data-icicle]")) {
+      const cells = [...figure.querySelectorAll("svg a")];
+      const about = figure.querySelector("[data-about]");
+      const tell = (event) => {
+        const cell = event.target.closest("a");
+        about.textContent = cell ? cell.getAttribute("aria-label") : "\u00a0";
+      };
+      cells.forEach((cell, place) => cell.setAttribute("tabindex", place ? "-1" : "0"));
+      figure.addEventListener("mouseover", tell);
+      figure.addEventListener("focusin", tell);
+      figure.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1, Home: -cells.length, End: cells.length }[event.key];
+        const at = cells.indexOf(document.activeElement);
+        if (!step || at < 0) { return; }
+        event.preventDefault();
+        const next = cells[Math.min(cells.length - 1, Math.max(0, at + step))];
+        cells[at].setAttribute("tabindex", "-1");
+        next.setAttribute("tabindex", "0");
+        next.focus();
+      });
+    }
+  };
+
+  document.addEventListener("DOMContentLoaded", () => { themeSwitch(); live(); filters(); keys(); icicles(); });
 })();

@@ -1,0 +1,187 @@
+"""The key space of a table as a picture: each partition's share of a width, neighbours drawn as one if many.
+
+:class:`KeySpace` has the figures of all partitions as arrays, in key order. :func:`layout` draws a part of it as an
+icicle: below the whole part a row of a few groups, and below them a row of single partitions, or of at most
+:data:`CELLS_MAX` groups of neighbours. Positions are those of :class:`~lakebed.model.partitions.Partitions`. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from lakebed.state.sums import newest_files, partition_sums
+
+if TYPE_CHECKING:
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.partitions import Partitions
+    from lakebed.state.table_state import TableState
+
+Share = Literal["rows", "bytes", "partitions"]
+
+Colour = Literal["files", "bytes", "age"]
+
+WIDTH = 1000
+"""Of the picture; cells are drawn in these units."""
+
+GROUPS_MAX = 16
+
+CELLS_MAX = 240
+
+COLOURS = 6
+
+LEAST_SHARE = 0.1
+"""A partition without rows is drawn as wide as this share of the average one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpace:
+    """The figures of every partition, in key order. ``newest_us`` is the time of its newest file; 0 without files."""
+
+    version: int
+    partitions: Partitions
+    rows: Any
+    size_bytes: Any
+    files: Any
+    runs: Any
+    newest_us: Any
+
+    @classmethod
+    def of(cls, state: TableState) -> KeySpace:
+        """That of a state. Linear in the partitions."""
+        sums, newest = partition_sums(state), newest_files(state)
+        ids = state.partitions.ids
+        table = np.zeros((len(ids), 5), np.int64)
+        for place, partition in enumerate(ids):
+            one = sums.get(partition)
+            if one is not None:
+                table[place] = one.rows, one.size_bytes, one.files, one.runs, newest[partition]
+        return cls(state.version, state.partitions, *np.ascontiguousarray(table.T))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCell:
+    """Neighbouring partitions from position ``first`` up to ``last`` (exclusive), and where they are drawn.
+
+    ``files`` is the mean of a partition. ``colour`` is a step from 0 (little, old) to 5 (much, new).
+    """
+
+    first: int
+    last: int
+    x: float
+    width: float
+    rows: int
+    size_bytes: int
+    files: float
+    files_max: int
+    newest_us: int
+    colour: int
+
+    @property
+    def partitions(self) -> int:
+        """How many."""
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The values of the least and the strongest colour; ages as microseconds since 1970."""
+
+    colour: Colour
+    least: float
+    most: float
+
+    def step(self, value: float) -> int:
+        """The colour of a value. Files and bytes differ by their ratio, ages by their difference."""
+        if self.most <= self.least:
+            return 1
+        low, high, at = self.least, self.most, min(max(value, self.least), self.most)
+        if self.colour != "age":
+            low, high, at = np.log1p(low), np.log1p(high), np.log1p(at)
+        return min(COLOURS - 1, int(COLOURS * (at - low) / (high - low)))
+
+
+@dataclass(frozen=True, slots=True)
+class Icicle:
+    """A part of the key space: itself, its groups (none if there are few partitions), and its cells."""
+
+    whole: KeyCell
+    groups: tuple[KeyCell, ...]
+    cells: tuple[KeyCell, ...]
+    scale: Scale
+
+
+def part_of(space: KeySpace, keys: EncodedRange) -> range:
+    """The positions of the partitions that share a key with the range; never empty."""
+    found = space.partitions.overlapping(keys)
+    return found or range(min(space.partitions.position(keys.min), len(space.partitions) - 1))[-1:] or range(1)
+
+
+def layout(space: KeySpace, part: range, share: Share, colour: Colour) -> Icicle:
+    """Draw the partitions at these positions."""
+    edges = _edges_of(space, part, share)
+    scale = _scale_of(space, part, colour)
+
+    def drawn(first: int, last: int) -> KeyCell:
+        return _cell(space, part, edges, scale, first, last)
+
+    groups = _divided(edges, GROUPS_MAX) if len(part) > 2 * GROUPS_MAX else []
+    cells = _divided(edges, CELLS_MAX)
+    return Icicle(
+        drawn(0, len(part)),
+        tuple(drawn(first, last) for first, last in groups),
+        tuple(drawn(first, last) for first, last in cells),
+        scale,
+    )
+
+
+def _edges_of(space: KeySpace, part: range, share: Share) -> Any:
+    """Where the partitions of the part begin and end, from 0 to :data:`WIDTH`."""
+    if share == "partitions":
+        weights = np.ones(len(part))
+    else:
+        weights = (space.rows if share == "rows" else space.size_bytes)[part.start : part.stop].astype(float)
+        weights = weights + max(LEAST_SHARE * float(weights.mean()), 1e-9)
+    edges = np.concatenate([[0.0], np.cumsum(weights)])
+    return edges / edges[-1] * WIDTH
+
+
+def _divided(edges: Any, parts: int) -> list[tuple[int, int]]:
+    """Neighbours together, so that at most so many parts of about even width come out; each has a partition."""
+    count = len(edges) - 1
+    if count <= parts:
+        return [(place, place + 1) for place in range(count)]
+    middles = (edges[:-1] + edges[1:]) / 2
+    numbers = np.minimum((middles / WIDTH * parts).astype(np.int64), parts - 1)
+    begins = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    return list(zip(begins, [*begins[1:], count], strict=True))
+
+
+def _scale_of(space: KeySpace, part: range, colour: Colour) -> Scale:
+    inside = slice(part.start, part.stop)
+    values = {"files": space.files, "bytes": space.size_bytes, "age": space.newest_us}[colour][inside]
+    if colour == "age" and values.any():
+        # Partitions without files have no age.
+        values = values[values > 0]
+    return Scale(colour, float(values.min()), float(values.max()))
+
+
+def _cell(space: KeySpace, part: range, edges: Any, scale: Scale, first: int, last: int) -> KeyCell:  # noqa: PLR0917
+    inside = slice(part.start + first, part.start + last)
+    files, size_bytes = space.files[inside], space.size_bytes[inside]
+    newest = int(space.newest_us[inside].max())
+    values = {"files": float(files.mean()), "bytes": float(size_bytes.mean()), "age": float(newest)}
+    return KeyCell(
+        first=inside.start,
+        last=inside.stop,
+        x=round(float(edges[first]), 3),
+        width=round(float(edges[last] - edges[first]), 3),
+        rows=int(space.rows[inside].sum()),
+        size_bytes=int(size_bytes.sum()),
+        files=round(float(files.mean()), 2),
+        files_max=int(files.max()),
+        newest_us=newest,
+        colour=scale.step(values[scale.colour]),
+    )

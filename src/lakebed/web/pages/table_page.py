@@ -1,0 +1,227 @@
+"""The page of one table: its key space, sizes over time, schema, settings, switches, history and tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from litestar import Request, Response
+
+from lakebed.errors import Code, NotFoundError
+from lakebed.inspect.history import HistoryRow
+from lakebed.model.keys import EncodedRange
+from lakebed.model.operations import TableOperation
+from lakebed.security.principal import Permission, Principal
+from lakebed.service.service import Service
+from lakebed.service.status import OperationStatus
+from lakebed.state.table_state import TableState
+from lakebed.table.instance import Instance
+from lakebed.table.table import Table
+from lakebed.web.pages import charts, rendering
+from lakebed.web.pages.key_space import Colour, KeySpace, Scale, Share, layout, part_of
+from lakebed.web.pages.page_memory import PageMemory
+from lakebed.web.pages.size_history import SizeAt
+from lakebed.web.pages.table_health import Health, health_of
+from lakebed.web.pages.table_parts import (
+    ShownCell,
+    ShownField,
+    ShownFile,
+    ShownSetting,
+    ShownTag,
+    ShownView,
+    fields_of,
+    files_of,
+    settings_of,
+    shown_cell,
+)
+
+HISTORY_ROWS = 12
+
+LISTED_MAX = 64
+"""Partitions that are listed below the picture; above that their groups are."""
+
+TICKS = 5
+
+WAIT_S = 0.1
+"""For the replay of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKeySpace:
+    """A part of the key space, from ``first`` up to ``last`` by the positions of partitions."""
+
+    share: Share
+    colour: Colour
+    scale: Scale
+    whole: ShownCell
+    is_part: bool
+    wider: tuple[str | None, str | None]
+    groups: tuple[ShownCell, ...]
+    cells: tuple[ShownCell, ...]
+    ticks: tuple[str, ...]
+    files: tuple[ShownFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """What the page shows."""
+
+    name: str
+    id: str
+    version: int
+    committed_at: datetime
+    online: bool
+    health: Health
+    rows: int
+    size_bytes: int
+    partitions: int
+    files: int
+    files_max: int
+    jobs: int
+    requests: int
+    merge: str
+    key_space: ShownKeySpace
+    sizes: tuple[SizeAt, ...]
+    charts: tuple[charts.LineChart, ...]
+    fields: tuple[ShownField, ...]
+    settings: tuple[ShownSetting, ...]
+    operations: tuple[OperationStatus, ...]
+    paused: tuple[TableOperation, ...]
+    history: tuple[HistoryRow, ...]
+    tags: tuple[ShownTag, ...]
+    view: ShownView | None
+
+
+def range_of(low: str | None, high: str | None) -> EncodedRange:
+    """The range between two keys in hex digits, as links have them. Raises UsageError for others."""
+    try:
+        keys = EncodedRange(bytes.fromhex(low or ""), None if high is None else bytes.fromhex(high))
+    except ValueError as error:
+        raise Code.ARGUMENT_INVALID("from and to: must be keys in hex digits, as the links of the page have") from error
+    if keys.empty:
+        raise Code.KEY_RANGE_INVALID("from must be below to; follow the links of the picture")
+    return keys
+
+
+def shown_key_space(
+    state: TableState, space: KeySpace, keys: EncodedRange, share: Share, colour: Colour
+) -> ShownKeySpace:
+    """The part of the key space that has these keys."""
+    part = part_of(space, keys)
+    icicle = layout(space, part, share, colour)
+    codec = state.created.codec
+    cells = tuple(shown_cell(space, codec, one) for one in icicle.cells)
+    margin = max(1, len(part))
+    wider = range(max(0, part.start - margin), min(len(space.partitions), part.stop + margin))
+    low, high = space.partitions.range_at(wider.start).min, space.partitions.range_at(wider.stop - 1).max
+    files: tuple[ShownFile, ...] = ()
+    if len(part) == 1:
+        files = files_of(state, space.partitions.ids[part.start], space.partitions.range_at(part.start))
+    return ShownKeySpace(
+        share=share,
+        colour=colour,
+        scale=icicle.scale,
+        whole=shown_cell(space, codec, icicle.whole),
+        is_part=len(part) < len(space.partitions),
+        wider=(low.hex() or None, None if high is None else high.hex()),
+        groups=tuple(shown_cell(space, codec, one) for one in icicle.groups),
+        cells=cells,
+        ticks=_ticks(cells),
+        files=files,
+    )
+
+
+def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
+    """The least keys of the cells at evenly spaced places, from the left edge to the right one."""
+    found = []
+    for number in range(TICKS):
+        at = 1000 * number / TICKS
+        found.append(next(one.low for one in reversed(cells) if one.cell.x <= at))
+    return tuple(found)
+
+
+def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[EncodedRange, Share, Colour]) -> TablePage:
+    """The page of a table."""
+    state = table.state()
+    space = memory.key_space(state)
+    instance, status = service.instance, service.status().table(table.name)
+    size = SizeAt(
+        version=state.version,
+        at=table.log.last_modified_or_epoch(state.version),
+        rows=int(space.rows.sum()),
+        size_bytes=int(space.size_bytes.sum()),
+        files=int(space.files.sum()),
+        partitions=len(space.partitions),
+    )
+    sizes = memory.sizes(table).upto(size, WAIT_S)
+    return TablePage(
+        name=table.name,
+        id=table.id,
+        version=state.version,
+        committed_at=size.at,
+        online=instance.is_online(table.name),
+        health=Health.unknown() if status is None else health_of(status),
+        rows=size.rows,
+        size_bytes=size.size_bytes,
+        partitions=size.partitions,
+        files=size.files,
+        files_max=int(space.files.max()),
+        jobs=len(state.jobs),
+        requests=len(state.open_requests),
+        merge=str(state.merge),
+        key_space=shown_key_space(state, space, *drawn),
+        sizes=tuple(sizes),
+        charts=_charts(sizes),
+        fields=fields_of(state.created),
+        settings=settings_of(table.settings(), state.settings),
+        operations=() if status is None else status.operations,
+        paused=tuple(sorted(instance.paused(table.name))),
+        history=tuple(table.history_rows(HISTORY_ROWS)),
+        tags=tuple(ShownTag(name, version) for name, version in sorted(state.tags.items())),
+        view=_view_of(instance, state),
+    )
+
+
+def _charts(sizes: list[SizeAt]) -> tuple[charts.LineChart, ...]:
+    lines = (
+        charts.line("Rows", "", [(one.at, one.rows) for one in sizes]),
+        charts.line("Stored", "bytes", [(one.at, one.size_bytes) for one in sizes]),
+        charts.line("Files a partition", "", [(one.at, one.files / one.partitions) for one in sizes]),
+    )
+    return tuple(line for line in lines if line is not None)
+
+
+def _view_of(instance: Instance, state: TableState) -> ShownView | None:
+    if state.view is None:
+        return None
+    try:
+        source: str | None = instance.named(state.view.table).name
+    except NotFoundError:
+        source = None
+    return ShownView(source, state.view.select, state.view.version)
+
+
+@rendering.page("/tables/{name:str}")
+def table_page(
+    request: Request[Any, Any, Any],
+    service: Service,
+    memory: PageMemory,
+    principal: Principal,
+    name: str,
+    *,
+    share: Share = "rows",
+    colour: Colour = "files",
+) -> Response[bytes]:
+    """One table, or a part of its key space: ``from`` and ``to`` are keys in hex digits."""
+    name = name.removesuffix(".json")
+    principal.require_all_rows(name)
+    keys = range_of(request.query_params.get("from"), request.query_params.get("to"))
+    table = principal.readable(service.instance.table(name))
+    found = page_of(table, service, memory, (keys, share, colour))
+    can_edit = principal.permission(name) is Permission.ADMIN
+    operations = tuple(TableOperation)
+    return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)
+
+
+ROUTES = table_page
