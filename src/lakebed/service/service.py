@@ -1,28 +1,109 @@
-"""A service of one instance: maintains its online tables, and answers through doors such as HTTP.
+"""A service of one instance: maintains its tables in the background, and answers through doors such as HTTP.
+
+One thread follows the catalog and the tables, plans (:mod:`lakebed.service.plan`) and begins operations, each of which
+runs in a thread of its own until it has committed. Any number of services may work on one instance: what is due is
+found in the logs, a compaction job is claimed in the table's state, and the log decides which of two commits is valid.
+The others lose nothing but their work. Nothing is stored by the service itself, so it may end at any line.
 
 Core types: :class:`Service`.
+
+Source: docs/service.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
+import queue
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lakebed import clock
-from lakebed.service.status import Backlog, ServiceStatus, SparkState, TableStatus
-from lakebed.service.summary import TableSummary, summarise
+from lakebed.errors import Code, Error
+from lakebed.model.operations import TableOperation, operations_named
+from lakebed.service.engines import Engines
+from lakebed.service.follower import Follower
+from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
+from lakebed.service.status import LastError, ServiceStatus, SparkState, TableStatus, Work
+from lakebed.service.watch import History, Watch, error_now
+from lakebed.service.work import Done, carry_out, is_fault
+from lakebed.spark.interrupt import Stop, stoppable
+from lakebed.spark.job_progress import Progress
 from lakebed.table.instance import Instance
 from lakebed.version import VERSION
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.spark.session import Launcher
+
+START_S = 2.0
+"""How long the first look at all tables may hold up the start."""
+
+STOP_S = 30.0
+"""How long operations may take to end after they were cancelled: a commit that has begun is finished."""
+
+CANCEL_EVERY_S = 0.5
+
+Key = tuple[str, TableOperation]
+
+
+@dataclass(slots=True)
+class _Running:
+    """An operation under way."""
+
+    due: Due
+    name: str
+    since: datetime
+    stop: Stop = field(default_factory=Stop)
+    progress: Progress = field(default_factory=lambda: Progress(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How an operation ended, and the versions of the table before and after it; no outcome: it was cancelled."""
+
+    running: _Running
+    before: int
+    after: int
+    outcome: Done | BaseException | None
+
 
 class Service:
-    """Maintenance in the background, from :meth:`start` to :meth:`stop`, and the instance that doors read."""
+    """Maintenance in the background, from :meth:`start` to :meth:`stop`, and the instance that doors read.
 
-    def __init__(self, instance: Instance) -> None:
+    Without ``maintain`` tables are followed for the status and nothing is done to them; so it is with an instance in
+    memory, which worker processes cannot see. ``launcher`` and ``memory_bytes`` are as for
+    :class:`~lakebed.spark.pipeline.Pipeline` and :class:`~lakebed.spark.session.InProcess`; workers and Spark are ended
+    when they had no work for ``idle_s``. ``report`` takes sentences about failures, for a log.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a service may do
+        self,
+        instance: Instance,
+        *,
+        launcher: Launcher | str | None = None,
+        memory_bytes: int | None = None,
+        idle_s: float = 300.0,
+        limits: ServiceLimits | None = None,
+        maintain: bool = True,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
         self.instance = instance
+        self.limits = limits or ServiceLimits()
+        self.maintains = maintain and instance.storage.shared
+        self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if self.maintains else None
+        self._report = report or (lambda _: None)
         self._started_at: datetime | None = None
+        self._error: LastError | None = None
+        self._follower = Follower(instance, self.limits, self._report)
+        self._running: dict[Key, _Running] = {}
+        self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._followed = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -34,41 +115,211 @@ class Service:
         self.stop()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin; returns when all tables were looked at once, or after :data:`START_S`."""
         self._started_at = clock.now()
+        self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
+        self._thread.start()
+        self._followed.wait(START_S)
 
-    def stop(self) -> None:
-        """End what is under way, and return when nothing runs any more."""
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """Cancel what is under way, finish commits that have begun, and return when nothing runs any more.
+
+        Returns after ``timeout_s`` in any case; what still runs then ends with the process, and loses no committed row.
+        """
+        self._stopping.set()
+        self._wake.set()
+        deadline_s = clock.monotonic_s() + timeout_s
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        while self._running and clock.monotonic_s() < deadline_s:
+            for running in list(self._running.values()):
+                running.stop.ask()
+                running.stop.cancel()
+            self._wake.wait(CANCEL_EVERY_S)
+            self._take_news()
+        self._follower.close()
+        if self.engines is not None:
+            self.engines.close()
+
+    def run_once(self) -> ServiceStatus:
+        """Do all that is due on all tables, in this thread, and return the status after it, for a scheduler.
+
+        An operation that failed is in the status with its error. A KeyboardInterrupt cancels what is under way.
+        """
+        self._started_at = clock.now()
+        self._follower.spread = False
+        self.limits = self._follower.limits = replace(self.limits, periods=dict.fromkeys(PERIODS, 0.0))
+        try:
+            self._round()
+            while self._running and self._follower.error is None:
+                self._wake.wait(CANCEL_EVERY_S)
+                self._round()
+        finally:
+            self.stop()
+        return self.status()
+
+    def retry(self, table: str, operation: str) -> None:
+        """Try an operation again that is parked or waits after failures. Raises UsageError, NotFoundError."""
+        (named,) = operations_named([operation])
+        self._news.put((self.instance.table(table).id, named))
+        self._wake.set()
 
     def status(self) -> ServiceStatus:
-        """What the service knows and does now."""
-        tables = []
-        for name in self.instance.tables():
-            table = self.instance.table(name)
-            online = self.instance.is_online(name)
-            summary = summarise(table.state(), table.settings_in_force(), online=online)
-            tables.append(status_of(TableStatus(table.id, name, online), summary))
-        return ServiceStatus(self._started_at, VERSION, SparkState.NONE, (), tuple(tables))
+        """What the service knows and does now, from memory; one that was not started looks at all tables first."""
+        if self._started_at is None:
+            self._follower.look()
+        work = [
+            Work(one.name, one.due.operation, one.since, one.progress.rows_done, one.progress.rows_total)
+            for one in list(self._running.values())
+        ]
+        tables = sorted((watch.status() for watch in list(self._follower.watches.values())), key=_by_name)
+        return ServiceStatus(
+            started_at=self._started_at,
+            version=VERSION,
+            spark=SparkState.NONE if self.engines is None else self.engines.spark,
+            work=tuple(work),
+            tables=tuple(tables),
+            maintains=self.maintains,
+            error=self._follower.error or self._error,
+        )
+
+    # -- the thread of the service ------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._round()
+                self._error = None
+            except Exception as error:  # noqa: BLE001 - the service goes on, and says what it is
+                self._error = error_now(error)
+                self._report(f"a round failed: {self._error.message}")
+                self._wake.wait(self.limits.follow_s)
+                continue
+            self._wake.wait(self._follower.pause_s())
+
+    def _round(self) -> None:
+        """Take what ended, follow what is to be followed, and begin what is due."""
+        self._wake.clear()
+        self._take_news()
+        now_s = clock.monotonic_s()
+        self._follower.follow(now_s)
+        self._followed.set()
+        if self.engines is not None and not self._stopping.is_set():
+            waiting = (one for watch in self._follower.watches.values() for one in watch.waiting)
+            for one in choose(waiting, self._running, self.limits):
+                self._begin(one)
+            self.engines.end_idle()
+
+    # -- operations ---------------------------------------------------------------------------------------------
+
+    def _begin(self, one: Due) -> None:
+        watch = self._follower.watches[one.table]
+        key = (one.table, one.operation)
+        running = self._running[key] = _Running(one, watch.found.name, clock.now())
+        record = watch.records.get(one.operation) or Record()
+        watch.records[one.operation] = replace(record, begun_s=clock.monotonic_s())
+        watch.histories.setdefault(one.operation, History()).begun = running.since
+        watch.waiting = tuple(due for due in watch.waiting if due is not one)
+        threading.Thread(
+            target=self._carry_out, args=(running, watch), name=f"lakebed-{one.operation}", daemon=True
+        ).start()
+
+    def _carry_out(self, running: _Running, watch: Watch) -> None:
+        """In a thread of its own: do it, whatever comes of it."""
+        before = after = watch.summary.version
+        outcome: Done | BaseException | None = None
+        try:
+            assert self.engines is not None
+            table = self.instance.opened(watch.found)
+            with self.engines.pipeline(running.due.size_bytes) as pipeline:
+                before = table.state().version
+
+                def work() -> Done:
+                    return carry_out(
+                        running.due.operation,
+                        pipeline,
+                        table,
+                        watch.failures,
+                        lambda progress: setattr(running, "progress", progress),
+                    )
+
+                outcome = stoppable(running.stop, work)
+            after = table.log.head.version
+        except KeyboardInterrupt:
+            outcome = None
+        except BaseException as error:  # noqa: BLE001 - the outcome of the operation
+            outcome = error
+        finally:
+            self._news.put(_Ended(running, before, after, outcome))
+            self._wake.set()
+
+    def _take_news(self) -> None:
+        while True:
+            try:
+                news = self._news.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(news, _Ended):
+                self._end(news)
+            else:
+                self._retry(*news)
+
+    def _end(self, ended: _Ended) -> None:
+        running, outcome = ended.running, ended.outcome
+        operation, table_id = running.due.operation, running.due.table
+        del self._running[table_id, operation]
+        watch = self._follower.watches.get(table_id)
+        if watch is None:
+            return
+        now_s = clock.monotonic_s()
+        record, history = watch.records[operation], watch.histories[operation]
+        history.ended = clock.now()
+        if isinstance(outcome, Done):
+            if record.failures:
+                self._report(f"table {running.name}: {operation} succeeded after {record.failures} failures")
+            watch.records[operation] = succeeded(record, now_s, ended.before, ended.after)
+            history.outcome, history.waiting_since, history.next_at = outcome.text, None, None
+            history.error = None if outcome.error is None else error_now(outcome.error)
+        elif outcome is not None and not _is_gone(outcome):
+            watch.records[operation] = failed(record, now_s, self.limits, clock.jitter_s(1.0), fault=is_fault(outcome))
+            self._note_failure(watch, running, error_now(outcome), now_s)
+        watch.stale = True
+        watch.follow(self.instance)
+        self._follower.plan(watch, now_s)
+
+    def _note_failure(self, watch: Watch, running: _Running, error: LastError, now_s: float) -> None:
+        operation = running.due.operation
+        record, history = watch.records[operation], watch.histories[operation]
+        history.outcome, history.error = None, error
+        history.waiting_since = history.waiting_since or error.at
+        wait_s = record.next_s - now_s
+        history.next_at = None if record.parked else clock.now() + timedelta(seconds=wait_s)
+        if record.parked:
+            self._report(
+                f"table {running.name}: {operation} is parked after {record.faults} failures: {error.message}; "
+                "it is tried again when a retry is asked for"
+            )
+        elif record.failures == 1:
+            self._report(
+                f"table {running.name}: {operation} failed: {error.message}; tried again in {wait_s:.1f} s, and so on"
+            )
+
+    def _retry(self, table_id: str, operation: TableOperation) -> None:
+        watch = self._follower.watches.get(table_id)
+        if watch is None:
+            return
+        record = watch.records.get(operation) or Record()
+        watch.records[operation] = Record(record.begun_s)
+        if operation is TableOperation.COMPACTION:
+            watch.failures.clear()
+        watch.stale = True
+        self._follower.turn(watch, clock.monotonic_s())
 
 
-def status_of(table: TableStatus, summary: TableSummary) -> TableStatus:
-    """The status of a table with what its summary has."""
-    backlog = Backlog(
-        summary.requests,
-        summary.request_files,
-        summary.request_bytes,
-        None,
-        summary.runs_due,
-        summary.bytes_due,
-    )
-    return replace(
-        table,
-        version=summary.version,
-        rows=summary.rows,
-        size_bytes=summary.size_bytes,
-        partitions=summary.partitions,
-        files=summary.files,
-        files_per_partition_mean=summary.files / max(1, summary.partitions),
-        files_per_partition_max=summary.files_max,
-        backlog=backlog,
-    )
+def _by_name(table: TableStatus) -> str:
+    return table.name
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Whether the table was dropped while something was done to it."""
+    return isinstance(error, Error) and error.code in (Code.TABLE_DROPPED, Code.TABLE_NOT_FOUND)

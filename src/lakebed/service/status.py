@@ -56,8 +56,9 @@ class OperationStatus:
 
     ``last_outcome`` says what the last run did, ``last_error`` why it failed; one of them is None. After a failure the
     operation waits since ``waiting_since``, the time of the first of its failures in a row, for what ``waiting_for``
-    says, and is tried again at ``next_at``. ``parked``: it is not tried again before a retry is asked for. ``due`` is
-    why it will run next; None: there is nothing to do.
+    says, and is tried again at ``next_at``. ``parked``: it is not tried again before a retry is asked for; of a
+    compaction, ``parked_partitions`` are left out until then. ``due`` is why it will run next; None: there is nothing
+    to do now.
     """
 
     operation: TableOperation
@@ -72,6 +73,7 @@ class OperationStatus:
     parked: bool = False
     paused: bool = False
     due: str | None = None
+    parked_partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

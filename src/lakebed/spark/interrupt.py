@@ -130,6 +130,20 @@ def current_stop() -> Stop:
     return _current.get() or Stop()
 
 
+def stoppable(stop: Stop, work: Callable[[], T]) -> T:
+    """Do work that ends when the stop is asked for: for callers that run it in a thread of their own.
+
+    Calls of a pipeline within it are part of it. Raises KeyboardInterrupt if it was stopped.
+    """
+
+    def run() -> T:
+        _current.set(stop)
+        stop.check()
+        return work()
+
+    return copy_context().run(run)
+
+
 def interruptible(
     method: Callable[Concatenate[Pipeline, Table | str, Given], T],
 ) -> Callable[Concatenate[Pipeline, Table | str, Given], T]:

@@ -231,7 +231,7 @@ class Pipeline:
             raise Code.SPARK_REQUIRED(
                 "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
             )
-        report = self._maintenance(table).ingest(force=force, method=asked)
+        report = self.maintenance(table).ingest(force=force, method=asked)
         if report.errors:
             raise report.errors[0]
         return report
@@ -246,7 +246,7 @@ class Pipeline:
         :mod:`lakebed.maintenance.compaction.strategies`. Runs that do not overlap become one without being rewritten.
         Raises UsageError for an unknown strategy, DamagedError for an input; other partitions are compacted.
         """
-        return self._maintenance(table, progress).compact(strategy)
+        return self.maintenance(table, progress).compact(strategy)
 
     @interruptible
     def rewrite(
@@ -272,11 +272,11 @@ class Pipeline:
             DamagedError: a file is not what was written; names it. In every case nothing was changed.
         """
         wanted = RewriteRequest(ranges, {} if set is None else set, where, delete_where)
-        return self._maintenance(table, progress).rewrite(wanted)
+        return self.maintenance(table, progress).rewrite(wanted)
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every partition above ``split_rows`` or ``split_bytes``. Metadata only; needs no Spark."""
-        return self._maintenance(table).split()
+        return self.maintenance(table).split()
 
     @interruptible
     def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
@@ -287,7 +287,7 @@ class Pipeline:
 
         Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined.
         """
-        return self._maintenance(table, progress).join()
+        return self.maintenance(table, progress).join()
 
     @interruptible
     def export(  # noqa: PLR0913 - what, where to, which rows, in what form
@@ -318,7 +318,7 @@ class Pipeline:
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
         target = self._table(table)
-        wanted = ExportRequest(tuple(ranges), where, format, partitions, self._maintenance(target).cores)
+        wanted = ExportRequest(tuple(ranges), where, format, partitions, self.maintenance(target).cores)
         place = place_of(url, self.instance)
         with target.pin(at) as snapshot:
             execute = export_executor(self._tasks, self._place, place, progress)
@@ -344,7 +344,7 @@ class Pipeline:
             StorageError: the store of the table does not answer.
         """
         rows = RowsSought(ranges, where)
-        return self._maintenance(table, progress).search(rows, tuple(also), self.instance.storage_options)
+        return self.maintenance(table, progress).search(rows, tuple(also), self.instance.storage_options)
 
     def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
         """Delete what is no longer needed, of a table, or of all tables and of dropped ones; needs no Spark.
@@ -364,7 +364,7 @@ class Pipeline:
         one. A table that is offline is neither compacted nor split nor joined; operations that are paused
         (:meth:`lakebed.Instance.pause`) are left out.
         """
-        maintenance = self._maintenance(table, progress)
+        maintenance = self.maintenance(table, progress)
         name = maintenance.table.name
         return maintenance.maintain(online=self.instance.is_online(name), paused=self.instance.paused(name))
 
@@ -392,6 +392,7 @@ class Pipeline:
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self.instance.table(table)
 
-    def _maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
+    def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
+        """The maintenance of one table, step by step, for a service."""
         start = None if self._pool is not None else lambda: self.session
         return Maintenance(self._table(table), self._tasks, self._place, start, progress)

@@ -29,7 +29,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
@@ -128,6 +128,56 @@ def active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
+
+
+def has_ended(session: SparkSession) -> bool:
+    """Whether the JVM of a session in this process is gone, or its context has stopped. False for Spark Connect."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return False
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - there is no public way
+    except Exception:  # noqa: BLE001 - whatever the bridge to a dead JVM raises
+        return True
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop a session that :func:`start_session` started, and end its JVM, which ``stop`` alone leaves running.
+
+    Also if the JVM has died: PySpark would give out the dead one for ever.
+    """
+    with contextlib.suppress(Exception):
+        session.stop()
+    if not hasattr(session, "_jsparkSession") or _GATEWAY in os.environ:
+        # A server elsewhere, or the JVM of spark-submit, which ends with this process.
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - there is no public way
+    for owner, names in (
+        (SparkContext, ("_active_spark_context", "_gateway", "_jvm")),
+        (SparkSession, ("_instantiatedSession", "_activeSession")),
+        (SQLContext, ("_instantiatedContext",)),
+    ):
+        for name in names:
+            setattr(owner, name, None)
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        # A JVM that PySpark started ends with its stdin.
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+_END_S = 10
+"""How long a JVM may take to end."""
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:

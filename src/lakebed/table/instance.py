@@ -7,8 +7,11 @@ after which the table's log refuses everything.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from lakebed import clock, settings
 from lakebed.errors import Code, Error
@@ -17,6 +20,7 @@ from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown
+from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
@@ -41,11 +45,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
     from lakebed.model.operations import TableOperation
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
-    from lakebed.state.catalog import CatalogTable
+    from lakebed.state.catalog import CatalogState, CatalogTable
 
 
 class Instance:
@@ -66,7 +71,9 @@ class Instance:
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
         self._commits = commits
-        self._tables: dict[str, Table] = {}
+        self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Table] = OrderedDict()
+        self._opening = threading.Lock()
         self._sql: SqlEngine | None = None
 
     def __repr__(self) -> str:
@@ -164,7 +171,7 @@ class Instance:
         table = self._handle(found.id, name)
         self._change(PurgeTable(found.id), name)
         table.commit(DropTable())
-        self._tables.pop(found.id, None)
+        self.release(found.id)
 
     def is_online(self, name: str) -> bool:
         """Whether splitting and compaction run on the table."""
@@ -253,7 +260,24 @@ class Instance:
         """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
         self._change(SetDefaults(settings.validate(changes)), "settings")
 
-    # -- for the pipeline ---------------------------------------------------------------------------------------
+    # -- for the pipeline and services ------------------------------------------------------------------------------
+
+    def catalog(self) -> CatalogState:
+        """The catalog as it is now; two requests, also if there is nothing new."""
+        return self._catalog.follow()
+
+    def opened(self, found: CatalogTable) -> Table:
+        """The handle of a table of the catalog, without a request."""
+        return self._handle(found.id, found.name)
+
+    def log_of(self, table_id: str) -> LogBackend:
+        """The entries of a table's log."""
+        return self._logs.open(table_prefix(table_id))
+
+    def release(self, table_id: str) -> None:
+        """Let go of the state of a table that nobody uses; the next use reads it again."""
+        with self._opening:
+            self._recent.pop(table_id, None)
 
     def table_ids(self) -> Collection[str]:
         """The ids of all tables that have a name."""
@@ -311,10 +335,16 @@ class Instance:
         return found
 
     def _handle(self, table_id: str, name: str) -> Table:
-        if table_id not in self._tables:
-            handle = Table(table_id, name, self.storage, self._logs, self._defaults, commits=self._commits)
-            self._tables[table_id] = handle
-        return self._tables[table_id]
+        with self._opening:
+            table = self._tables.get(table_id)
+            if table is None:
+                table = Table(table_id, name, self.storage, self._logs, self._defaults, commits=self._commits)
+                self._tables[table_id] = table
+            self._recent[table_id] = table
+            self._recent.move_to_end(table_id)
+            if len(self._recent) > TABLES_RECENT_MAX:
+                self._recent.popitem(last=False)
+            return table
 
     def _snapshot_named(self, name: str) -> Snapshot | None:
         """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
@@ -343,6 +373,9 @@ class Instance:
 
 
 _RAW = "$raw"
+
+TABLES_RECENT_MAX = 512
+"""Tables whose states stay in memory although nobody holds them, those that were used last."""
 
 
 def _taken(name: str) -> Error:

@@ -1,0 +1,193 @@
+"""Where a service carries out its work: in worker processes of this machine, or on Spark.
+
+Work of few bytes is done by worker processes, which are there within a second. Larger work goes to Spark. There is one
+session, which the first large work starts, and which all use at once; it is stopped, with its JVM, when it had no work
+for a while, and so are the workers. A session whose JVM died is forgotten: the next large work starts another.
+
+Without a launcher, Spark is used if this machine has it, and worker processes if not.
+
+Core types: :class:`Engines`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.service.status import SparkState
+from lakebed.spark.pipeline import Pipeline
+from lakebed.spark.session import (
+    InProcess,
+    Local,
+    Remote,
+    end_session,
+    has_ended,
+    java_home,
+    launcher_of,
+    start_session,
+)
+
+if TYPE_CHECKING:
+    from lakebed.spark.session import Launcher
+    from lakebed.table.instance import Instance
+
+IN_PROCESS_BYTES_MAX = 512 * 1024 * 1024
+"""What worker processes of this machine do in about a minute, which Spark needs to start and to shuffle."""
+
+
+@dataclass(slots=True)
+class _Engine:
+    """A pipeline, how many use it now, and when the last one was done with it."""
+
+    pipeline: Pipeline
+    session: Any = None
+    users: int = 0
+    used_s: float = 0.0
+
+    def end(self) -> None:
+        """End the workers or the session."""
+        self.pipeline.close()
+        if self.session is not None:
+            end_session(self.session)
+
+
+class Engines:
+    """The pipelines of one service. Safe to use from many threads.
+
+    Raises UsageError for an unknown launcher, and for an instance in memory, which no other process can see.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        launcher: Launcher | str | None = None,
+        *,
+        memory_bytes: int | None = None,
+        idle_s: float = 300.0,
+    ) -> None:
+        self._instance = instance
+        self._idle_s = idle_s
+        found = launcher_of(launcher)
+        self._workers = found if isinstance(found, InProcess) else InProcess()
+        if memory_bytes is not None:
+            self._workers = InProcess(self._workers.workers, memory_bytes)
+        self._remote = found if isinstance(found, Local | Remote) else None
+        if launcher is None and not _has_spark():
+            self._remote = None
+        self._changing = threading.Lock()
+        self._starting = threading.Lock()
+        self._is_starting = False
+        self._local: _Engine | None = None
+        self._spark: _Engine | None = None
+
+    @property
+    def spark(self) -> SparkState:
+        """What Spark does now."""
+        if self._is_starting:
+            return SparkState.STARTING
+        engine = self._spark
+        if engine is None:
+            return SparkState.NONE
+        return SparkState.RUNNING if engine.users else SparkState.IDLE
+
+    @contextlib.contextmanager
+    def pipeline(self, size_bytes: int) -> Iterator[Pipeline]:
+        """The pipeline for work of about so many bytes; Spark has been started if it is used.
+
+        Raises the errors of starting Spark. An error of the block becomes a transient one if Spark has died meanwhile.
+        """
+        large = self._remote is not None and size_bytes > IN_PROCESS_BYTES_MAX
+        engine = self._spark_engine() if large else self._local_engine()
+        try:
+            yield engine.pipeline
+        except Exception as error:
+            if large and self._has_died(engine, error):
+                self._forget(engine)
+                raise Code.SPARK_FAILED(
+                    f"Spark ended while it worked: {error}; the next work starts it again", transient=True
+                ) from error
+            raise
+        finally:
+            with self._changing:
+                engine.users -= 1
+                engine.used_s = clock.monotonic_s()
+
+    def end_idle(self) -> None:
+        """End what had no work for a while."""
+        now_s = clock.monotonic_s()
+        with self._changing:
+            idle = [e for e in (self._local, self._spark) if e and not e.users and now_s - e.used_s >= self._idle_s]
+            self._let_go(idle)
+        for engine in idle:
+            engine.end()
+
+    def close(self) -> None:
+        """End all, also what is in use."""
+        with self._changing:
+            ended = [engine for engine in (self._local, self._spark) if engine]
+            self._let_go(ended)
+        for engine in ended:
+            engine.end()
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _let_go(self, engines: list[_Engine]) -> None:
+        self._local = None if self._local in engines else self._local
+        self._spark = None if self._spark in engines else self._spark
+
+    def _local_engine(self) -> _Engine:
+        with self._changing:
+            if self._local is None:
+                self._local = _Engine(Pipeline(self._instance, launcher=self._workers))
+            self._local.users += 1
+            return self._local
+
+    def _spark_engine(self) -> _Engine:
+        with self._starting:
+            with self._changing:
+                if self._spark is not None:
+                    self._spark.users += 1
+                    return self._spark
+            self._is_starting = True
+            try:
+                assert self._remote is not None
+                session = start_session(self._remote)
+                engine = _Engine(Pipeline(self._instance, session), session, users=1)
+            finally:
+                self._is_starting = False
+            with self._changing:
+                self._spark = engine
+            return engine
+
+    def _has_died(self, engine: _Engine, error: Exception) -> bool:
+        """Whether the session is of no use any more. A server elsewhere is connected to again after any failure of
+        Spark: its sessions end with it.
+        """
+        if isinstance(self._remote, Remote):
+            return isinstance(error, Error) and error.code == Code.SPARK_FAILED
+        return engine.session is not None and has_ended(engine.session)
+
+    def _forget(self, engine: _Engine) -> None:
+        with self._changing:
+            if self._spark is not engine:
+                return
+            self._spark = None
+        engine.end()
+
+
+def _has_spark() -> bool:
+    """Whether this machine can start Spark: PySpark and a Java."""
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        return False
+    try:
+        java_home()
+    except Error:
+        return False
+    return True

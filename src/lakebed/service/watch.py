@@ -1,0 +1,178 @@
+"""Follows one table: looks for new entries of its log, and keeps a summary of its state and what became of its work.
+
+A look at a table that rests is one request, or two now and then: is there an entry after the last known version? The
+state itself is read only if there is one, and is let go of when the table has rested for a while.
+
+Rules. A :class:`Watch` is changed by the thread of the service alone; others read it, to report.
+
+Core types: :class:`Watch`, :class:`History`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.model.operations import TableOperation
+from lakebed.service.plan import Due, Record, ServiceLimits, TableView, due
+from lakebed.service.status import Backlog, LastError, OperationStatus, TableStatus
+from lakebed.service.summary import TableSummary, summarise
+from lakebed.service.work import FailedPartitions
+
+if TYPE_CHECKING:
+    from lakebed.log.backends.backend import LogBackend
+    from lakebed.state.catalog import CatalogTable
+    from lakebed.table.instance import Instance
+
+REST_S = 600.0
+"""A table that has not changed for so long has no state in memory."""
+
+LOG_START_EVERY = 16
+"""Looks of which one reads the log start too: the log may have been truncated beyond the last known version."""
+
+
+@dataclass(slots=True)
+class History:
+    """The last run of one operation, with the times of people."""
+
+    begun: datetime | None = None
+    ended: datetime | None = None
+    outcome: str | None = None
+    error: LastError | None = None
+    waiting_since: datetime | None = None
+    next_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Watch:
+    """One table of the catalog as a service follows it. ``waiting`` are its operations that may begin now."""
+
+    found: CatalogTable
+    log: LogBackend
+    follow_at_s: float
+    changed_s: float
+    summary: TableSummary = field(default_factory=TableSummary)
+    oldest: datetime | None = None
+    error: LastError | None = None
+    stale: bool = True
+    looks: int = 0
+    held: bool = False
+    records: dict[TableOperation, Record] = field(default_factory=dict)
+    histories: dict[TableOperation, History] = field(default_factory=dict)
+    failures: FailedPartitions = field(default_factory=FailedPartitions)
+    waiting: tuple[Due, ...] = ()
+
+    def follow(self, instance: Instance) -> bool:
+        """Look for new entries; whether the summary is another one. An error is kept, for the status."""
+        try:
+            changed = self.stale or self._has_moved()
+            if changed:
+                self._read(instance)
+            self.error = None
+        except Error as error:
+            self.error = error_now(error)
+            return False
+        except OSError as error:
+            self.error = LastError(Code.FOREIGN_ERROR, str(error), clock.now())
+            return False
+        return changed
+
+    def _has_moved(self) -> bool:
+        self.looks += 1
+        version = self.summary.version
+        if self.log.get(version + 1) is not None:
+            return True
+        return self.looks % LOG_START_EVERY == 0 and self.log.log_start() > version
+
+    def _read(self, instance: Instance) -> None:
+        table = instance.opened(self.found)
+        state = table.state()
+        self.summary = summarise(state, table.settings_in_force(), online=self.found.online)
+        oldest = self.summary.oldest_request
+        self.oldest = table.log.last_modified_or_epoch(oldest) if oldest else None
+        self.changed_s = clock.monotonic_s()
+        self.stale, self.held = False, True
+
+    def rest(self, instance: Instance, now_s: float) -> None:
+        """Let go of the state if the table has not changed for a while."""
+        if self.held and now_s - self.changed_s >= REST_S:
+            instance.release(self.found.id)
+            self.held = False
+
+    def plan(self, now_s: float, limits: ServiceLimits, source_version: int) -> None:
+        """Find out what may begin, and when to follow the table again."""
+        age_s = 0.0 if self.oldest is None else (clock.now() - self.oldest).total_seconds()
+        view = TableView(
+            self.found.id, self.found.online, self.found.paused, self.summary, self.records, age_s, source_version
+        )
+        self.waiting, look_s = due(view, now_s, limits)
+        rest_s = min(limits.follow_max_s, max(limits.follow_s, (now_s - self.changed_s) / 10))
+        self.follow_at_s = min(now_s + rest_s, max(look_s, now_s + limits.follow_s))
+
+    def status(self) -> TableStatus:
+        """The status of the table."""
+        found, summary = self.found, self.summary
+        oldest_s = None if self.oldest is None else max(0.0, (clock.now() - self.oldest).total_seconds())
+        backlog = Backlog(
+            requests=summary.requests,
+            files=summary.request_files,
+            size_bytes=summary.request_bytes,
+            oldest_s=oldest_s,
+            runs_due=summary.runs_due,
+            bytes_due=summary.bytes_due,
+        )
+        return TableStatus(
+            id=found.id,
+            name=found.name,
+            online=found.online,
+            paused=tuple(sorted(found.paused)),
+            version=summary.version,
+            rows=summary.rows,
+            size_bytes=summary.size_bytes,
+            partitions=summary.partitions,
+            files=summary.files,
+            files_per_partition_mean=summary.files / max(1, summary.partitions),
+            files_per_partition_max=summary.files_max,
+            backlog=backlog,
+            operations=self._operations(),
+            error=self.error,
+        )
+
+    def _operations(self) -> tuple[OperationStatus, ...]:
+        reasons = {one.operation: one.reason for one in self.waiting}
+        known = [name for name in TableOperation if self._known(name, reasons)]
+        return tuple(self._operation(name, reasons.get(name)) for name in known)
+
+    def _known(self, operation: TableOperation, reasons: Mapping[TableOperation, str]) -> bool:
+        return operation in self.histories or operation in reasons or operation in self.found.paused
+
+    def _operation(self, operation: TableOperation, reason: str | None) -> OperationStatus:
+        history = self.histories.get(operation) or History()
+        record = self.records.get(operation) or Record()
+        waits = history.error is not None and record.failures > 0
+        return OperationStatus(
+            operation,
+            last_begun=history.begun,
+            last_ended=history.ended,
+            last_outcome=history.outcome,
+            last_error=history.error,
+            failures_in_a_row=record.failures,
+            waiting_since=history.waiting_since,
+            waiting_for=history.error.message if waits and history.error else None,
+            next_at=history.next_at,
+            parked=record.parked,
+            paused=operation in self.found.paused,
+            due=reason,
+            parked_partitions=self.failures.parked if operation is TableOperation.COMPACTION else (),
+        )
+
+
+def error_now(error: BaseException) -> LastError:
+    """An error that came now, as the status has it."""
+    if isinstance(error, Error):
+        return LastError(str(error.code), error.message, clock.now())
+    return LastError(str(Code.FOREIGN_ERROR), f"{type(error).__name__}: {error}", clock.now())

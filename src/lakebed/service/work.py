@@ -1,0 +1,162 @@
+"""Carries out one operation on one table, and says in a sentence what it did.
+
+The work itself is :class:`lakebed.spark.maintain.Maintenance`, the same as that of the commands. A compaction leaves
+out the partitions that failed a while ago: one damaged file does not keep the rest of a table from being merged.
+
+Core types: :class:`FailedPartitions`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed import clock
+from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOutcomeError
+from lakebed.maintenance.compaction.run import prepare
+from lakebed.model.operations import TableOperation
+from lakebed.service.plan import RETRY_MAX_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.maintenance.compaction.merge_jobs import FailedMerge
+    from lakebed.maintenance.compaction.plan import CompactionPlan, PartitionMerge
+    from lakebed.maintenance.compaction.run import CompactionReport
+    from lakebed.spark.job_progress import Callback
+    from lakebed.spark.maintain import DivisionReport, Maintenance
+    from lakebed.spark.pipeline import Pipeline
+    from lakebed.table.table import Table
+
+PARTITION_TRIES_MAX = 5
+"""A partition that could not be merged so often is left out until someone asks for it."""
+
+ELSEWHERE = frozenset({Code.SPARK_NOT_STARTED, Code.JAVA_MISSING, Code.WORKER_NOT_STARTED, Code.ALREADY_CLOSED})
+"""Errors of what an operation needs, not of the operation."""
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether an operation failed through its own fault. A store, a database or Spark that is away is none: the
+    operation is tried for ever.
+    """
+    if isinstance(error, StorageError | ContentionError | UnknownOutcomeError):
+        return False
+    return not (isinstance(error, Error) and (error.code in ELSEWHERE or error.facts.get("transient")))
+
+
+@dataclass(slots=True)
+class FailedPartitions:
+    """The partitions of one table that could not be merged: how often, and before when they are not tried again."""
+
+    tries: dict[int, int] = field(default_factory=dict)
+    next_s: dict[int, float] = field(default_factory=dict)
+    errors: dict[int, Error] = field(default_factory=dict)
+
+    @property
+    def parked(self) -> tuple[int, ...]:
+        """The partitions that are not tried again before someone asks for it."""
+        return tuple(partition for partition, next_s in list(self.next_s.items()) if next_s == math.inf)
+
+    def note(self, failed: Iterable[FailedMerge], merged: Iterable[int], tries_max: int) -> None:
+        """Take what a compaction failed to merge, and what it merged."""
+        for partition in merged:
+            self.forget(partition)
+        for one in failed:
+            tries = self.tries.get(one.partition, 0) + 1
+            self.tries[one.partition] = tries
+            wait_s = math.inf if tries >= tries_max else RETRY_MAX_S * 2 ** (tries - 1)
+            self.next_s[one.partition] = clock.monotonic_s() + wait_s
+            self.errors[one.partition] = one.error
+
+    def forget(self, partition: int) -> None:
+        """The partition is to be tried like any other."""
+        for noted in (self.tries, self.next_s, self.errors):
+            noted.pop(partition, None)
+
+    def clear(self) -> None:
+        """All partitions are to be tried like any other."""
+        for partition in list(self.tries):
+            self.forget(partition)
+
+    def without(self, planned: CompactionPlan) -> CompactionPlan:
+        """The plan without the merges of partitions that are not to be tried yet."""
+        now_s = clock.monotonic_s()
+
+        def waits(merge: PartitionMerge) -> bool:
+            return any(now_s < self.next_s.get(one, 0.0) for one in merge.partitions or (merge.partition,))
+
+        merges, whole = (tuple(m for m in some if not waits(m)) for some in (planned.merges, planned.whole))
+        return replace(planned, merges=merges, whole=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an operation did, in a sentence; ``error`` is why a part of it failed."""
+
+    text: str
+    error: Error | None = None
+
+
+def carry_out(
+    operation: TableOperation, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
+) -> Done:
+    """Do what is due. Raises what the operation raises."""
+    maintenance = pipeline.maintenance(table, progress)
+    match operation:
+        case TableOperation.INGEST:
+            return _ingest(maintenance)
+        case TableOperation.COMPACTION:
+            return _compact(maintenance, table, failures)
+        case TableOperation.SPLITTING:
+            return Done(_division_text(maintenance.divide()))
+        case TableOperation.REFRESH:
+            report = pipeline.refresh(table)
+            return Done(f"{report.rows_read} rows read of versions {report.since} to {report.until} of {report.source}")
+        case TableOperation.GC:
+            deleted = maintenance.collect()
+            text = f"{deleted.files} files of {deleted.size_bytes} bytes and {deleted.entries} log entries deleted"
+            return Done(text)
+        case _:
+            assert_never(operation)
+
+
+def _ingest(maintenance: Maintenance) -> Done:
+    report = maintenance.ingest()
+    if report.errors:
+        raise report.errors[0]
+    failed = f"; {len(report.failed)} requests failed: {report.failed[0].reason}" if report.failed else ""
+    return Done(f"{report.requests} requests of {report.source_bytes} bytes ingested, {report.rows} rows{failed}")
+
+
+def _compact(maintenance: Maintenance, table: Table, failures: FailedPartitions) -> Done:
+    prepared = prepare(table)
+    wanted = replace(prepared, planned=failures.without(prepared.planned))
+    report = maintenance.merge(wanted)
+    elsewhere = next((one.error for one in report.failed if not is_fault(one.error)), None)
+    if elsewhere is not None:
+        raise elsewhere
+    tried = {merge.partition for merge in (*wanted.planned.merges, *wanted.planned.whole)}
+    failures.note(report.failed, tried - {one.partition for one in report.failed}, PARTITION_TRIES_MAX)
+    return Done(_compaction_text(report, failures), next(iter(failures.errors.values()), None))
+
+
+def _compaction_text(report: CompactionReport, failures: FailedPartitions) -> str:
+    waiting = "".join(
+        f"; partition {partition} failed {failures.tries[partition]} times: {error}"
+        for partition, error in list(failures.errors.items())[:3]
+    )
+    waits = f"; no more, because {report.waits}" if report.waits else ""
+    return (
+        f"{report.jobs} jobs merged {report.files_in} files of {report.bytes_in} bytes into {report.files_out}, "
+        f"{report.concatenated} runs concatenated{waits}{waiting}"
+    )
+
+
+def _division_text(report: DivisionReport) -> str:
+    parts = sum(one.parts for one in report.split.split)
+    joined = sum(len(group) for group in report.join.joined)
+    return (
+        f"{len(report.split.split)} partitions split into {parts}, "
+        f"{joined} partitions joined into {len(report.join.joined)}"
+    )

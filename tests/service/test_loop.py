@@ -1,0 +1,142 @@
+"""The loop of a service, with real work in worker processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.model.operations import TableOperation
+from lakebed.service.plan import PERIODS, ServiceLimits
+from lakebed.service.service import Service
+from lakebed.service.status import TableStatus
+
+SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
+QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
+WAIT_S = 60
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> lakebed.Instance:
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def service(instance: lakebed.Instance) -> Iterator[Service]:
+    with Service(instance, launcher="in-process[1]", limits=QUICK) as running:
+        yield running
+
+
+def rows(first: int, count: int = 100) -> pa.Table:
+    return pa.table({"key": [f"{first + n:09d}" for n in range(count)], "value": list(range(count))})
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def found(service: Service, name: str = "flights") -> TableStatus:
+    table = service.status().table(name)
+    assert table is not None
+    return table
+
+
+def test_a_service_ingests_merges_and_splits_what_comes(
+    service: Service, instance: lakebed.Instance, tmp_path: Path
+) -> None:
+    table = instance.create_table("flights", SCHEMA, settings={"split_rows": 300, "ingest_age_s": 0})
+    for number in range(5):
+        pq.write_table(rows(100 * number), tmp_path / f"{number}.parquet")
+        table.submit(str(tmp_path / f"{number}.parquet"))
+    until(lambda: found(service).rows == 500 and found(service).partitions > 1)
+    assert found(service).operation(TableOperation.INGEST).last_outcome is not None
+    assert not table.requests().num_rows
+    assert table.count().rows == 500
+
+
+def test_a_pause_is_obeyed_until_it_ends(service: Service, instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA)
+    instance.pause("flights", "compaction")
+    for number in range(5):
+        table.write(rows(number))
+    until(lambda: found(service).backlog.runs_due == 5)
+    assert found(service).paused == (TableOperation.COMPACTION,)
+    assert found(service).operation(TableOperation.COMPACTION).last_begun is None
+    instance.resume("flights")
+    until(lambda: found(service).files == 1)
+
+
+def test_a_view_follows_its_source(service: Service, instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA)
+    view = instance.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
+    table.write(rows(0))
+    until(lambda: found(service, "copies").rows == 100)
+    assert view.count().rows == 100
+
+
+def test_a_table_that_is_dropped_leaves_the_service(service: Service, instance: lakebed.Instance) -> None:
+    instance.create_table("flights", SCHEMA)
+    until(lambda: service.status().table("flights"))
+    instance.drop_table("flights")
+    until(lambda: not service.status().tables)
+
+
+def test_a_damaged_file_blocks_neither_other_partitions_nor_other_tables(
+    service: Service, instance: lakebed.Instance
+) -> None:
+    table = instance.create_table("flights", SCHEMA, split_points=["000000500"], online=False)
+    for _ in range(5):
+        table.write(rows(0))
+        table.write(rows(600))
+    _damage(instance, table)
+    instance.set_online("flights", True)
+    until(lambda: found(service).operation(TableOperation.COMPACTION).last_error)
+    until(lambda: found(service).files == 6)
+    status = found(service).operation(TableOperation.COMPACTION)
+    assert status.last_error is not None
+    assert status.last_error.code == "object_damaged", status.last_error.message
+
+
+def _damage(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    """Change a byte of a file of the first partition."""
+    state = table.state()
+    (file, *_) = state.files_of(state.partitions.ids[0])
+    folder = Path(instance.url.removeprefix("file://"))
+    (path,) = folder.rglob(f"*{file.id}.parquet")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_a_round_does_all_that_is_due_and_ends(instance: lakebed.Instance) -> None:
+    for name in ("flights", "fares"):
+        table = instance.create_table(name, SCHEMA, settings={"split_rows": 300})
+        for number in range(5):
+            table.write(rows(100 * number))
+    status = Service(instance, launcher="in-process[1]").run_once()
+    assert [(table.name, table.rows, table.backlog.runs_due) for table in status.tables] == [
+        ("fares", 500, 0),
+        ("flights", 500, 0),
+    ]
+    assert all(table.partitions > 1 for table in status.tables)
+    assert not status.work
+
+
+def test_a_service_that_may_not_maintain_only_follows(instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA)
+    with Service(instance, limits=QUICK, maintain=False) as service:
+        for number in range(5):
+            table.write(rows(number))
+        until(lambda: found(service).backlog.runs_due == 5)
+        assert not service.status().maintains
+    assert table.version == 6

@@ -1,0 +1,148 @@
+"""What a service does next: what is due on a table, and whose turn it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lakebed.model.operations import TableOperation
+from lakebed.service.plan import (
+    IDLE_MAX_S,
+    REST_S,
+    RETRY_MAX_S,
+    Due,
+    Record,
+    ServiceLimits,
+    TableView,
+    choose,
+    due,
+    failed,
+    succeeded,
+)
+from lakebed.service.summary import TableSummary
+
+INGEST, COMPACTION, SPLITTING = TableOperation.INGEST, TableOperation.COMPACTION, TableOperation.SPLITTING
+REFRESH, GC = TableOperation.REFRESH, TableOperation.GC
+LIMITS = ServiceLimits()
+COLLECTED = {GC: Record(0.0, 0.0, 5)}
+QUIET = TableSummary(version=5, ingest_bytes_min=1000, ingest_age_s=300)
+
+
+def view(summary: TableSummary, **facts: object) -> TableView:
+    given = {"online": True, "paused": (), "records": COLLECTED} | facts
+    return TableView("t", summary=summary, **given)  # type: ignore[arg-type]
+
+
+def operations(table: TableView, now_s: float = 100.0) -> list[TableOperation]:
+    return [one.operation for one in due(table, now_s, LIMITS)[0]]
+
+
+DUE = {
+    "nothing": (view(QUIET), []),
+    "few bytes of young requests": (view(replace(QUIET, requests=2, request_bytes=999), oldest_s=299.0), []),
+    "many bytes": (view(replace(QUIET, requests=2, request_bytes=1000)), [INGEST]),
+    "an old request": (view(replace(QUIET, requests=2, request_bytes=1), oldest_s=300.0), [INGEST]),
+    "runs": (view(replace(QUIET, runs_due=4)), [COMPACTION]),
+    "runs while requests pile up": (view(replace(QUIET, runs_due=4, requests=1001)), []),
+    "a job that may be left over": (view(replace(QUIET, jobs=1)), [COMPACTION]),
+    "a large partition": (view(replace(QUIET, splits=1)), [SPLITTING]),
+    "small partitions": (view(replace(QUIET, joins=1)), [SPLITTING]),
+    "a view that lags": (view(replace(QUIET, source="s", fed=3), source_version=4), [REFRESH]),
+    "a view that is fed": (view(replace(QUIET, source="s", fed=4), source_version=4), []),
+    "all of an offline table": (
+        view(replace(QUIET, requests=1, request_bytes=1000, runs_due=4, splits=1, jobs=1), online=False),
+        [INGEST],
+    ),
+    "what is not paused": (view(replace(QUIET, runs_due=4, splits=1), paused={COMPACTION}), [SPLITTING]),
+    "what is not parked": (
+        view(replace(QUIET, runs_due=4, splits=1), records=COLLECTED | {COMPACTION: Record(parked=True)}),
+        [SPLITTING],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DUE)
+def test_an_operation_is_due_when_there_is_something_to_do(case: str) -> None:
+    table, expected = DUE[case]
+    assert operations(table) == expected
+
+
+def test_garbage_is_collected_of_tables_that_changed_and_of_all_once_a_day() -> None:
+    period_s = LIMITS.periods[GC]
+    changed = view(replace(QUIET, version=6))
+    assert operations(changed, period_s - 1) == []
+    assert operations(changed, period_s) == [GC]
+    assert operations(view(QUIET), REST_S - 1) == []
+    assert operations(view(QUIET), REST_S) == [GC]
+
+
+def test_an_operation_is_not_due_before_its_period_has_passed() -> None:
+    table = view(replace(QUIET, runs_due=4), records=COLLECTED | {COMPACTION: Record(90.0, 95.0, 4)})
+    found, look_s = due(table, 100.0, LIMITS)
+    assert not found
+    assert look_s == 95.0 + LIMITS.periods[COMPACTION]
+    assert operations(table, look_s) == [COMPACTION]
+
+
+def test_an_operation_that_changed_nothing_waits_longer_until_the_table_changes() -> None:
+    record = Record()
+    waits = []
+    now_s = 1000.0
+    for _ in range(12):
+        record = succeeded(record, now_s, 5, 5)
+        table = view(replace(QUIET, splits=1), records=COLLECTED | {SPLITTING: record})
+        waits.append(due(table, now_s, LIMITS)[1] - now_s)
+        now_s += waits[-1]
+    assert waits == sorted(waits)
+    assert waits[-1] == IDLE_MAX_S
+    changed = view(replace(QUIET, version=6, splits=1), records=COLLECTED | {SPLITTING: record})
+    assert SPLITTING in operations(changed, record.ended_s + LIMITS.periods[SPLITTING])
+
+
+def test_requests_that_wait_for_their_age_are_looked_at_when_they_have_it() -> None:
+    table = view(replace(QUIET, requests=1, request_bytes=1), oldest_s=100.0)
+    assert due(table, 1000.0, LIMITS)[1] == 1200.0
+
+
+def test_a_failure_waits_twice_as_long_each_time_and_for_ever_if_it_is_no_fault() -> None:
+    record = Record()
+    waits = []
+    for _ in range(100):
+        record = failed(record, 10.0, LIMITS, 1.0, fault=False)
+        waits.append(record.next_s - 10.0)
+    assert waits[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert waits[-1] == RETRY_MAX_S
+    assert not record.parked
+
+
+def test_an_operation_is_parked_after_so_many_faults_in_a_row() -> None:
+    record = Record()
+    for _ in range(LIMITS.failures_max - 1):
+        record = failed(record, 10.0, LIMITS, 0.0, fault=True)
+    assert not record.parked
+    assert failed(failed(record, 10.0, LIMITS, 0.0, fault=False), 10.0, LIMITS, 0.0, fault=True).parked is False
+    assert failed(record, 10.0, LIMITS, 0.0, fault=True).parked
+
+
+def one(table: str, operation: TableOperation, served_s: float = -math.inf) -> Due:
+    return Due(table, operation, "", 0, served_s, served_s)
+
+
+def test_a_lane_has_so_many_operations_at_once_and_one_of_each_table() -> None:
+    waiting = [one("a", COMPACTION), one("a", SPLITTING), one("b", SPLITTING), one("c", GC), one("a", INGEST)]
+    found = choose(waiting, (), ServiceLimits(at_once=2))
+    assert [(due.table, due.operation) for due in found] == [("a", COMPACTION), ("c", GC), ("a", INGEST)]
+    assert choose(waiting, [("a", COMPACTION), ("c", GC)], ServiceLimits(at_once=2)) == [one("a", INGEST)]
+
+
+def test_a_table_that_always_has_work_keeps_no_other_from_its_turn() -> None:
+    served = dict.fromkeys("abc", -math.inf)
+    turns: list[str] = []
+    for now in range(9):
+        waiting = [one(table, COMPACTION, served[table]) for table in "abc"]
+        (chosen,) = choose(waiting, (), ServiceLimits(at_once=1))
+        served[chosen.table] = float(now)
+        turns.append(chosen.table)
+    assert turns == list("abc" * 3)
