@@ -179,6 +179,7 @@ class Code(StrEnum):
     # AccessError
     NOT_AUTHENTICATED = "not_authenticated", "access"
     PERMISSION_MISSING = "permission_missing", "access"
+    POLICY_FAILED = "policy_failed", "access"
 
     # ContentionError
     COMMIT_CONTENDED = "commit_contended", "contention"

@@ -56,8 +56,11 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     ranges: Sequence[KeyRange] = (),
     columns: Sequence[str] | None = None,
     where: str | None = None,
+    removed_rows: bool = False,
 ) -> RowStream:
-    """As :meth:`lakebed.table.table.Table.changes`."""
+    """As :meth:`lakebed.table.table.Table.changes`. ``removed_rows``: a removed range is given as a delete of each row
+    that went, for readers who may not know that range.
+    """
     known = table.log.head
     newest = table.state()
     first = version_of(table, "since", since, newest)
@@ -68,6 +71,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
         raise _too_old(first, newest)
     present = newest if last in (first, newest.version) else table.at(version=last).state
     feed = Feed.of(table, present, encoded(ranges, present.created), columns, where)
+    feed = replace(feed, removed_rows=removed_rows)
     return feed.stream(known if known.version == first > 0 else None, first, last)
 
 
@@ -117,6 +121,7 @@ class Feed:
     arrow: pa.Schema
     scope: Scope
     where: Predicate | None
+    removed_rows: bool = False
 
     @classmethod
     def of(
@@ -166,7 +171,9 @@ class Feed:
 
     def _version_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
         removed = list(shared(change.removed, self.scope.ranges))
-        if removed:
+        if removed and self.removed_rows:
+            yield from self._removed_rows(change, removed)
+        elif removed:
             yield removed_ranges(removed, change.version, self.arrow, self.schema)
         if change.aged:
             yield from self._aged_rows(change)
@@ -191,6 +198,12 @@ class Feed:
         found = plan(change.before, scope.narrowed or (), scope.keys)
         names = tuple(dict.fromkeys(self.names))
         with self.table.reader.scan(found, names, None, where=predicate) as stream:
+            for rows in stream:
+                yield change_rows(rows, ChangeKind.DELETE, change.version, self.arrow)
+
+    def _removed_rows(self, change: VersionChange, removed: Sequence[EncodedRange]) -> Generator[pa.RecordBatch]:
+        """The rows that the version before had in the removed ranges."""
+        with self._scan(plan(change.before, removed), self.names) as stream:
             for rows in stream:
                 yield change_rows(rows, ChangeKind.DELETE, change.version, self.arrow)
 

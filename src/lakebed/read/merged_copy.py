@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakebed.read.plan import QueryPlan
     from lakebed.read.reader import Reader
+    from lakebed.read.row_stream import RowStream
 
 _GROUP_ROWS = 1_000_000
 _GROUP_BYTES = 32 * 1024 * 1024
@@ -36,10 +37,14 @@ def merged_copy(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None =
     The file exists as long as the returned value.
     """
     wanted = set(plan.schema.names if columns is None else columns) or {plan.schema.names[0]}
-    names = [name for name in plan.schema.names if name in wanted]
+    return rows_copy(reader.scan(plan, [name for name in plan.schema.names if name in wanted], None))
+
+
+def rows_copy(found: RowStream) -> LocalCopy:
+    """The rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream."""
     folder = copies_folder()
     copy = LocalCopy(folder / f"merged-{random_token()}.parquet")
-    with closing(reader.scan(plan, names, None)) as rows, writing_to(folder):
+    with closing(found) as rows, writing_to(folder):
         writer = pq.ParquetWriter(copy.path, rows.schema, compression="lz4")
         with writer:
             for group in gather(rows, _GROUP_ROWS, _GROUP_BYTES):

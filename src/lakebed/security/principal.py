@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from lakebed.errors import Code, Error
-from lakebed.security.roles import BUILT_IN, Permission, Policy, Role, policy_of
+from lakebed.model.checks import shown
+from lakebed.model.policies import Policy
+from lakebed.security.roles import BUILT_IN, Permission, Role, policy_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.sql.limited import Limits
+    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
 __all__ = ["Authenticator", "Open", "Permission", "Principal", "Role"]
@@ -70,9 +76,42 @@ class Principal:
             )
 
     def readable(self, table: Table) -> Table:
-        """The table as this principal may see it. Raises AccessError."""
+        """The table as this principal may see it. Raises AccessError.
+
+        If it sees a part, the result is a :class:`~lakebed.table.restricted_table.RestrictedTable`: it has the reads of
+        a table, and raises AccessError for anything else.
+        """
         self.require(Permission.READ, table.name)
-        return table
+        policy = self.policy(table.name)
+        if policy is None:
+            return table
+        from lakebed.table.restricted_table import RestrictedTable
+
+        return cast("Table", RestrictedTable(table, policy))
+
+    def sql(self, instance: Instance, statement: str, limits: Limits | None) -> pa.RecordBatchReader:
+        """The rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
+
+        With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
+        dropped. Without, it runs in this process: only where nobody else is served.
+        """
+        from lakebed.security.sql import run
+
+        return run(self, instance, statement, limits)
+
+    def to_json(self) -> dict[str, Any]:
+        """The principal as a document; :meth:`from_json` gives it back."""
+        return {"name": self.name, "roles": [role.to_json() for role in self.roles]}
+
+    @classmethod
+    def from_json(cls, document: Any) -> Principal:
+        """The principal of a document. Raises UsageError if it is none."""
+        match document:
+            case {"name": str(name), "roles": list(roles)}:
+                return cls(name, tuple(map(Role.from_json, roles)))
+            case _:
+                pass
+        raise Code.ROLE_INVALID(f"not a principal: {shown(document)}")
 
     def visible(self, tables: Iterable[Named]) -> list[Named]:
         """Those of the tables, or of their names, that this principal may know of."""

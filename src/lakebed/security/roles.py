@@ -1,6 +1,6 @@
 """Roles: a permission on some tables or all, and what of their rows and columns it shows. Pure.
 
-Core types: :class:`Role`, and :class:`Policy`, which is what several roles together show of one table.
+Core type: :class:`Role`. What several roles together show of one table is a :class:`~lakebed.model.policies.Policy`.
 
 Rules: roles add up to the highest permission; their restrictions add up as well. A row is visible if every row filter
 is true for it, and a column is hidden or masked if any role says so. So another role never shows what one hides. A role
@@ -14,13 +14,14 @@ Errors: UsageError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, are_names, are_texts, is_text, shown
+from lakebed.model.policies import Policy
 
 
 class Permission(IntEnum):
@@ -60,6 +61,10 @@ class Role:
         both = self.hidden & dict(self.masks).keys()
         if both:
             raise Code.ROLE_INVALID(f"role {self.name}: {', '.join(sorted(both))} is hidden and masked; choose one")
+        if (self.hidden or self.masks) and self.tables is None:
+            raise Code.ROLE_INVALID(
+                f"role {self.name}: name the tables whose columns it hides or masks; a table without them is refused"
+            )
         if self.is_restricted and self.permission is not Permission.READ:
             raise Code.ROLE_INVALID(
                 f"role {self.name}: a role with a row filter, hidden or masked columns is for reading: its permission "
@@ -105,21 +110,9 @@ class Role:
             } if (tables is None or are_texts(tables)) and are_texts(hidden) and are_names(masks):
                 names = None if tables is None else frozenset(tables)
                 return cls(name, permission_named(permission), names, where, frozenset(hidden), tuple(masks.items()))
+            case _:
+                pass
         raise Code.ROLE_INVALID(f"not a role: {shown(document)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What of one table is visible, by all roles that cover it: rows for which each of ``wheres`` is true."""
-
-    wheres: tuple[str, ...]
-    hidden: frozenset[str]
-    masks: Mapping[str, str]
-
-    @property
-    def where(self) -> str | None:
-        """The row filters as one predicate; None if there is none."""
-        return " AND ".join(f"({where}\n)" for where in self.wheres) or None
 
 
 def policy_of(roles: Iterable[Role]) -> Policy | None:
@@ -135,7 +128,7 @@ def policy_of(roles: Iterable[Role]) -> Policy | None:
             masks.setdefault(column, value)
     if not (wheres or hidden or masks):
         return None
-    return Policy(tuple(wheres), hidden, {column: value for column, value in masks.items() if column not in hidden})
+    return Policy(tuple(wheres), hidden, tuple([one for one in masks.items() if one[0] not in hidden]))
 
 
 def permission_named(name: str) -> Permission:

@@ -26,6 +26,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -47,10 +48,9 @@ _STDERR_BYTES_MAX = 1024 * 1024
 _TEXT_CHARACTERS_MAX = 500
 
 _START = """
-import json, sys
+import importlib, json, sys
 sys.path[:] = json.loads(sys.stdin.buffer.readline())
-from lakebed.table.sql_worker import main
-main()
+importlib.import_module(sys.argv[1]).main()
 """
 """Finds modules where this process finds them, and not in the current folder (``-P``)."""
 
@@ -75,13 +75,18 @@ class Limits:
     timeout_s: float | None
 
 
-def run_limited(place: Mapping[str, Any], statement: str, limits: Limits) -> pa.RecordBatchReader:
-    """The rows of a statement over the instance at ``place``, which are the arguments of :func:`lakebed.open`.
+WORKER = "lakebed.table.sql_worker"
+
+
+def run_limited(place: Mapping[str, Any], statement: str, limits: Limits, worker: str = WORKER) -> pa.RecordBatchReader:
+    """The rows of a statement over the instance at ``place``, which has the arguments of :func:`lakebed.open`, and what
+    else the module ``worker`` needs.
 
     Raises UsageError for a statement that takes more than its limits, here or while the rows are read, and what the
     statement itself raises.
     """
-    source = _Source(_Worker(limits), {**place, "statement": statement, "memory_limit_bytes": limits.memory_bytes})
+    request = {**place, "statement": statement, "memory_limit_bytes": limits.memory_bytes}
+    source = _Source(_Worker(limits, worker), request)
     try:
         return _Rows(source)
     except BaseException:
@@ -147,19 +152,21 @@ class _Source(io.RawIOBase):
 class _Worker:
     """One process, and the thread that watches it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, module: str) -> None:
         if not sys.executable:
             raise Code.WORKER_NOT_STARTED(
                 "cannot start a worker: this Python does not know the path of its executable; leave out limits"
             )
         self._limits = limits
+        # What it spills and copies is deleted even if it is killed.
+        self._folder = TemporaryDirectory(prefix="lakebed-statement-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
-            [sys.executable, "-P", "-c", _START],
+            [sys.executable, "-P", "-c", _START, module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={**_ALLOCATORS, **os.environ},
+            env={**_ALLOCATORS, **os.environ, "TMPDIR": self._folder.name},
             # Ctrl-C interrupts this process only, which ends the worker.
             process_group=0,
         )
@@ -238,6 +245,7 @@ class _Worker:
         for name in ("stdin", "stdout", "stderr"):
             with contextlib.suppress(OSError):
                 self._pipe(name).close()
+        self._folder.cleanup()
 
     # -- watching -----------------------------------------------------------------------------------------------
 

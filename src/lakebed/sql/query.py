@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
 from lakebed.read.row_stream import timed_batches
+from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
@@ -50,9 +51,13 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
     from datafusion.plan import LogicalPlan
 
+    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
-    from lakebed.read.plan import QueryPlan
+    from lakebed.read.reader import Reader
+    from lakebed.read.row_stream import RowStream
     from lakebed.snapshot.snapshot import Snapshot
+
+    Tabular = Snapshot | RestrictedSnapshot
 
 IN_MEMORY_ROWS_MAX = 10_000
 """As many rows are read without the engine in about 10 ms, which is what it costs to open files in it."""
@@ -99,7 +104,7 @@ class _Scans:
 class SqlEngine:
     """Runs statements over the tables of one instance. Safe to use from many threads."""
 
-    def __init__(self, snapshot_of: Callable[[str], Snapshot | None], names: Callable[[], list[str]]) -> None:
+    def __init__(self, snapshot_of: Callable[[str], Tabular | None], names: Callable[[], list[str]]) -> None:
         """``snapshot_of`` resolves a name, None if there is no such table; ``names`` lists the tables, for messages."""
         self._snapshot_of = snapshot_of
         self._names = names
@@ -135,21 +140,19 @@ class SqlEngine:
             name: Table(pads.dataset(snapshot.schema.arrow.empty_table())) for name, snapshot in snapshots.items()
         }
         scans = self._scans(context, text, empties, snapshots)
-        frames: dict[str, Frame] = {}
+        read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
             keys = either(scans[name].keys)
             ranges = key_ranges(keys, snapshot.schema.codec)
-            planned = plan(snapshot.state, ranges, keys)
-            rows = None if ranges == (ALL_KEYS,) and scans[name].are_many else _few(snapshot, planned, scans[name])
+            scan = scans[name]
+            rows = None if ranges == (ALL_KEYS,) and scan.are_many else _few(snapshot, ranges, keys, scan)
             if rows is None:
-                planned = over_partitions(planned, snapshot.state)
-                frames[name] = frame_of(planned, snapshot.reader, scans[name].columns)
-                tables[name] = Table(frames[name].rows)
+                read.append(_files(snapshot, ranges, keys, scan))
+                tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
         frame = self._planned(context, text, tables)
-        read = [(snapshots[name].reader, one) for name, one in frames.items()]
         schema = schema_of(frame)
         try:
             stream = started(frame, read)
@@ -214,7 +217,7 @@ class SqlEngine:
         )
 
     def _scans(
-        self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Snapshot]
+        self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]
     ) -> dict[str, _Scans]:
         frame = self._planned(context, text, empties)
         with translate_errors(refused):
@@ -280,7 +283,7 @@ def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
         waiting += [(below, passed) for below in one.inputs()]
 
 
-def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Snapshot]) -> int:
+def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Tabular]) -> int:
     """Add one scan to those of its table; returns 1. The scan of a recursive query by itself has no table."""
     _, _, name = scan.fqn()
     if name not in found:
@@ -313,7 +316,25 @@ def _columns_of(expression: Expr, schema: Schema) -> set[str]:
     return found
 
 
-def _few(snapshot: Snapshot, planned: QueryPlan, scans: _Scans) -> pa.Table | None:
+def _rows(
+    snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, names: Sequence[str], limit: int | None
+) -> RowStream:
+    if isinstance(snapshot, RestrictedSnapshot):
+        return snapshot.rows(ranges, names, keys=keys, limit=limit)
+    return snapshot.reader.scan(coarser(plan(snapshot.state, ranges, keys)), names, limit)
+
+
+def _files(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> tuple[Reader, Frame]:
+    """What the engine reads, and the reader of its files. Of a restricted table, it reads a copy of the visible rows:
+    it would evaluate conditions of the statement over the others as well.
+    """
+    if isinstance(snapshot, RestrictedSnapshot):
+        return snapshot.copied(ranges, keys, scans.columns)
+    planned = over_partitions(plan(snapshot.state, ranges, keys), snapshot.state)
+    return snapshot.reader, frame_of(planned, snapshot.reader, scans.columns)
+
+
+def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> pa.Table | None:
     """The rows that the scans need, if they are few; else None.
 
     Nullable columns that the statement does not need are null.
@@ -322,7 +343,7 @@ def _few(snapshot: Snapshot, planned: QueryPlan, scans: _Scans) -> pa.Table | No
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    with snapshot.reader.scan(coarser(planned), read, scans.limit) as reader:
+    with _rows(snapshot, ranges, keys, read, scans.limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows

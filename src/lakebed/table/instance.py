@@ -246,8 +246,12 @@ class Instance:
         if self._sql is None:
             from lakebed.sql.query import SqlEngine
 
-            self._sql = SqlEngine(self._snapshot_named, self.tables)
-        return self._sql, settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
+            self._sql = SqlEngine(self.snapshot_named, self.tables)
+        return self._sql, self.sql_pool_bytes()
+
+    def sql_pool_bytes(self) -> int:
+        """The memory of the pool of statements, by the settings that are known."""
+        return settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
 
     # -- settings -----------------------------------------------------------------------------------------------
 
@@ -346,7 +350,7 @@ class Instance:
                 self._recent.popitem(last=False)
             return table
 
-    def _snapshot_named(self, name: str) -> Snapshot | None:
+    def snapshot_named(self, name: str) -> Snapshot | None:
         """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
 
         ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
@@ -355,7 +359,7 @@ class Instance:
         from lakebed.snapshot.row_views import raw_rows
 
         table_name, at, moment = name.partition("@")
-        found = self._catalog.follow().named(table_name.removesuffix(_RAW))
+        found = self._catalog.follow().named(table_in(name))
         if found is None:
             return None
         table = self._handle(found.id, found.name)
@@ -376,6 +380,11 @@ _RAW = "$raw"
 
 TABLES_RECENT_MAX = 512
 """Tables whose states stay in memory although nobody holds them, those that were used last."""
+
+
+def table_in(name: str) -> str:
+    """The table that a name in a statement is of: ``flights`` in ``flights$raw@12``."""
+    return name.partition("@")[0].removesuffix(_RAW)
 
 
 def _taken(name: str) -> Error:

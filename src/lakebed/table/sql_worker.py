@@ -22,9 +22,10 @@ from lakebed.sql.limited import ERROR_MARK, held_bytes
 from lakebed.table import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakebed.sql.query import SqlEngine
+    from lakebed.table.instance import Instance
 
 HEADROOM_BYTES = 512 * 1024 * 1024
 """Memory that the process may reserve beyond the limit: reservations are not used yet, such as stacks of threads."""
@@ -35,15 +36,18 @@ POOL_SHARE = 2
 _FAILED = 1
 
 
-def main() -> NoReturn:
-    """Answer the request on stdin, and end the process."""
+def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = None) -> NoReturn:
+    """Answer the request on stdin, and end the process.
+
+    ``engine_of`` gives the engine for a request, and the memory of its pool; by default that of the instance.
+    """
     # Output of libraries must not get into the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     request = load(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_caller, name="lakebed-caller", daemon=True).start()
     try:
-        _answer(request, answer)
+        _answer(request, answer, engine_of or (lambda lake, _: lake.sql_engine()))
     except BrokenPipeError:
         os._exit(_FAILED)
     except BaseException as error:  # noqa: BLE001 - every failure is reported to the caller
@@ -53,10 +57,12 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
+def _answer(
+    request: Mapping[str, Any], answer: BinaryIO, engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]]
+) -> None:
     limit_bytes: int | None = request["memory_limit_bytes"]
     lake = opening.open(request["url"], storage_options=request["storage_options"], log_url=request["log_url"])
-    engine, pool_bytes = lake.sql_engine()
+    engine, pool_bytes = engine_of(lake, request)
     if limit_bytes is not None:
         pool_bytes = max(1, limit_bytes // POOL_SHARE)
     _warm(engine, pool_bytes)

@@ -47,7 +47,7 @@ def test_restrictions_add_up_and_no_other_role_lifts_them():
     )
     policy = both.policy("t")
     assert policy.where == "(tenant = 'a'\n) AND (n > 1\n)"
-    assert (policy.hidden, policy.masks) == ({"x"}, {"y": "2"})
+    assert (policy.hidden, policy.masks) == ({"x"}, (("y", "2"),))
     assert both.policy("u") is None
 
 
@@ -70,6 +70,7 @@ def test_who_sees_a_part_of_a_table_may_not_change_it_nor_look_at_its_files():
         ({"tables": frozenset()}, "an empty list"),
         ({"tables": frozenset({"a b"})}, "not the name of a table"),
         ({"where": "n > 1", "permission": Permission.WRITE}, "must be read, not write"),
+        ({"hidden": frozenset({"x"})}, "name the tables"),
         ({"hidden": frozenset({"x"}), "masks": (("x", "1"),)}, "x is hidden and masked"),
     ],
 )

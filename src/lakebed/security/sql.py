@@ -1,0 +1,56 @@
+"""SQL of a principal: over the tables that it may read, as it may see them.
+
+Core function: :func:`run`. With limits, the statement runs in a worker process with the same roles
+(:mod:`lakebed.security.restricted_worker`): the process of the service never parses, plans or evaluates it.
+
+Errors: as :meth:`lakebed.table.instance.Instance.sql`; a table that the principal may not read is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Code
+from lakebed.snapshot.restricted import RestrictedSnapshot
+from lakebed.sql.limited import Limits, run_limited
+from lakebed.sql.query import SqlEngine
+from lakebed.table.instance import Instance, table_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.security.principal import Principal
+    from lakebed.snapshot.snapshot import Snapshot
+
+_WORKER = "lakebed.security.restricted_worker"
+
+
+def run(principal: Principal, instance: Instance, statement: str, limits: Limits | None) -> pa.RecordBatchReader:
+    """As :meth:`Principal.sql`."""
+    if limits is None:
+        return engine_of(principal, instance).run(statement, instance.sql_pool_bytes())
+    if not instance.storage.shared:
+        raise Code.INSTANCE_IN_MEMORY(
+            f"{instance.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
+        )
+    place = {
+        "url": instance.url,
+        "storage_options": instance.storage_options,
+        "log_url": instance.log_url,
+        "principal": principal.to_json(),
+    }
+    return run_limited(place, statement, limits, _WORKER)
+
+
+def engine_of(principal: Principal, instance: Instance) -> SqlEngine:
+    """An engine that knows the tables of the principal, and no others."""
+
+    def snapshot_of(name: str) -> Snapshot | RestrictedSnapshot | None:
+        table = table_in(name)
+        if principal.permission(table) is None:
+            return None
+        found = instance.snapshot_named(name)
+        policy = principal.policy(table)
+        return found if found is None or policy is None else RestrictedSnapshot(found, policy)
+
+    return SqlEngine(snapshot_of, lambda: principal.visible(instance.tables()))

@@ -1,0 +1,279 @@
+"""A snapshot as a policy shows it: the rows and columns that one reader may see, and no others.
+
+Core type: :class:`RestrictedSnapshot`. Every read has two stages. The first reads the table, merged and filtered as for
+anyone, and evaluates the predicate of the policy; it reads no hidden column, nor the values of a masked one. The second
+works on what is left: it adds the masks, and evaluates the caller's predicate. So nothing of the caller's is evaluated
+over a hidden row: neither an error, such as a division by zero, nor a count or a limit can tell that there is one. The
+engine, which reorders the conditions of one statement as it likes, gets the rows of the first stage only.
+
+The caller's predicate decides which keys are read, by conditions on key columns, which a policy cannot hide. That shows
+in the time that a read takes, as the number of hidden rows among these keys does.
+
+Errors: those of :class:`~lakebed.snapshot.snapshot.Readable`; AccessError for a policy that cannot be applied, and for
+what is of all rows of a table, such as its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.engine.constants import constant
+from lakebed.engine.predicate import Predicate, check_where, keep
+from lakebed.errors import Code, Error
+from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
+from lakebed.model.keys import KeyCodec, KeyRange
+from lakebed.model.policies import Policy, policy_failed
+from lakebed.model.schema import Schema
+from lakebed.read.counting import Count, reservoir
+from lakebed.read.expressions import narrow
+from lakebed.read.key_ranges import KeySet
+from lakebed.read.plan import coarser, plan
+from lakebed.read.prefix_scan import check_depth
+from lakebed.read.row_stream import RowStream, Unfiltered, filtered
+from lakebed.snapshot.row_views import raw_choice
+
+if TYPE_CHECKING:
+    from lakebed.model.keys import EncodedRange
+    from lakebed.read.datafusion_scan import Frame
+    from lakebed.read.reader import Reader
+    from lakebed.snapshot.snapshot import Snapshot
+
+_EVALUATION_CODES = (Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID)
+
+
+class RestrictedSnapshot:
+    """The rows and columns of a snapshot that a policy shows. Safe to use from many threads."""
+
+    def __init__(self, whole: Snapshot, policy: Policy) -> None:
+        """Raises AccessError if the policy does not fit the snapshot's columns."""
+        self._whole = whole
+        self._policy = policy
+        types = {field.name: field.type for field in whole.schema.fields}
+        # A mask of a column that is not there is refused by the schema, below.
+        self._masks = {name: _mask(name, text, types[name]) for name, text in policy.masks if name in types}
+        self.schema: Schema = policy.schema_of(
+            whole.schema, [name for name, value in self._masks.items() if not value.is_valid]
+        )
+
+    def __repr__(self) -> str:
+        return f"<part of lakebed table {self._whole.state.table} at version {self.version}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refused(name)
+
+    @property
+    def version(self) -> int:
+        """The version of the table that this snapshot shows."""
+        return self._whole.version
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
+        """As :meth:`Readable.snapshot`."""
+        self._whole.snapshot(max_staleness, at_least)
+        return self
+
+    # -- reads, as those of Readable -------------------------------------------------------------------------------
+
+    def get(self, *key: Any, columns: Sequence[str] | None = None, raw: bool = False, **options: Any) -> pa.Table:
+        """As :meth:`Readable.get`, without ``apply``."""
+        names = self._raw(raw).schema.project(columns)
+        return self._shown(self._whole.get(*key, columns=self._first(names), raw=raw, **_allowed(options)), names, raw)
+
+    def get_many(
+        self, keys: Any, *, columns: Sequence[str] | None = None, raw: bool = False, **options: Any
+    ) -> pa.Table:
+        """As :meth:`Readable.get_many`, without ``apply``."""
+        names = self._raw(raw).schema.project(columns)
+        found = self._whole.get_many(keys, columns=self._first(names), raw=raw, **_allowed(options))
+        return self._shown(found, names, raw)
+
+    def scan(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        raw: bool = False,
+        **options: Any,
+    ) -> RowStream:
+        """As :meth:`Readable.scan`, without ``apply``."""
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        self._whole.snapshot(**_allowed(options))
+        view = self._raw(raw)
+        names = view.schema.project(columns)
+        predicate = None if where is None else check_where(where, view.schema.arrow)
+        return view.rows(self._whole.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
+
+    def rows(  # noqa: PLR0913 - what a scan reads, checked
+        self,
+        ranges: Sequence[EncodedRange],
+        names: Sequence[str],
+        *,
+        keys: KeySet | None = None,
+        where: Predicate | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> RowStream:
+        """The visible rows of the ranges for which ``where`` is true, in key order; ``keys`` narrows them further.
+
+        ``where`` is checked against the visible columns.
+        """
+        whole, first = self._whole, self._predicate
+        parts = [part for one in (first, where) if one is not None for part in one.parts]
+        narrowed, found = narrow(ranges, parts, whole.schema)
+        planned = coarser(plan(whole.state, narrowed, found if keys is None else keys), ranges)
+        needed = tuple(dict.fromkeys((*names, *(() if where is None else where.columns))))
+        read = self.columns_read(needed)
+        stream = whole.reader.scan(planned, read, limit if where is None else None, where=first, reverse=reverse)
+        arrow = self.schema.arrow_of(needed)
+        return RowStream(self.schema.arrow_of(names), _second(self._masked(stream, arrow), where, names, limit))
+
+    def copied(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
+        """The visible rows of the ranges for an engine, as a local copy with these columns, and the reader for it."""
+        from lakebed.read.datafusion_scan import Frame
+        from lakebed.read.merged_copy import rows_copy
+
+        wanted = set(columns)
+        names = [name for name in self.schema.names if name in wanted] or self.schema.names[:1]
+        copy = rows_copy(self.rows(ranges, names, keys=keys))
+        reader = self._whole.reader
+        return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), copy)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """As :meth:`Readable.count`; always exact, by a read of the keys: estimates are made from all rows."""
+        check_flag("exact", exact)
+        with closing(self.scan(*ranges, columns=self.schema.row_key_names[:1])) as found:
+            return Count(sum(batch.num_rows for batch in found), exact=True)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """As :meth:`Readable.sample`, by a read of all rows."""
+        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
+            raise Code.ARGUMENT_INVALID(
+                f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
+            )
+        with closing(self.scan(columns=columns)) as found:
+            return reservoir(found, rows, clock.chance(seed))
+
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """As :meth:`Readable.prefixes`, by a read of the keys."""
+        check_depth(depth, self.schema)
+        check_whole_number("limit", limit)
+        fields = self.schema.row_key[:depth]
+        codec = KeyCodec(fields)
+        names = [field.name for field in fields]
+        found: dict[bytes, None] = {}
+        with closing(self.scan(*ranges, columns=names)) as stream:
+            for batch in stream if limit != 0 else ():
+                found.update(dict.fromkeys(codec.encode_columns(batch).to_pylist()))
+                if limit is not None and len(found) >= limit:
+                    break
+        return pa.Table.from_arrays(
+            codec.decode_columns(list(found)[:limit]).columns, schema=self.schema.arrow_of(names)
+        )
+
+    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
+        """As :meth:`Readable.to_arrow`."""
+        return self.scan(*ranges, columns=columns).read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    # -- the two stages ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _predicate(self) -> Predicate | None:
+        """That of the policy, over all columns. Raises AccessError if it does not fit them."""
+        if self._policy.where is None:
+            return None
+        with evaluating():
+            return check_where(self._policy.where, self._whole.schema.arrow)
+
+    def _raw(self, raw: Any) -> RestrictedSnapshot:
+        return RestrictedSnapshot(raw_choice(self._whole, None, raw=raw), self._policy) if raw else self
+
+    def columns_read(self, names: Sequence[str]) -> list[str]:
+        """The columns of the table whose own values are shown under these names, at least one."""
+        return list(dict.fromkeys(name for name in names if name not in self._masks)) or [self.schema.row_key_names[0]]
+
+    def masked(self, rows: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
+        """The columns of these names: masks, and others as the rows have them."""
+        masks, count = self._masks, rows.num_rows
+        return [pa.repeat(masks[name], count) if name in masks else rows.column(name) for name in names]
+
+    def _first(self, names: Sequence[str]) -> list[str]:
+        own = () if self._predicate is None else self._predicate.columns
+        return list(dict.fromkeys((*self.columns_read(names), *own)))
+
+    def _shown(self, found: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
+        """What is visible of rows in memory."""
+        arrow = self._raw(raw).schema.arrow_of(names)
+        batches: Iterable[pa.RecordBatch] = found.to_batches()
+        if self._predicate is not None:
+            with evaluating():
+                batches = [keep(batch, self._predicate) for batch in batches]
+        return pa.Table.from_batches(self._with_masks(batches, arrow), arrow)
+
+    def _masked(self, stream: RowStream, arrow: pa.Schema) -> Generator[pa.RecordBatch]:
+        with closing(stream), evaluating():
+            yield from self._with_masks(stream, arrow)
+
+    def _with_masks(self, batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return (pa.RecordBatch.from_arrays(self.masked(batch, arrow.names), schema=arrow) for batch in batches)
+
+
+def refused(what: str) -> Error:
+    """The error for what is of all rows of a table."""
+    return Code.PERMISSION_MISSING(
+        f"{what} is of all rows of the table, and a role of this principal shows a part of them; use get, get_many, "
+        "scan, count, sample, prefixes, changes or SQL",
+        permission="READ",
+    )
+
+
+def _second(
+    batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
+) -> Generator[pa.RecordBatch]:
+    """At most ``limit`` of the rows for which the caller's predicate is true, with the columns that it asked for."""
+    left = limit
+    with closing(batches):
+        if left == 0:
+            return
+        for batch in batches if where is None else filtered(map(Unfiltered, batches), where):
+            rows = batch.select(list(names)).slice(0, left)
+            if rows.num_rows:
+                yield rows
+            if left is not None:
+                left -= rows.num_rows
+                if left == 0:
+                    return
+
+
+def _allowed(options: dict[str, Any]) -> dict[str, Any]:
+    if options.pop("apply", None) is not None:
+        raise refused("what a function given as apply gets")
+    return options
+
+
+def _mask(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
+    with evaluating(f"the mask of {name} is no constant that the column can have"):
+        return constant(text, kind)
+
+
+@contextmanager
+def evaluating(why: str = "its row filter cannot be evaluated for the rows of the table") -> Iterator[None]:
+    """Keep the engine's message from the caller: it may have a value of a hidden row."""
+    try:
+        yield
+    except Error as error:
+        if error.code in _EVALUATION_CODES:
+            raise policy_failed(why) from None
+        raise

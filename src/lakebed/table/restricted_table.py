@@ -1,0 +1,146 @@
+"""A table as a policy shows it: its reads at any version, and its changes. Nothing else of it can be reached.
+
+Core type: :class:`RestrictedTable`. Errors: those of the methods of :class:`~lakebed.table.table.Table` of the same
+names; AccessError for any other, and for a policy that cannot be applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
+from lakebed.changes.feed import changes, version_of
+from lakebed.model.schema import Schema
+from lakebed.read.row_stream import RowStream
+from lakebed.snapshot.restricted import RestrictedSnapshot, evaluating, refused
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.policies import Policy
+    from lakebed.read.counting import Count
+    from lakebed.table.table import Table
+
+
+class RestrictedTable:
+    """The part of a table that a policy shows. Safe to use from many threads."""
+
+    def __init__(self, table: Table, policy: Policy) -> None:
+        self._table = table
+        self._policy = policy
+        self.id = table.id
+        self.name = table.name
+
+    def __repr__(self) -> str:
+        return f"<part of {self._table!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refused(name)
+
+    @property
+    def version(self) -> int:
+        """As :attr:`Table.version`."""
+        return self._table.version
+
+    @property
+    def schema(self) -> Schema:
+        """The visible fields of the latest version."""
+        return self.snapshot().schema
+
+    # -- versions ------------------------------------------------------------------------------------------------------
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
+        """As :meth:`Table.snapshot`."""
+        return RestrictedSnapshot(self._table.snapshot(max_staleness, at_least), self._policy)
+
+    def at(self, **moment: Any) -> RestrictedSnapshot:
+        """As :meth:`Table.at`. Rows are shown by what they were at that version."""
+        return RestrictedSnapshot(self._table.at(**moment), self._policy)
+
+    @contextmanager
+    def pin(self, version: int | None = None) -> Iterator[RestrictedSnapshot]:
+        """As :meth:`Table.pin`."""
+        with self._table.pin(version) as whole:
+            yield RestrictedSnapshot(whole, self._policy)
+
+    # -- reads of the latest version -----------------------------------------------------------------------------------
+
+    def get(
+        self, *key: Any, max_staleness: float | None = None, at_least: int | None = None, **options: Any
+    ) -> pa.Table:
+        """As :meth:`RestrictedSnapshot.get`."""
+        return self.snapshot(max_staleness, at_least).get(*key, **options)
+
+    def get_many(
+        self, keys: Any, *, max_staleness: float | None = None, at_least: int | None = None, **options: Any
+    ) -> pa.Table:
+        """As :meth:`RestrictedSnapshot.get_many`."""
+        return self.snapshot(max_staleness, at_least).get_many(keys, **options)
+
+    def scan(
+        self, *ranges: KeyRange, max_staleness: float | None = None, at_least: int | None = None, **options: Any
+    ) -> RowStream:
+        """As :meth:`RestrictedSnapshot.scan`."""
+        return self.snapshot(max_staleness, at_least).scan(*ranges, **options)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """As :meth:`RestrictedSnapshot.count`."""
+        return self.snapshot().count(*ranges, exact=exact)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """As :meth:`RestrictedSnapshot.sample`."""
+        return self.snapshot().sample(rows, columns=columns, seed=seed)
+
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """As :meth:`RestrictedSnapshot.prefixes`."""
+        return self.snapshot().prefixes(depth, *ranges, limit=limit)
+
+    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
+        """As :meth:`RestrictedSnapshot.to_arrow`."""
+        return self.snapshot().to_arrow(*ranges, columns=columns)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.snapshot().__arrow_c_stream__(requested_schema)
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def changes(
+        self,
+        since: int | datetime | str,
+        until: int | datetime | str | None = None,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> RowStream:
+        """As :meth:`Table.changes`, of the visible rows: one that becomes visible is inserted, one that ceases to be is
+        deleted. A removed range is given as the deletes of its visible rows. ``where`` is refused, since it would be
+        evaluated together with the policy; filter the stream instead.
+        """
+        if where is not None:
+            raise refused("where of changes")
+        newest = self._table.state()
+        last = newest.version if until is None else version_of(self._table, "until", until, newest)
+        present = self.at(version=last)
+        names = present.schema.project(columns)
+        read = present.columns_read(names)
+        with evaluating():
+            stream = changes(
+                self._table, since, last, ranges=ranges, columns=read, where=self._policy.where, removed_rows=True
+            )
+        arrow = change_schema(present.schema, names)
+        return RowStream(arrow, self._masked(present, stream, arrow))
+
+    def _masked(self, shown: RestrictedSnapshot, stream: RowStream, arrow: pa.Schema) -> Generator[pa.RecordBatch]:
+        names = arrow.names[len(FEED_COLUMNS) :]
+        with closing(stream), evaluating():
+            for batch in stream:
+                columns = [*batch.columns[: len(FEED_COLUMNS)], *shown.masked(batch, names)]
+                yield pa.RecordBatch.from_arrays(columns, schema=arrow)

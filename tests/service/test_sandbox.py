@@ -1,0 +1,127 @@
+"""Statements of callers run in a worker process, with the roles of the caller and with limits that hold."""
+
+import tempfile
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.errors import NotFoundError, UsageError
+from lakebed.security.principal import Permission, Principal
+from lakebed.security.roles import Role
+from lakebed.sql.limited import Limits
+
+LIMITS = Limits(memory_bytes=256 * 1024 * 1024, timeout_s=20.0)
+HIDDEN = "hidden-note"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    made = lakebed.create(str(tmp_path_factory.mktemp("lake")))
+    table = made.create_table("t", Schema({"k": "int64"}, values={"tenant": "string", "note": "string"}))
+    table.write(pa.table({"k": [1, 2], "tenant": ["a", "b"], "note": ["mine", HIDDEN]}))
+    made.create_table("u", Schema({"k": "int64"}))
+    return made
+
+
+PART = Principal(
+    "part", (Role("a", Permission.READ, frozenset({"t"}), where="tenant = 'a'", hidden=frozenset({"tenant"})),)
+)
+READER = Principal.everywhere("reader", Permission.READ)
+
+
+def test_the_worker_applies_the_roles(lake):
+    assert PART.sql(lake, "SELECT * FROM t", LIMITS).read_all().to_pylist() == [{"k": 1, "note": "mine"}]
+    assert READER.sql(lake, "SELECT count(*) AS n FROM t", LIMITS).read_all().to_pylist() == [{"n": 2}]
+    with pytest.raises(NotFoundError, match=r"tables: t$"):
+        PART.sql(lake, "SELECT * FROM u", LIMITS)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_parquet('/etc/passwd')",
+        "SELECT * FROM parquet_metadata('/etc/passwd')",
+        "SELECT * FROM information_schema.tables",
+        "SELECT * FROM information_schema.df_settings",
+        "SHOW ALL",
+        "SHOW TABLES",
+        "SET datafusion.execution.batch_size = 1",
+        "RESET datafusion.execution.batch_size",
+        "COPY (SELECT 1) TO '/tmp/lakebed-copied.csv'",
+        "COPY t TO '/tmp/lakebed-copied.csv'",
+        "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '/etc/passwd'",
+        "CREATE VIEW x AS SELECT 1",
+        "CREATE FUNCTION f() RETURNS int RETURN 1",
+        "INSERT INTO t VALUES (3, 'a', 'x')",
+        "DELETE FROM t",
+        "DROP TABLE t",
+        "PREPARE p AS SELECT 1",
+        "SELECT 1; SELECT 2",
+    ],
+)
+def test_a_statement_reads_tables_and_nothing_else(lake, statement):
+    with pytest.raises((UsageError, NotFoundError)) as caught:
+        PART.sql(lake, statement, None).read_all()
+    assert "root:" not in caught.value.message
+
+
+ENDLESS = (
+    "SELECT repeat('x', 2000000000)",
+    "SELECT x || random(), count(*) FROM (SELECT repeat('x', 100000) AS x FROM generate_series(1, 100000)) GROUP BY 1",
+    "SELECT array_agg(a.value || repeat('y', 1000)) FROM generate_series(1, 10000000) AS a",
+)
+
+
+@pytest.mark.parametrize("form", ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE"])
+def test_a_plan_says_nothing_of_hidden_rows(lake, form):
+    plan = str(PART.sql(lake, f"{form} SELECT * FROM t WHERE note <> 'x'", None).read_all().to_pylist())
+    assert "tenant" not in plan
+    assert HIDDEN not in plan
+    assert "output_rows=2" not in plan
+
+
+@pytest.mark.parametrize("statement", ENDLESS)
+def test_a_statement_without_end_of_memory_is_refused(lake, statement):
+    with pytest.raises(UsageError, match="memory"):
+        READER.sql(lake, statement, LIMITS).read_all()
+
+
+def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake):
+    failure = []
+
+    def long():
+        try:
+            READER.sql(
+                lake,
+                "SELECT count(*) FROM generate_series(1, 10000000) AS a, generate_series(1, 10000000) AS b "
+                "WHERE a.value % 7 = b.value % 11",
+                Limits(memory_bytes=1 << 30, timeout_s=3.0),
+            ).read_all()
+        except UsageError as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=long)
+    thread.start()
+    time.sleep(0.5)
+    assert READER.sql(lake, "SELECT 1 AS n", LIMITS).read_all().to_pylist() == [{"n": 1}]
+    assert thread.is_alive()
+    thread.join(60)
+    assert "timeout_s = 3" in failure[0].message
+
+
+def test_a_dropped_reader_ends_the_process_and_leaves_no_file(lake, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    reader = READER.sql(lake, "SELECT a.value FROM generate_series(1, 100000000) AS a", LIMITS)
+    reader.read_next_batch()
+    assert list(tmp_path.iterdir())
+    process = reader._source._worker._process
+    reader.close()
+    assert process.wait(10) is not None
+    assert list(tmp_path.iterdir()) == []
