@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
@@ -41,6 +42,10 @@ class Sink(Protocol):
 
 sink: Sink | None = None
 """What receives the measures of this process. Set it by :func:`install`."""
+
+
+trace_parent: ContextVar[str] = ContextVar("trace_parent", default="")
+"""The trace context (W3C, ``traceparent``) that came with the request that is answered here; "" if none came."""
 
 
 def install(new: Sink | None) -> None:

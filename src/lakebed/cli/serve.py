@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 
 import click
 
@@ -27,7 +28,10 @@ from lakebed.model.foreign_errors import optional_imports
     type=click.IntRange(min=0),
     help="Tables with metrics of their own, the oldest first; the others are added up.",
 )
-def serve(cli: Invocation, *, host: str, port: int, public_metrics: bool, metrics_tables: int) -> None:
+@click.option("--otlp", metavar="URL", help="Send metrics and traces to an OpenTelemetry collector, by OTLP/HTTP.")
+def serve(
+    cli: Invocation, *, host: str, port: int, public_metrics: bool, metrics_tables: int, otlp: str | None
+) -> None:
     """Maintain all tables, answer queries over HTTP, and show pages.
 
     Ends on Ctrl-C or SIGTERM, when the work that has begun is done.
@@ -40,7 +44,14 @@ def serve(cli: Invocation, *, host: str, port: int, public_metrics: bool, metric
 
     service = Service(cli.instance())
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
-    monitor.install()
-    with server.listen(host, port) as listening, service:
+    with ExitStack() as stack:
+        if otlp is not None:
+            with optional_imports():
+                from lakebed.monitoring.otlp import Otlp
+
+            stack.enter_context(Otlp(otlp, service.instance, monitor))
+        listening = stack.enter_context(server.listen(host, port))
+        monitor.install()
+        stack.enter_context(service)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening)}", file=sys.stderr)
         server.serve(make_app(service, monitor=monitor), listening)

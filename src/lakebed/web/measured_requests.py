@@ -35,9 +35,8 @@ class MeasuredRequests:
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         # No answer at all is what a client sees when the connection is closed: nginx logs it as 499.
         labels = {"route": NO_ROUTE, "method": method, "status": "499"}
-        for name, value in scope["headers"]:
-            if name == b"traceparent":
-                labels["traceparent"] = value.decode("latin-1")
+        sent = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        telemetry.trace_parent.set(sent.decode("latin-1"))
 
         async def measured_send(message: Message) -> None:
             if message["type"] == "http.response.start":
