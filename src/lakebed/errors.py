@@ -81,6 +81,7 @@ class Code(StrEnum):
     FILTER_INVALID = "filter_invalid", "usage"
     STATEMENT_LIMIT_EXCEEDED = "statement_limit_exceeded", "usage"
     ALREADY_CLOSED = "already_closed", "usage"
+    ANSWER_LIMIT_EXCEEDED = "answer_limit_exceeded", "usage"
     SOURCE_DUPLICATE = "source_duplicate", "usage"
     SOURCE_UNSUPPORTED = "source_unsupported", "usage"
     SOURCE_NOT_SORTED = "source_not_sorted", "usage"
@@ -180,6 +181,7 @@ class Code(StrEnum):
     NOT_AUTHENTICATED = "not_authenticated", "access"
     PERMISSION_MISSING = "permission_missing", "access"
     POLICY_FAILED = "policy_failed", "access"
+    SOURCE_NOT_ALLOWED = "source_not_allowed", "access"
 
     # ContentionError
     COMMIT_CONTENDED = "commit_contended", "contention"

@@ -9,9 +9,10 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
-from lakebed.cli.render import count_text, key_text, plain, shown, size_text
+from lakebed.cli.render import count_text, key_text, shown, size_text
 from lakebed.errors import Code, UsageError
 from lakebed.model.findings import Deep
+from lakebed.model.json_values import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

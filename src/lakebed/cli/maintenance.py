@@ -13,11 +13,12 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline, progress_bar
-from lakebed.cli.render import TextColumns, columns, count_text, plain, size_text
+from lakebed.cli.render import TextColumns, columns, count_text, size_text
 from lakebed.cli.requests import ingest_lines
 from lakebed.maintenance.compaction.plan import check_strategy
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.splitting.plan import due, small
+from lakebed.model.json_values import plain
 from lakebed.settings import Strategy
 
 if TYPE_CHECKING:

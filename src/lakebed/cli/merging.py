@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +15,10 @@ from lakebed.cli.grammar import KEY_WORD, Invocation, command, name_value
 from lakebed.cli.render import count_text
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
-from lakebed.model.row_filters import AgeOff, age_field, shown_age
+from lakebed.model.row_filters import AgeOff, shown_age
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.state.table_state import TableState
 
 _MODES: dict[str, MergeMode] = {
     "keep-all": KEEP_ALL,
@@ -62,14 +60,6 @@ def age_off_of(name: str, text: str) -> AgeOff:
         )
     days, hours, seconds = (int(number or 0) for number in found.groups()[:3])
     return AgeOff(name, days=days, hours=hours, seconds=seconds, unit=found[4] or "")
-
-
-def filter_document(state: TableState) -> dict[str, Any]:
-    """What a table hides, as JSON values; null where it hides nothing."""
-    field = age_field(state.row_filter, state.created)
-    cut = datetime.fromtimestamp(state.age_off_cut_us // 1_000_000, UTC)
-    aged = None if field is None else {"field": field.name, "age_s": state.row_filter.age_s, "cut": cut.isoformat()}
-    return {"filter": state.row_filter.predicate or None, "age_off": aged}
 
 
 def filter_lines(document: dict[str, Any]) -> list[str]:

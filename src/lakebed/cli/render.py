@@ -1,30 +1,24 @@
 """Output: text for people, JSON for programs; never both on stdout.
 
-How values look, in either: binary as hex digits, dates and times as ISO 8601 (moments in UTC, with a Z), decimals as
-text so that no digit is lost, maps as lists of pairs. JSON has no NaN and no infinities: they become the texts
-``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one meaning. In text, null is a minus sign and
-characters that would move a terminal's cursor are escaped.
-
-Rows are printed batch by batch, in bounded memory. Nothing here has Arrow make an array of Python values, because that
-imports pandas.
+Values look as :mod:`lakebed.model.json_values` has them, in either, with binary as hex digits. In text, null is a minus
+sign and characters that would move a terminal's cursor are escaped. Rows are printed batch by batch, in bounded memory.
 """
 
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from decimal import Decimal
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Error
+from lakebed.model.json_values import encode_array, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NULL = "-"
 ABOUT = "~"
@@ -150,73 +144,6 @@ def _in_csv(value: Any) -> Any:
 def json_text(value: Any) -> str:
     """One line of strict JSON; requires what :func:`plain` or :func:`encode_array` gave."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
-
-
-def plain(value: Any) -> Any:
-    """A Python value as JSON can hold it."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return _number(value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return format(value, "f")
-        case dt.datetime():
-            moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
-            return moment.isoformat().replace("+00:00", "Z")
-        case dt.date():
-            return value.isoformat()
-        case Mapping():
-            return {str(name): plain(item) for name, item in value.items()}
-        case Sequence():
-            return [plain(item) for item in value]
-        case _ if is_dataclass(value):
-            return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-        case _:
-            return str(value)
-
-
-def encode_array(column: pa.Array) -> list[Any]:
-    """A column's values as JSON can hold them."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _times(column)
-    if pa.types.is_struct(kind):
-        members = [encode_array(member) for member in column.flatten()]
-        names = [kind.field(i).name for i in range(kind.num_fields)]
-        rows = zip(*members, strict=True) if members else iter([()] * len(column))
-        valid = column.is_valid().to_pylist()
-        return [dict(zip(names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
-    if pa.types.is_map(kind):
-        pairs = zip(encode_array(column.keys), encode_array(column.items), strict=True)
-        return _sliced(column, [list(pair) for pair in pairs])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _sliced(column, encode_array(column.values))
-    values = list(column.to_pylist())
-    as_they_are = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
-    return values if as_they_are else [plain(value) for value in values]
-
-
-def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
-    """The lists of a column, cut out of ``items``, the items of all of them."""
-    offsets = column.offsets.to_pylist()
-    valid = column.is_valid().to_pylist()
-    return [items[offsets[i] : offsets[i + 1]] if ok else None for i, ok in enumerate(valid)]
-
-
-def _times(column: pa.Array) -> list[str | None]:
-    # Through Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
-    kind = column.type
-    zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
-    return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
-
-
-def _number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 # -- text -------------------------------------------------------------------------------------------------------

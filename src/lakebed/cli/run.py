@@ -139,7 +139,8 @@ def _print_error(error: errors.Error, invocation: Invocation, *, as_json: bool) 
     print(f"lakebed: {error.message}", file=sys.stderr)
     if not as_json and invocation.report is None:
         return exit_code(error), {}
-    from lakebed.cli.render import json_text, plain
+    from lakebed.cli.render import json_text
+    from lakebed.model.json_values import plain
 
     facts = {name: plain(value) for name, value in error.facts.items()}
     document = {"error": {**facts, "kind": error.kind, "code": error.code, "message": error.message}}

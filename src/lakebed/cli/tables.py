@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
 import lakebed
 from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.merging import age_off_of, filter_document, filter_lines, merge_options
+from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
@@ -22,9 +21,7 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
-from lakebed.model.merge_modes import KeepAll, stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
-from lakebed.state.sums import file_sizes, table_rows
 from lakebed.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
@@ -34,6 +31,7 @@ from lakebed.state.transactions.schema_changes import (
     WidenField,
     describe,
 )
+from lakebed.table.description import filter_document, table_document
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -128,31 +126,7 @@ def show(cli: Invocation, *, table: str) -> None:
     """Show a table's schema and size."""
     instance = cli.instance()
     found = instance.table(table)
-    state = found.state()
-    rows, error_rows = table_rows(state)
-    if state.filter_version or not isinstance(state.merge, KeepAll):
-        # The rows of files are not those of the table.
-        counted = found.at(version=state.version).count()
-        rows, error_rows = counted.rows, counted.error_rows
-    used = file_sizes(state).values()
-    document = {
-        "table": found.name,
-        "id": found.id,
-        "online": instance.is_online(found.name),
-        "paused": sorted(instance.paused(found.name)),
-        "version": state.version,
-        "rows": rows,
-        "exact": not error_rows,
-        "rows_min": max(0, rows - error_rows),
-        "rows_max": rows + error_rows,
-        "partitions": len(state.partitions.ids),
-        "files": len(used),
-        "bytes": sum(used),
-        "schema": found.schema.to_json(),
-        "merge": stored_mode(state.merge),
-        **filter_document(state),
-        "view": None if state.view is None else structs.asdict(state.view),
-    }
+    document = table_document(found, online=instance.is_online(found.name), paused=instance.paused(found.name))
     cli.out.document(document, _show_lines(document, found.schema))
 
 

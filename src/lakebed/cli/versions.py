@@ -12,12 +12,13 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.render import columns, count_text, plain, shown, size_text
+from lakebed.cli.render import columns, count_text, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.failed_calls import read_failures
 from lakebed.inspect.history import committed_on_interrupt, described
 from lakebed.inspect.report import restored
 from lakebed.model.documents import load
+from lakebed.model.json_values import plain
 from lakebed.state.codec import outline
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import ProposeRestore

@@ -137,6 +137,17 @@ def _columns(path: InputFile, schema: Schema | None) -> pa.Schema:
         return found
 
 
+@contextlib.contextmanager
+def open_rows(path: InputFile, schema: Schema) -> Iterator[pa.RecordBatchReader]:
+    """The rows of one file as they are there, read batch by batch; columns of CSV have the types of the schema.
+
+    Raises NotFoundError, StorageError, DamagedError and SchemaMismatchError, which name the file, also while the rows
+    are read within the ``with`` block.
+    """
+    with _reading(path), _open(path, schema) as (found, batches):
+        yield pa.RecordBatchReader.from_batches(found, batches)
+
+
 def read_rows(
     paths: Sequence[InputFile], encoder: RowEncoder, progress: Callable[[int], None], growth: Growth | None = None
 ) -> pa.RecordBatchReader:

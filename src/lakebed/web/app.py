@@ -1,19 +1,19 @@
 """The web application of a service: routes, authentication, errors, and threads for what blocks.
 
 Handlers are plain functions that run in threads, of which :attr:`RequestLimits.threads` work at once; the others wait.
-A handler declares what it needs by parameters: ``service`` and ``principal`` are provided to all.
+A handler declares what it needs by parameters: ``service``, ``tables``, ``principal`` and ``limits`` are there for all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import anyio.to_thread
 from litestar import Litestar, Request
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.router import Router
 
 from lakebed.errors import Error
 from lakebed.monitoring.monitor import Monitor
@@ -21,24 +21,25 @@ from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api, pages
+from lakebed.web.access import OpenTables
 from lakebed.web.api.commits import Committers
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
+from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages.page_memory import PageMemory
+from lakebed.web.statements import StatementSlots
+
+__all__ = ["RequestLimits", "make_app"]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """What one request, and all of them together, may take."""
+class _Unrouted(Router):
+    """Litestar's routes for the OpenAPI document, none of which is wanted: they answer unknown paths with HTML.
 
-    request_bytes: int = 256 * 1024 * 1024
-    """The body of a request."""
-    request_s: float = 60.0
-    """From the request to the end of its answer."""
-    answer_rows: int = 10_000_000
-    sql_memory_bytes: int = 1024 * 1024 * 1024
-    """What the process of one SQL statement may take."""
-    threads: int = 32
+    The document is served by :mod:`lakebed.web.api.document`.
+    """
+
+    def register(self, value: Any) -> list[Any]:  # noqa: ARG002 - no route is registered
+        return []
 
 
 def make_app(
@@ -56,26 +57,34 @@ def make_app(
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
     committers = Committers()
+    tables = OpenTables(service)
+    statements = StatementSlots(bounds.sql_statements)
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.authenticate(request.headers.get("authorization"))
 
+    async def set_threads() -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = bounds.threads
+
     app = Litestar(
-        route_handlers=[*api.ROUTES, *pages.ROUTES],
+        # One router: handlers that share a path would be registered again, which wraps a plain function twice.
+        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *pages.ROUTES])],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
+            "tables": Provide(lambda: tables, sync_to_thread=False, use_cache=True),
+            "statements": Provide(lambda: statements, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
             "memory": Provide(lambda: memory, sync_to_thread=False, use_cache=True),
             "authenticator": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
             "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
             "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
         },
-        on_startup=[watching.install],
+        on_startup=[set_threads, watching.install],
         on_shutdown=[committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
-        openapi_config=OpenAPIConfig("Lakebed", VERSION, path="/v1", render_plugins=[JsonRenderPlugin()]),
+        openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),
         debug=False,
         pdb_on_exception=False,
     )

@@ -1,5 +1,14 @@
 """The API for programs, below ``/v1``, and what probes and collectors ask for."""
 
-from lakebed.web.api import commits, health, metrics, tables
+from lakebed.web.api import commits, document, health, metrics, queries, reads, tables, writes
 
-ROUTES = (*commits.ROUTES, *health.ROUTES, *metrics.ROUTES, *tables.ROUTES)
+ROUTES = (
+    *commits.ROUTES,
+    *document.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+    *queries.ROUTES,
+    *reads.ROUTES,
+    *tables.ROUTES,
+    *writes.ROUTES,
+)

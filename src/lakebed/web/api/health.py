@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar import get
 
-from lakebed.service.service import Service
+from lakebed.web.provided import TheService
 
 
 @get("/health/live", sync_to_thread=False, tags=["health"])
@@ -14,7 +14,7 @@ def live() -> dict[str, str]:
 
 
 @get("/health/ready", sync_to_thread=True, tags=["health"])
-def ready(service: Service) -> dict[str, str]:
+def ready(service: TheService) -> dict[str, str]:
     """Answers with 200 if the service can read its instance, with 503 if it cannot."""
     service.instance.tables()
     return {"status": "ready"}

@@ -1,0 +1,98 @@
+"""Values of Arrow and Python as JSON can hold them. Pure.
+
+Integers are numbers, as large as they are. Binary is text, in hex digits or as the caller chooses; dates and times are
+ISO 8601 (moments in UTC, with a Z), decimals are text so that no digit is lost, maps are lists of pairs. JSON has no
+NaN and no infinities: they become the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one
+meaning.
+
+Nothing here has Arrow make an array of Python values, because that imports pandas.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+EncodeBytes = Callable[[bytes], str]
+
+
+def plain(value: Any, encode_bytes: EncodeBytes = bytes.hex) -> Any:
+    """A Python value as JSON can hold it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return _number(value)
+        case bytes():
+            return encode_bytes(value)
+        case Decimal():
+            return format(value, "f")
+        case dt.datetime():
+            moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
+            return moment.isoformat().replace("+00:00", "Z")
+        case dt.date():
+            return value.isoformat()
+        case Mapping():
+            return {str(name): plain(item, encode_bytes) for name, item in value.items()}
+        case Sequence():
+            return [plain(item, encode_bytes) for item in value]
+        case _ if is_dataclass(value):
+            return {f.name: plain(getattr(value, f.name), encode_bytes) for f in fields(value)}
+        case _:
+            return str(value)
+
+
+def encode_array(column: pa.Array, encode_bytes: EncodeBytes = bytes.hex) -> list[Any]:
+    """A column's values as JSON can hold them."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return _times(column)
+    if pa.types.is_struct(kind):
+        members = [encode_array(member, encode_bytes) for member in column.flatten()]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        rows = zip(*members, strict=True) if members else iter([()] * len(column))
+        valid = column.is_valid().to_pylist()
+        return [dict(zip(names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
+    if pa.types.is_map(kind):
+        parts = (_items_of(column, column.keys), _items_of(column, column.items))
+        pairs = zip(*(encode_array(part, encode_bytes) for part in parts), strict=True)
+        return _sliced(column, [list(pair) for pair in pairs])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _sliced(column, encode_array(_items_of(column, column.values), encode_bytes))
+    values = list(column.to_pylist())
+    as_they_are = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
+    return values if as_they_are else [plain(value, encode_bytes) for value in values]
+
+
+def _items_of(column: pa.Array, items: pa.Array) -> pa.Array:
+    """The items of the lists of a column, which may be a slice of a longer one."""
+    offsets = column.offsets
+    first, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(column) else (0, 0)
+    return items.slice(first, end - first)
+
+
+def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
+    """The lists of a column, cut out of ``items``, the items of all of them."""
+    offsets = column.offsets.to_pylist()
+    valid = column.is_valid().to_pylist()
+    first = offsets[0] if offsets else 0
+    return [items[offsets[i] - first : offsets[i + 1] - first] if ok else None for i, ok in enumerate(valid)]
+
+
+def _times(column: pa.Array) -> list[str | None]:
+    # Through Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
+    kind = column.type
+    zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
+    return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,55 @@
+"""A table in one document: its schema, its size, how it merges rows and what it hides. Pure but for a count."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from lakebed.model.merge_modes import KeepAll, stored_mode
+from lakebed.model.row_filters import age_field
+from lakebed.state.sums import file_sizes, table_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.state.table_state import TableState
+    from lakebed.table.table import Table
+
+
+def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict[str, Any]:
+    """The latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
+    state = table.state()
+    rows, error_rows = table_rows(state)
+    if state.filter_version or not isinstance(state.merge, KeepAll):
+        # The rows of files are not those of the table.
+        counted = table.at(version=state.version).count()
+        rows, error_rows = counted.rows, counted.error_rows
+    used = file_sizes(state).values()
+    return {
+        "table": table.name,
+        "id": table.id,
+        "online": online,
+        "paused": sorted(paused),
+        "version": state.version,
+        "rows": rows,
+        "exact": not error_rows,
+        "rows_min": max(0, rows - error_rows),
+        "rows_max": rows + error_rows,
+        "partitions": len(state.partitions.ids),
+        "files": len(used),
+        "bytes": sum(used),
+        "schema": state.created.to_json(),
+        "merge": stored_mode(state.merge),
+        **filter_document(state),
+        "view": None if state.view is None else structs.asdict(state.view),
+    }
+
+
+def filter_document(state: TableState) -> dict[str, Any]:
+    """What a table hides, as JSON values; null where it hides nothing."""
+    field = age_field(state.row_filter, state.created)
+    cut = datetime.fromtimestamp(state.age_off_cut_us // 1_000_000, UTC)
+    aged = None if field is None else {"field": field.name, "age_s": state.row_filter.age_s, "cut": cut.isoformat()}
+    return {"filter": state.row_filter.predicate or None, "age_off": aged}

@@ -1,0 +1,73 @@
+"""Statements in SQL, each in a process of its own with limits on memory and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from litestar import Response, post
+from litestar.params import JSONBody
+
+from lakebed.sql.limited import Limits
+from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements
+from lakebed.web.request_bodies import SqlBody
+from lakebed.web.row_answers import answer_rows
+from lakebed.web.row_formats import chosen_format
+from lakebed.web.statements import Slot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@post("/v1/sql", tags=["sql"], operation_class=RowsOperation, responses=ERRORS, status_code=200)
+async def run_sql(
+    *,
+    request: AnyRequest,
+    service: TheService,
+    principal: ThePrincipal,
+    limits: TheLimits,
+    statements: TheStatements,
+    data: JSONBody[SqlBody],
+) -> Response[bytes]:
+    """The rows of a query over any of the tables, by their names."""
+    form = chosen_format(request.headers.get("accept"))
+    memory_bytes = min(data.memory_limit_bytes or limits.sql_memory_bytes, limits.sql_memory_bytes)
+    timeout_s = min(data.timeout_s or limits.request_s, limits.request_s)
+    async with statements.taken() as slot:
+
+        def run() -> StatementRows:
+            try:
+                rows = principal.sql(service.instance, data.statement, Limits(memory_bytes, timeout_s))
+            except BaseException:
+                slot.free()
+                raise
+            return StatementRows(rows, slot)
+
+        return await answer_rows(request, run, form, limits.of_answer(), in_process=True)
+
+
+class StatementRows:
+    """The rows of a statement, which holds its slot until it is closed."""
+
+    def __init__(self, rows: Any, slot: Slot) -> None:
+        self._rows = rows
+        self._slot = slot
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._rows.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._rows)
+
+    def close(self) -> None:
+        """End the process."""
+        try:
+            self._rows.close()
+        finally:
+            self._slot.free()
+
+
+ROUTES = (run_sql,)

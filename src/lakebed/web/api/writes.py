@@ -1,0 +1,109 @@
+"""Writes to a table: rows, deletes, and files to be ingested later."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import anyio.to_thread
+from litestar import get, post
+from litestar.params import FromQuery, JSONBody, QueryParameter
+
+from lakebed.errors import Code
+from lakebed.model.json_values import plain
+from lakebed.security.principal import Permission
+from lakebed.web.api.descriptions import ERRORS, BodyOperation
+from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
+from lakebed.web.request_bodies import DeleteBody, SubmitBody
+from lakebed.web.selections import Version, key_values
+from lakebed.web.threads import threaded
+from lakebed.web.uploads import Upload, receive, refuse_empty
+
+CommitId = Annotated[str | None, QueryParameter(description="Repeating the request with the same id adds nothing.")]
+
+
+@post("/v1/tables/{table:str}/rows", tags=["writes"], operation_class=BodyOperation, responses=ERRORS, status_code=200)
+async def write_rows(
+    *,
+    request: AnyRequest,
+    tables: TheTables,
+    principal: ThePrincipal,
+    table: PathText,
+    commit_id: CommitId = None,
+    base_version: FromQuery[Version | None] = None,
+    partial: FromQuery[bool] = False,
+    row_kind: Annotated[str | None, QueryParameter(description="The column that says what each row does.")] = None,
+) -> dict[str, Any]:
+    """Add rows in one commit; the version from which on they are visible. All or none of them."""
+
+    def write(upload: Upload) -> int:
+        refuse_empty(upload)
+        found = tables.table(principal, Permission.WRITE, table)
+        found.state()
+        with upload.rows(found.schema) as rows:
+            return found.write(rows, commit_id=commit_id, base_version=base_version, partial=partial, row_kind=row_kind)
+
+    # Before the body: what may not be written is not received.
+    await anyio.to_thread.run_sync(tables.table, principal, Permission.WRITE, table)
+    upload = await receive(request)
+    try:
+        version = await anyio.to_thread.run_sync(write, upload)
+    finally:
+        await anyio.to_thread.run_sync(upload.close)
+    return {"table": table, "version": version}
+
+
+@post("/v1/tables/{table:str}/delete", tags=["writes"], responses=ERRORS, status_code=200)
+@threaded
+def delete_rows(
+    tables: TheTables,
+    principal: ThePrincipal,
+    table: PathText,
+    data: JSONBody[DeleteBody],
+) -> dict[str, Any]:
+    """Delete the rows of keys, or those of which a predicate is true; for tables that merge by latest."""
+    found = tables.table(principal, Permission.WRITE, table)
+    keys = None if data.keys is None else [key_values(found.schema, key) for key in data.keys]
+    report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
+    return dict(plain(asdict(report)))
+
+
+@post("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS, status_code=202)
+@threaded
+def submit_files(
+    tables: TheTables,
+    principal: ThePrincipal,
+    limits: TheLimits,
+    table: PathText,
+    data: JSONBody[SubmitBody],
+) -> dict[str, Any]:
+    """Record Parquet files, folders or globs as requests, which the service ingests later."""
+    found = tables.table(principal, Permission.WRITE, table)
+    for url in data.files:
+        check_source(url, limits.sources)
+    return dict(plain(asdict(found.submit(data.files, again=data.again))))
+
+
+@get("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS)
+@threaded
+def list_requests(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
+    """The open requests, then the last that were rejected, with their reasons."""
+    found = tables.table(principal, Permission.READ, table)
+    principal.require_all_rows(table)
+    return {"table": table, "requests": [plain(row) for row in found.requests().to_pylist()]}
+
+
+def check_source(url: str, allowed: tuple[str, ...]) -> None:
+    """Raise AccessError unless the URL begins as one that this service may be asked to read or write."""
+    # A path that climbs out of a folder does not begin with it.
+    climbs = any(part in ("..", ".") for part in url.replace("%2e", ".").replace("%2E", ".").split("/"))
+    if climbs or not any(url.startswith(prefix) for prefix in allowed):
+        listed = ", ".join(allowed) or "none"
+        raise Code.SOURCE_NOT_ALLOWED(
+            f"{url[:500]!r} may not be used: this service allows URLs that begin with {listed}; its operator can allow "
+            "more with --allow-sources",
+            url=url[:500],
+        )
+
+
+ROUTES = (write_rows, delete_rows, submit_files, list_requests)

@@ -1,0 +1,31 @@
+"""What requests may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakebed.web.row_answers import AnswerLimits
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request, and all of them together, may take."""
+
+    request_bytes: int = 256 * 1024 * 1024
+    """The body of a request."""
+    request_s: float = 60.0
+    """For the body of a request to arrive; for an answer, from its begin to its end."""
+    answer_rows: int = 10_000_000
+    answer_bytes: int = 16 * 1024 * 1024 * 1024
+    sql_memory_bytes: int = 1024 * 1024 * 1024
+    """What the process of one SQL statement may take."""
+    sql_statements: int = 4
+    """Statements that run at once; others wait."""
+    threads: int = 32
+    """Requests that work at once; others wait."""
+    sources: tuple[str, ...] = ()
+    """Beginnings of the URLs that may be read for ingest, and written for results, with the service's credentials."""
+
+    def of_answer(self) -> AnswerLimits:
+        """The limits of one answer."""
+        return AnswerLimits(self.answer_rows, self.answer_bytes, self.request_s)

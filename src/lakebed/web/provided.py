@@ -1,0 +1,23 @@
+"""What handlers declare as parameters: what the application provides to them, and the parts of paths."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from litestar import Request
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from lakebed.security.principal import Principal
+from lakebed.service.service import Service
+from lakebed.web.access import OpenTables
+from lakebed.web.limits import RequestLimits
+from lakebed.web.statements import StatementSlots
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]
+TheService = NamedDependency[Service]
+ThePrincipal = NamedDependency[Principal]
+TheTables = NamedDependency[OpenTables]
+TheLimits = NamedDependency[RequestLimits]
+TheStatements = NamedDependency[StatementSlots]
+PathText = FromPath[str]

@@ -1,0 +1,278 @@
+"""Answers with rows: sent as they are read, with limits on rows, bytes and time, and ended when the client is gone.
+
+Core types: :class:`RowSource` opens the rows and makes the chunks of an answer in a thread, one when the one before it
+was sent; so a slow client holds one batch, and the read waits. :func:`answer_rows` makes the first chunk before the
+answer begins, so that an error of the read has its status.
+
+An error after that cuts the connection without the end of the answer, which every client notices: chunked encoding has
+no last chunk, an Arrow stream no end, a Parquet file no footer. JSON lines have the error as their last line before.
+
+Whatever ends an answer, its rows are closed: a scan frees its files, and the process of a statement is killed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+import anyio.to_thread
+import msgspec
+import pyarrow as pa
+from litestar.response import Response
+from litestar.response.base import ASGIResponse
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.web.error_answers import document_of
+from lakebed.web.row_formats import JSON_LINES, RowFormat, encode_rows
+
+if TYPE_CHECKING:
+    from litestar import Request
+    from litestar.types import Receive, Send
+
+_LOG = logging.getLogger("lakebed.web")
+
+SHORT_BYTES = 256 * 1024
+"""An answer of one or two chunks of this size in all is sent as one text, of known length."""
+
+
+class RowReader(Protocol):
+    """A stream of rows, such as a RowStream or PyArrow's RecordBatchReader."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The batches."""
+
+    def close(self) -> None:
+        """End the read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """What one answer may take."""
+
+    rows: int
+    size_bytes: int
+    time_s: float
+
+
+class RowSource:
+    """The chunks of an answer. For one thread at a time, but for :meth:`kill`.
+
+    ``in_process``: the rows come from a process of their own, which closing them from any thread ends. Other reads end
+    between two batches.
+    """
+
+    def __init__(
+        self, open_rows: Callable[[], RowReader], form: RowFormat, limits: AnswerLimits, *, in_process: bool = False
+    ) -> None:
+        self.form = form
+        self.limits = limits
+        self.ends_at = clock.monotonic_s() + limits.time_s
+        self.ended = False
+        self.failed: BaseException | None = None
+        self._open_rows = open_rows
+        self._in_process = in_process
+        self._rows: RowReader | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._killed: Error | None = None
+        self._sent_bytes = 0
+
+    def begin(self) -> bytes:
+        """The first chunks, joined; the whole answer if it is :attr:`ended` then."""
+        try:
+            self._rows = self._open_rows()
+            self._chunks = self.form.chunks(self._rows.schema, self._counted(self._rows))
+        except Exception as error:  # noqa: BLE001 - the caller answers it
+            self._fail(error)
+            return b""
+        first = self.next()
+        return first if self.ended or len(first) > SHORT_BYTES else first + self._more()
+
+    def _more(self) -> bytes:
+        chunks = []
+        size = 0
+        while not self.ended and size < SHORT_BYTES:
+            chunks.append(self.next())
+            size += len(chunks[-1])
+        return b"".join(chunks)
+
+    def next(self) -> bytes:
+        """The next chunk; empty after the last one. An error ends the chunks, and is :attr:`failed`."""
+        try:
+            for chunk in self._chunks:
+                if chunk:
+                    self._sent_bytes += len(chunk)
+                    self._check_bytes()
+                    return chunk
+        except Exception as error:  # noqa: BLE001 - an engine or a filter may raise anything; the answer says it
+            self._fail(error)
+        self.ended = True
+        return b""
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = self._killed or error
+        self.ended = True
+
+    def _check_bytes(self) -> None:
+        if self._sent_bytes > self.limits.size_bytes:
+            raise Code.ANSWER_LIMIT_EXCEEDED(
+                f"the answer has more than {self.limits.size_bytes:,} bytes, which this service allows; ask for fewer "
+                "rows or columns, or submit a query"
+            )
+
+    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sent = 0
+        for batch in batches:
+            if self._killed is not None:
+                raise self._killed
+            sent += batch.num_rows
+            if sent > self.limits.rows:
+                raise Code.ANSWER_LIMIT_EXCEEDED(
+                    f"the answer has more than {self.limits.rows:,} rows, which this service allows; give a limit, or "
+                    "submit a query"
+                )
+            yield batch
+
+    def kill(self, reason: Error) -> None:
+        """End the read with this error; from any thread."""
+        self._killed = reason
+        if self._in_process and self._rows is not None:
+            self._rows.close()
+
+    def close(self) -> None:
+        """End the read. No thread may be in :meth:`next`."""
+        self.ended = True
+        if self._rows is not None:
+            self._rows.close()
+
+    async def end_with(self, receive: Receive) -> None:
+        """Kill the read when the client is gone, or the time is over."""
+        reason: Error = Code.ANSWER_LIMIT_EXCEEDED(
+            f"the answer took more than {self.limits.time_s:g} s, which this service allows; ask for fewer rows, or "
+            "submit a query"
+        )
+        with anyio.move_on_after(max(0.0, self.ends_at - clock.monotonic_s())):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            reason = Code.ALREADY_CLOSED("the client closed the connection")
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.kill, reason)
+
+    def last_words(self) -> bytes:
+        """What the answer has after an error, before it is cut."""
+        if self.form is not JSON_LINES or self.failed is None:
+            return b""
+        if isinstance(self.failed, Error):
+            return msgspec.json.encode(document_of(self.failed)) + b"\n"
+        return msgspec.json.encode(_BUG) + b"\n"
+
+
+_BUG = {"error": {"kind": "bug", "code": "bug", "message": "the service failed; its log says why"}}
+
+
+async def answer_rows(
+    request: Request[Any, Any, Any],
+    open_rows: Callable[[], RowReader],
+    form: RowFormat,
+    limits: AnswerLimits,
+    *,
+    in_process: bool = False,
+) -> Response[bytes]:
+    """The answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
+    source = RowSource(open_rows, form, limits, in_process=in_process)
+    first = b""
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.end_with, request.receive)
+            # The thread is waited for even if the request is cancelled: close() may not overtake it.
+            first = await anyio.to_thread.run_sync(source.begin)
+            tasks.cancel_scope.cancel()
+    finally:
+        if source.ended:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(source.close)
+    if source.failed is not None:
+        raise source.failed
+    if source.ended:
+        return Response(first, media_type=form.media_type)
+    return RowAnswer(source, first)
+
+
+def answer_table(rows: pa.Table, form: RowFormat) -> Response[bytes]:
+    """The answer with rows in memory."""
+    if form is JSON_LINES:
+        body = b"".join(map(encode_rows, rows.to_batches()))
+    else:
+        body = b"".join(form.chunks(rows.schema, rows.to_batches()))
+    return Response(body, media_type=form.media_type)
+
+
+class RowAnswer(Response[bytes]):
+    """An answer of which the first bytes are known, and the others follow."""
+
+    def __init__(self, source: RowSource, first: bytes) -> None:
+        super().__init__(b"", media_type=source.form.media_type)
+        self._source = source
+        self._first = first
+
+    def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> ASGIResponse:  # noqa: ARG002 - Litestar's
+        """Litestar's name for what sends the answer."""
+        return _Sending(
+            self._source,
+            self._first,
+            media_type=self._source.form.media_type,
+            status_code=options.get("status_code") or 200,
+            headers=options.get("headers"),
+            is_head_response=options.get("is_head_response", False),
+        )
+
+
+class _Sending(ASGIResponse):
+    _should_set_content_length = False
+
+    def __init__(self, source: RowSource, first: bytes, **options: Any) -> None:
+        super().__init__(**options)
+        self._source = source
+        self._first = first
+
+    async def send_body(self, send: Send, receive: Receive) -> None:
+        """Send chunks until the last, the limit of time, or until the client is gone."""
+        source = self._source
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_with, receive, tasks.cancel_scope)
+                await self._send_chunks(send)
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(source.close)
+
+    async def _end_with(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        await self._source.end_with(receive)
+        # The client may not read, so that sending would wait for ever.
+        scope.cancel()
+
+    async def _send_chunks(self, send: Send) -> None:
+        await _send_chunk(send, self._first)
+        source = self._source
+        while not source.ended:
+            await _send_chunk(send, await anyio.to_thread.run_sync(source.next))
+        if source.failed is None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        if not isinstance(source.failed, Error):
+            _LOG.error("an answer failed after it had begun", exc_info=source.failed)
+        # Without the last event the server closes the connection, and the client sees an answer that was cut.
+        await _send_chunk(send, source.last_words())
+
+
+async def _send_chunk(send: Send, chunk: bytes) -> None:
+    if chunk:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
