@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,6 +45,28 @@ def handle_interrupts() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handle)
+
+
+@contextlib.contextmanager
+def stop_on_signal(stop: Callable[[], object]) -> Iterator[None]:
+    """In the block, the first Ctrl-C or SIGTERM calls ``stop`` and interrupts nothing; the second one stops hard."""
+    count = 0
+
+    def handle(_number: int, _frame: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            _stop_hard()
+        _say(_STOPPING)
+        stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, handle) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

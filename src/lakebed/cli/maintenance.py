@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import options, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline, progress_bar
 from lakebed.cli.render import TextColumns, columns, count_text, size_text
 from lakebed.cli.requests import ingest_lines
+from lakebed.errors import Code
 from lakebed.maintenance.compaction.plan import check_strategy
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.splitting.plan import due, small
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.settings import Strategy
 
@@ -189,13 +191,24 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 
 
 @command
-@options.table
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--all", "--once", "every", is_flag=True, help="All tables, and refresh views: what a service does.")
 @options.launcher
-def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
+@upkeep.memory
+def maintain(
+    cli: Invocation, *, table: str | None, every: bool, launcher: str | None, memory_bytes: int | None
+) -> None:
     """Ingest, compact, split, join and collect garbage, as far as due.
 
-    Maintenance is not automatic: run this from a scheduler, and `lakebed gc` once a day.
+    For cron, Airflow or a Kubernetes CronJob, where no `lakebed serve` runs. Run `lakebed gc` once a day as well.
     """
+    if (table is None) is not every:
+        raise Code.ARGUMENTS_CONFLICT("name a table, or give --all for all tables")
+    if table is None:
+        _maintain_all(cli, launcher, memory_bytes)
+        return
+    if memory_bytes is not None:
+        raise Code.ARGUMENTS_CONFLICT("--memory goes with --all")
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"maintain {table}") as progress:
         report = pipeline.maintain(table, progress=progress)
     lines = list(ingest_lines(report.ingest)) if report.ingest.version or report.ingest.failed else []
@@ -207,6 +220,41 @@ def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     cli.out.document(report, lines)
+
+
+def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | None) -> None:
+    """A round over all tables; fails with the first error when all others were maintained."""
+    with optional_imports():
+        from lakebed.service.service import Service
+
+    status = Service(cli.instance(), launcher=launcher, memory_bytes=memory_bytes).run_once()
+    done = [(found, one) for found in status.tables for one in found.operations if one.last_ended is not None]
+    tables = [
+        {
+            "table": found.name,
+            "online": found.online,
+            "paused": list(found.paused),
+            "version": found.version,
+            "operations": [
+                {
+                    "operation": one.operation,
+                    "outcome": one.last_outcome,
+                    "error": one.last_error and one.last_error.message,
+                }
+                for other, one in done
+                if other is found
+            ],
+        }
+        for found in status.tables
+    ]
+    lines = [
+        f"table {found.name}: {one.operation}: {one.last_outcome or (one.last_error and one.last_error.message)}"
+        for found, one in done
+    ]
+    cli.out.document({"tables": tables}, lines or ["nothing was due"])
+    errors = [status.error, *(found.error for found in status.tables), *(one.last_error for _, one in done)]
+    for error in filter(None, errors):
+        raise Code(error.code)(error.message)
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------

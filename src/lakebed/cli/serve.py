@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli import upkeep
 from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.interrupts import stop_on_signal
 from lakebed.model.foreign_errors import optional_imports
+
+if TYPE_CHECKING:
+    from lakebed.cli.upkeep import Upkeep
 
 
 @command
@@ -29,22 +36,33 @@ from lakebed.model.foreign_errors import optional_imports
     help="Tables with metrics of their own, the oldest first; the others are added up.",
 )
 @click.option("--otlp", metavar="URL", help="Send metrics and traces to an OpenTelemetry collector, by OTLP/HTTP.")
+@upkeep.upkeep
 def serve(
-    cli: Invocation, *, host: str, port: int, public_metrics: bool, metrics_tables: int, otlp: str | None
+    cli: Invocation,
+    *,
+    host: str,
+    port: int,
+    public_metrics: bool,
+    metrics_tables: int,
+    otlp: str | None,
+    upkeep: Upkeep,
 ) -> None:
     """Maintain all tables, answer queries over HTTP, and show pages.
 
-    Ends on Ctrl-C or SIGTERM, when the work that has begun is done.
+    Work of many bytes is done by Spark if this machine has it, or where --master says; other work by worker processes.
+
+    The first Ctrl-C or SIGTERM ends requests and commits that have begun, and cancels the rest; the second kills.
     """
     with optional_imports():
         from lakebed.monitoring.monitor import Monitor
-        from lakebed.service.service import Service
         from lakebed.web import server
         from lakebed.web.app import make_app
 
-    service = Service(cli.instance())
+    asked = threading.Event()
+    service = upkeep.service(cli.instance())
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
     with ExitStack() as stack:
+        stack.enter_context(stop_on_signal(asked.set))
         if otlp is not None:
             with optional_imports():
                 from lakebed.monitoring.otlp import Otlp
@@ -54,4 +72,4 @@ def serve(
         monitor.install()
         stack.enter_context(service)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening)}", file=sys.stderr)
-        server.serve(make_app(service, monitor=monitor), listening)
+        server.serve(make_app(service, monitor=monitor), listening, asked)

@@ -146,6 +146,12 @@ class Service:
 
         An operation that failed is in the status with its error. A KeyboardInterrupt cancels what is under way.
         """
+        if self.engines is None:
+            raise Code.INSTANCE_IN_MEMORY(
+                f"{self.instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
+                "see it; use a folder or an object store",
+                url=self.instance.url,
+            )
         self._started_at = clock.now()
         self._follower.spread = False
         self.limits = self._follower.limits = replace(self.limits, periods=dict.fromkeys(PERIODS, 0.0))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -38,14 +40,29 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Litestar, listening: socket.socket) -> None:
-    """Answer requests until SIGTERM or Ctrl-C; then end those that have begun."""
+class _Server(uvicorn.Server):
+    """Ends when an event is set; whoever sets it handles signals."""
+
+    def __init__(self, config: uvicorn.Config, asked: threading.Event) -> None:
+        super().__init__(config)
+        self._asked = asked
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handlers as they are."""
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to end."""
+        return await super().on_tick(counter) or self._asked.is_set()
+
+
+def serve(app: Litestar, listening: socket.socket, asked: threading.Event) -> None:
+    """Answer requests until the event is set; then end those that have begun."""
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=DRAIN_S, access_log=False, server_header=False
     )
-    # Once it has stopped, it raises the signal that told it to: that is the usual end of a service.
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+    _Server(config, asked).run(sockets=[listening])
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,17 @@ from lakebed.inspect.failed_calls import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
-ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain", "table rewrite", "erase-report"}
+ON_SPARK = {
+    "import",
+    "attach",
+    "export",
+    "ingest",
+    "compact",
+    "maintain",
+    "maintain --all",
+    "table rewrite",
+    "erase-report",
+}
 
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://{token}"],

@@ -1,0 +1,128 @@
+"""Options of the commands that maintain many tables: ``lakebed serve`` and ``lakebed maintain --all``."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakebed.cli import options
+from lakebed.errors import Code
+from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.operations import TableOperation
+
+if TYPE_CHECKING:
+    from lakebed.service.plan import ServiceLimits
+    from lakebed.service.service import Service
+    from lakebed.table.instance import Instance
+
+_MEMORY = "Memory that tasks in worker processes may use together; default: 80% of the machine's."
+
+memory = click.option("--memory", "memory_bytes", metavar="BYTES", type=click.IntRange(min=1), help=_MEMORY)
+
+
+def _period(text: str) -> tuple[TableOperation, float]:
+    name, _, seconds = text.partition("=")
+    try:
+        return TableOperation(name), float(seconds)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not OPERATION=SECONDS; operations: {', '.join(TableOperation)}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What the options say of a service's maintenance."""
+
+    maintains: bool
+    launcher: str | None
+    memory_bytes: int | None
+    limits: ServiceLimits
+    idle_s: float
+
+    def service(self, instance: Instance) -> Service:
+        """The service, not started. It says on stderr what fails."""
+        with optional_imports():
+            from lakebed.service.service import Service
+
+        return Service(
+            instance,
+            launcher=self.launcher,
+            memory_bytes=self.memory_bytes,
+            idle_s=self.idle_s,
+            limits=self.limits,
+            maintain=self.maintains,
+            report=lambda text: print(f"lakebed: {text}", file=sys.stderr, flush=True),
+        )
+
+
+def upkeep(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a service's maintenance, as one parameter ``upkeep``."""
+
+    @click.option("--no-maintenance", is_flag=True, help="Answer, and leave maintenance to others.")
+    @options.launcher
+    @memory
+    @click.option(
+        "--at-once",
+        default=2,
+        show_default=True,
+        type=click.IntRange(1, 1000),
+        help="Operations at once that bring rows, and as many that compact, split or collect garbage.",
+    )
+    @click.option(
+        "--follow",
+        "follow_s",
+        metavar="SECONDS",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0.01, 86_400),
+        help="Look for new versions of a table so often; of one that rests, up to 60 times as rarely.",
+    )
+    @click.option(
+        "--period",
+        "periods",
+        metavar="OPERATION=SECONDS",
+        multiple=True,
+        type=_period,
+        help="The shortest time between two runs of an operation on one table. May be repeated.",
+    )
+    @click.option(
+        "--idle",
+        "idle_s",
+        metavar="SECONDS",
+        default=300.0,
+        show_default=True,
+        type=click.FloatRange(min=0),
+        help="Stop Spark and worker processes that had no work for so long.",
+    )
+    @functools.wraps(function)
+    def with_upkeep(
+        *args: Any,
+        no_maintenance: bool,
+        launcher: str | None,
+        memory_bytes: int | None,
+        at_once: int,
+        follow_s: float,
+        periods: Sequence[tuple[TableOperation, float]],
+        idle_s: float,
+        **others: Any,
+    ) -> None:
+        limits = _limits(at_once, follow_s, dict(periods))
+        given = Upkeep(not no_maintenance, launcher, memory_bytes, limits, idle_s)
+        function(*args, upkeep=given, **others)
+
+    return with_upkeep
+
+
+def _limits(at_once: int, follow_s: float, periods: dict[TableOperation, float]) -> ServiceLimits:
+    from lakebed.service.plan import PERIODS, ServiceLimits
+
+    for operation, seconds in periods.items():
+        if not 0 <= seconds <= 10**9:
+            raise Code.ARGUMENT_INVALID(f"--period {operation}={seconds}: must lie between 0 and 1000000000 seconds")
+    return ServiceLimits(at_once=at_once, follow_s=follow_s, follow_max_s=60 * follow_s, periods={**PERIODS, **periods})
