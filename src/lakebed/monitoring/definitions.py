@@ -123,6 +123,14 @@ MEASURED = (
         "outcome",
     ),
     _histogram(
+        "job_seconds",
+        "Time of an operation of the service on one table: ingest, compaction, splitting, refresh, gc. outcome: "
+        "succeeded, partly (some partitions failed), failed, cancelled.",
+        "operation",
+        "outcome",
+        buckets=LONG,
+    ),
+    _histogram(
         "http_request_seconds",
         "Time of an HTTP request to the last byte of its answer. route is the path with its parameters' names.",
         "route",

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOutcomeError
 from lakebed.maintenance.compaction.run import prepare
 from lakebed.model.operations import TableOperation
@@ -102,6 +102,19 @@ def carry_out(
     operation: TableOperation, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
 ) -> Done:
     """Do what is due. Raises what the operation raises."""
+    with telemetry.span("job", operation=operation.value, table=table.id, outcome="failed") as span:
+        try:
+            done = _carried_out(operation, pipeline, table, failures, progress)
+        except KeyboardInterrupt:
+            span.labels["outcome"] = "cancelled"
+            raise
+        span.labels["outcome"] = "succeeded" if done.error is None else "partly"
+        return done
+
+
+def _carried_out(
+    operation: TableOperation, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
+) -> Done:
     maintenance = pipeline.maintenance(table, progress)
     match operation:
         case TableOperation.INGEST:

@@ -56,7 +56,8 @@ def scraped(client, **headers):
 
 @pytest.fixture
 def client(lake):
-    with Service(lake) as service, TestClient(make_app(service)) as client:
+    """Of a service that was not started: it looks at its tables when it is asked for its status."""
+    with TestClient(make_app(Service(lake))) as client:
         yield client
 
 
@@ -81,10 +82,14 @@ def test_the_state_of_tables_is_published(client, lake):
     assert found["lakebed_table_backlog_files", ("table", "t")] == 0
     assert found["lakebed_tables",] == 1
     assert found["lakebed_tables_unlabelled",] == 0
-    assert found["lakebed_service_start_time_seconds",] > 0
     assert found["lakebed_service_spark", ("state", "none")] == 1
     assert found["lakebed_build", ("version", lakebed.__version__)] == 1
     assert found["process_resident_memory_bytes",] > 0
+
+
+def test_a_service_that_was_started_says_when(lake):
+    with Service(lake) as service, TestClient(make_app(service)) as client:
+        assert scraped(client)["lakebed_service_start_time_seconds",] > 1e9
 
 
 def test_requests_are_counted_by_route_method_and_status(client):
@@ -100,24 +105,24 @@ def test_requests_are_counted_by_route_method_and_status(client):
 
 
 def test_tables_beyond_the_bound_are_added_up(lake):
-    with Service(lake) as service:
-        monitor = Monitor(service, tables_max=2)
-        with TestClient(make_app(service, monitor=monitor)) as client:
-            for name in ("b", "a", "d", "c"):
-                made(lake, name).get(1)
-            found = scraped(client)
-            tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
-            assert tables == {"b", "a", "(others)"}
-            assert found["lakebed_table_rows", ("table", "(others)")] == 20
-            assert found["lakebed_table_partition_files_max", ("table", "(others)")] == 1
-            assert found["lakebed_write_rows_total", ("table", "(others)")] == 20
-            assert found["lakebed_tables_unlabelled",] == 2
-            lake.drop_table("b")
-            found = scraped(client)
-            tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
-            assert tables == {"a", "d", "(others)"}
-            assert ("lakebed_write_rows_total", ("table", "b")) not in found
-            assert found["lakebed_tables_unlabelled",] == 1
+    service = Service(lake)
+    monitor = Monitor(service, tables_max=2)
+    with TestClient(make_app(service, monitor=monitor)) as client:
+        for name in ("b", "a", "d", "c"):
+            made(lake, name).get(1)
+        found = scraped(client)
+        tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
+        assert tables == {"b", "a", "(others)"}
+        assert found["lakebed_table_rows", ("table", "(others)")] == 20
+        assert found["lakebed_table_partition_files_max", ("table", "(others)")] == 1
+        assert found["lakebed_write_rows_total", ("table", "(others)")] == 20
+        assert found["lakebed_tables_unlabelled",] == 2
+        lake.drop_table("b")
+        found = scraped(client)
+        tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
+        assert tables == {"a", "d", "(others)"}
+        assert ("lakebed_write_rows_total", ("table", "b")) not in found
+        assert found["lakebed_tables_unlabelled",] == 1
 
 
 def test_a_renamed_table_has_its_new_name(client, lake):
@@ -158,3 +163,23 @@ def test_a_status_that_cannot_be_had_is_counted_and_the_rest_is_published(lake):
         assert found["lakebed_scrape_errors_total",] == 1
         assert ("lakebed_tables",) not in found
         assert ("lakebed_cache_hits_total", ("cache", "read_pages")) in found
+
+
+def test_operations_of_the_service_are_measured(tmp_path):
+    lake = lakebed.create(str(tmp_path / "lake"))
+    made(lake)
+    service = Service(lake)
+    monitor = Monitor(service)
+    monitor.install()
+    try:
+        table = lake.table("t")
+        table.set(history_s=0)
+        table.remove(lakebed.KeyRange())
+        service.run_once()
+        found = samples(monitor.text().decode())
+    finally:
+        monitor.uninstall()
+    assert found["lakebed_job_seconds_count", ("operation", "gc"), ("outcome", "succeeded")] == 1
+    assert found["lakebed_gc_deleted_files_total", ("table", "t")] == 1
+    assert found["lakebed_operation_failures", ("operation", "gc"), ("table", "t")] == 0
+    assert found["lakebed_table_gc_end_time_seconds", ("table", "t")] > 1e9
