@@ -137,6 +137,8 @@ class Code(StrEnum):
     DATA_FILE_MISSING = "data_file_missing", "not_found"
     TIME_NOT_REACHED = "time_not_reached", "not_found"
     STREAM_TABLE_REPLACED = "stream_table_replaced", "not_found"
+    ROLE_NOT_FOUND = "role_not_found", "not_found"
+    TOKEN_NOT_FOUND = "token_not_found", "not_found"
 
     # NotRetainedError
     VERSION_NOT_RETAINED = "version_not_retained", "not_retained"
@@ -149,6 +151,7 @@ class Code(StrEnum):
     TABLE_EXISTS = "table_exists", "exists"
     EXPORT_TARGET_NOT_EMPTY = "export_target_not_empty", "exists"
     QUARANTINE_IN_USE = "quarantine_in_use", "exists"
+    ROLE_EXISTS = "role_exists", "exists"
 
     # RejectedError
     PROPOSAL_OUTDATED = "proposal_outdated", "rejected"

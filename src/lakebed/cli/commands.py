@@ -161,6 +161,40 @@ LAKEBED = Group(
             "maintain", "Ingest, compact, split, join and collect garbage, as far as due.", "maintenance:maintain"
         ),
         Deferred("serve", "Maintain all tables, answer queries over HTTP, and show pages.", "serve:serve"),
+        Group(
+            "token",
+            "Create, list and revoke tokens for services of the instance.",
+            [
+                Deferred(
+                    "create",
+                    "Create a token for a service of the instance, and print it: it is shown this once.",
+                    "access:create_token",
+                ),
+                Deferred(
+                    "list",
+                    "List tokens: for whom, with which roles, until when.",
+                    "access:list_tokens",
+                ),
+                Deferred(
+                    "revoke", "Revoke a token by its id: services refuse it within 30 seconds.", "access:revoke_token"
+                ),
+            ],
+        ),
+        Group(
+            "role",
+            "Create, list and drop roles: permissions, row filters, hidden and masked columns.",
+            [
+                Deferred(
+                    "create",
+                    "Create a role, for tokens and for the claims of an identity provider.",
+                    "access:create_role",
+                ),
+                Deferred(
+                    "list", "List the roles that were created, beside read, write and admin.", "access:list_roles"
+                ),
+                Deferred("drop", "Drop a role; services then refuse tokens that have it.", "access:drop_role"),
+            ],
+        ),
         Deferred("compact", "Merge the runs of partitions that have several, on Spark.", "maintenance:compact"),
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),

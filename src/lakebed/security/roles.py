@@ -15,7 +15,7 @@ Errors: UsageError.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -79,11 +79,6 @@ class Role:
     def covers(self, table: str) -> bool:
         """Whether the table is one of the role's."""
         return self.tables is None or table in self.tables
-
-    def within(self, tables: Iterable[str]) -> Role:
-        """The role on those of its tables that are among the given ones. Raises UsageError if there are none."""
-        given = frozenset(tables)
-        return replace(self, tables=given if self.tables is None else self.tables & given)
 
     def to_json(self) -> dict[str, Any]:
         """The role as a document; :meth:`from_json` gives it back."""

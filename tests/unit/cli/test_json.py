@@ -74,6 +74,12 @@ WORDS: dict[str, list[str]] = {
     "tag create": ["tag", "create", "readings", "now"],
     "tag drop": ["tag", "drop", "readings", "before"],
     "tag list": ["tag", "list", "readings"],
+    "token create": ["token", "create", "ann", "--role", "read", "--table", "readings"],
+    "token list": ["token", "list"],
+    "token revoke": ["token", "revoke", "{token_id}"],
+    "role create": ["role", "create", "r", "--table", "readings", "--where", "place = 'Ulm'", "--hide", "reading"],
+    "role list": ["role", "list"],
+    "role drop": ["role", "drop", "some"],
     "history": ["history", "readings"],
     "history --failures": ["history", "readings", "--failures"],
     "history --entries": ["history", "readings", "--entries"],
@@ -112,7 +118,17 @@ def test_the_output_has_the_documented_shape(
         assert cli("view", "create", "rooms", "--source", table, "--select", query, "--row-key", "place").code == 0
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
-    given = {"schema": schema_file, "parquet": parquet, "keys": keys, "token": random_token(), "query": query}
+    assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
+    created = cli("--json", "token", "create", "bob", "--role", "some", "--expires", "never")
+    token_id = created.lines[0]["id"]
+    given = {
+        "token_id": token_id,
+        "schema": schema_file,
+        "parquet": parquet,
+        "keys": keys,
+        "token": random_token(),
+        "query": query,
+    }
     ran = cli("--json", *(word.format(**given) for word in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines

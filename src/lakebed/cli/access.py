@@ -1,0 +1,199 @@
+"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and what each may see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from lakebed import clock
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.render import TextColumns, columns
+from lakebed.errors import Code
+
+if TYPE_CHECKING:
+    from lakebed.security.roles import Role
+    from lakebed.security.stored import AccessToken
+
+_AGE = re.compile(r"([1-9][0-9]{0,5})([hd])")
+_TABLES = click.option(
+    "--table", "tables", metavar="TABLE", multiple=True, help="A table; without, all of them. May be repeated."
+)
+
+
+@command
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role",
+    "roles",
+    metavar="ROLE",
+    multiple=True,
+    required=True,
+    help="read, write, admin, or a role. May be repeated.",
+)
+@_TABLES
+@click.option(
+    "--expires", default="90d", show_default=True, metavar="TIME", help="When it ends: 12h, 90d (days), or never."
+)
+def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: tuple[str, ...], expires: str) -> None:
+    """Create a token for a service of the instance, and print it: it is shown this once.
+
+    NAME is who gets it, and stands in the audit log. Only a digest of it is stored. With --table its roles count for
+    these tables only.
+    """
+    from lakebed.security import stored
+
+    ends = _end(expires)
+    storage = cli.instance().storage
+    token, secret = stored.create_token(storage, name, roles, tables or None, ends)
+    cli.out.document({**_token_document(token), "token": secret}, [secret])
+    cli.out.note(f"token {token.id} for {name}: keep it, it is not shown again")
+
+
+@command
+def list_tokens(cli: Invocation) -> None:
+    """List tokens: for whom, with which roles, until when.
+
+    The tokens themselves are not known.
+    """
+    from lakebed.security import stored
+
+    found = [_token_document(one) for one in stored.tokens_of(cli.instance().storage)]
+    cli.out.document({"tokens": found}, [_listed(found)] if found else ["no tokens"])
+
+
+@command
+@click.argument("token_id", metavar="ID")
+def revoke_token(cli: Invocation, *, token_id: str) -> None:
+    """Revoke a token by its id: services refuse it within 30 seconds."""
+    from lakebed.security import stored
+
+    stored.revoke_token(cli.instance().storage, token_id)
+    cli.out.document({"revoked": token_id}, [f"token {token_id} revoked"])
+
+
+@command
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--permission",
+    default="read",
+    show_default=True,
+    type=click.Choice(["read", "write", "admin"]),
+    help="What it allows; each includes those before it.",
+)
+@_TABLES
+@options.where
+@click.option("--hide", "hidden", metavar="COLUMN", multiple=True, help="A column that is not there. May be repeated.")
+@click.option(
+    "--mask",
+    "masks",
+    metavar="COLUMN=SQL",
+    type=name_value,
+    multiple=True,
+    help="A column whose values are all this constant, such as \"ssn='***'\". May be repeated.",
+)
+def create_role(
+    cli: Invocation,
+    *,
+    name: str,
+    permission: str,
+    tables: tuple[str, ...],
+    where: str | None,
+    hidden: tuple[str, ...],
+    masks: tuple[tuple[str, str], ...],
+) -> None:
+    """Create a role, for tokens and for the claims of an identity provider.
+
+    With --where, only rows are visible for which the predicate is true. A role with --where, --hide or --mask reads
+    and does not write. Restrictions of several roles add up: docs/security.md.
+    """
+    from lakebed.security import stored
+    from lakebed.security.roles import Role, permission_named
+
+    role = Role(name, permission_named(permission), frozenset(tables) or None, where or "", frozenset(hidden), masks)
+    if len(dict(masks)) < len(masks):
+        raise Code.COLUMN_DUPLICATE("--mask names a column twice; give each column one value")
+    instance = cli.instance()
+    for table in tables:
+        _check_fits(role, cli, table)
+    stored.create_role(instance.storage, role)
+    cli.out.document(role.to_json(), [f"role {name} created"])
+
+
+@command
+def list_roles(cli: Invocation) -> None:
+    """List the roles that were created, beside read, write and admin."""
+    from lakebed.security import stored
+
+    found = [one.to_json() for one in stored.roles_of(cli.instance().storage).values()]
+    cli.out.document({"roles": found}, [_listed(found)] if found else ["no roles but read, write and admin"])
+
+
+@command
+@click.argument("name", metavar="NAME")
+def drop_role(cli: Invocation, *, name: str) -> None:
+    """Drop a role; services then refuse tokens that have it."""
+    from lakebed.security import stored
+
+    stored.drop_role(cli.instance().storage, name)
+    cli.out.document({"dropped": name}, [f"role {name} dropped"])
+
+
+def _check_fits(role: Role, cli: Invocation, table: str) -> None:
+    """Raise as :meth:`Readable.scan` for a predicate or a mask that is none over the columns of the table."""
+    from lakebed.engine.constants import constant
+    from lakebed.engine.predicate import check_where
+
+    schema = cli.table(table).schema
+    for column in sorted({*role.hidden, *dict(role.masks)}):
+        if column not in schema.by_name:
+            raise Code.COLUMN_UNKNOWN(f"unknown column {column!r} of {table}; columns: {', '.join(schema.names)}")
+        if column in schema.sort_names:
+            raise Code.ROLE_INVALID(
+                f"{column} is a key field of {table}: rows are found by it, so it cannot be hidden or masked"
+            )
+    if role.where:
+        check_where(role.where, schema.arrow)
+    for column, text in role.masks:
+        constant(text, schema.by_name[column].type)
+
+
+def _end(text: str) -> datetime | None:
+    if text == "never":
+        return None
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise Code.ARGUMENT_INVALID(f"--expires {text!r}: give hours or days, such as 12h or 90d, or never")
+    return clock.now() + timedelta(**{"hours" if found[2] == "h" else "days": int(found[1])})
+
+
+def _token_document(token: AccessToken) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "roles": list(token.roles),
+        "tables": None if token.tables is None else list(token.tables),
+        "created": token.created.isoformat(),
+        "expires": None if token.expires is None else token.expires.isoformat(),
+        "expired": token.is_expired(clock.now()),
+    }
+
+
+def _listed(documents: Sequence[Mapping[str, object]]) -> TextColumns:
+    return columns(tuple(documents[0]), [[_cell(value) for value in one.values()] for one in documents])
+
+
+def _cell(value: object) -> object:
+    match value:
+        case None:
+            return "-"
+        case list():
+            return ", ".join(value)
+        case dict():
+            return ", ".join(f"{name} = {text}" for name, text in value.items())
+        case _:
+            return value

@@ -1,0 +1,288 @@
+"""Roles and tokens as objects of an instance: ``access/roles/NAME.json`` and ``access/tokens/ID.json``.
+
+Core types: :class:`AccessToken`, what is stored of a token; :class:`AccessList`, roles and tokens of an instance as a
+service knows them.
+
+A token is ``lakebed_`` and 256 random bits. The store has only its SHA-256. A slow hash, as for passwords, would not be
+safer: it hinders guessing, and 256 random bits cannot be guessed. Roles and tokens are created and deleted, and never
+changed. An access list is read again when it is used and older than :data:`REFRESH_S`, in the background, so a token
+that was revoked is refused after :data:`AGE_MAX_S` at most; while the store cannot be read, after
+:data:`OUTAGE_MAX_S`.
+
+Errors: UsageError, NotFoundError, ExistsError; AccessError for a token that is not valid; StorageError for a store that
+cannot be read for too long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.model.checks import TABLE_NAME, TAG_NAME, are_texts, is_id, is_text, shown
+from lakebed.model.documents import dump, load, reading
+from lakebed.security.principal import Principal
+from lakebed.security.roles import BUILT_IN, Role
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+
+REFRESH_S = 10.0
+AGE_MAX_S = 30.0
+OUTAGE_MAX_S = 900.0
+"""A service goes on with the tokens that it knows while the store cannot be read: its status can still be looked at."""
+
+_WAIT_S = 5.0
+"""How long a request waits for the list to be read again."""
+
+PREFIX = "lakebed_"
+_ROLES, _TOKENS = "access/roles", "access/tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What is stored of a token. ``tables``: the only tables for which its roles count; None for all of theirs."""
+
+    id: str
+    name: str
+    digest: str
+    roles: tuple[str, ...]
+    tables: tuple[str, ...] | None
+    created: datetime
+    expires: datetime | None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and now >= self.expires
+
+
+# -- what an admin does ------------------------------------------------------------------------------------------------
+
+
+def create_token(
+    storage: Storage,
+    name: str,
+    roles: Iterable[str],
+    tables: Iterable[str] | None = None,
+    expires: datetime | None = None,
+) -> tuple[AccessToken, str]:
+    """A new token for ``name``, and its text, which is not stored and cannot be found again.
+
+    Raises UsageError for invalid arguments, NotFoundError for a role that there is not.
+    """
+    names = tuple(dict.fromkeys(roles))
+    if not is_text(name) or not TAG_NAME.fullmatch(name):
+        raise Code.ROLE_INVALID(f"token for {shown(name)}: must be 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+    if not names:
+        raise Code.ROLE_INVALID("a token needs a role: read, write, admin, or one that was created")
+    only = None if tables is None else tuple(dict.fromkeys(tables))
+    for table in only or ():
+        if not TABLE_NAME.fullmatch(table):
+            raise Code.ROLE_INVALID(f"{shown(table)} is not the name of a table")
+    known = roles_of(storage)
+    roles_named(names, known)
+    secret = PREFIX + clock.random_token() + clock.random_token()
+    token = AccessToken(clock.new_id(), name, digest_of(secret), names, only, clock.now(), expires)
+    put_until_clear(lambda: storage.create(_token_name(token.id), _token_data(token)), _token_name(token.id))
+    return token, secret
+
+
+def tokens_of(storage: Storage) -> list[AccessToken]:
+    """All tokens, expired ones included, oldest first."""
+    found = (storage.get(one.name) for one in list(storage.list(_TOKENS)))
+    return sorted((_token_of(data) for data in found if data is not None), key=lambda token: token.id)
+
+
+def revoke_token(storage: Storage, token_id: str) -> None:
+    """Delete a token. Raises NotFoundError if there is none with that id."""
+    if not is_id(token_id) or storage.get(_token_name(token_id)) is None:
+        raise Code.TOKEN_NOT_FOUND(f"no token with the id {shown(token_id)}: `lakebed token list` lists them")
+    storage.delete([_token_name(token_id)])
+
+
+def create_role(storage: Storage, role: Role) -> None:
+    """Store a role. Raises ExistsError if the name is taken."""
+    name, data = _role_name(role.name), dump(role.to_json()) + b"\n"
+    taken = role.name in BUILT_IN
+    if not taken:
+        outcome = put_until_clear(lambda: storage.create(name, data), name)
+        taken = outcome is PutOutcome.EXISTS and storage.get(name) != data
+    if taken:
+        raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
+
+
+def drop_role(storage: Storage, name: str) -> None:
+    """Delete a role; tokens with it are refused from then on. Raises NotFoundError if there is none of that name."""
+    if name not in roles_of(storage):
+        raise _no_role(name, roles_of(storage))
+    storage.delete([_role_name(name)])
+
+
+def roles_of(storage: Storage) -> dict[str, Role]:
+    """All roles that were created, by name."""
+    found = (storage.get(one.name) for one in list(storage.list(_ROLES)))
+    return dict(sorted((role.name, role) for role in map(_role_of, filter(None, found))))
+
+
+def roles_named(names: Iterable[str], known: Mapping[str, Role]) -> tuple[Role, ...]:
+    """The roles of these names, created or built in. Raises NotFoundError for one that there is not."""
+    every = {**known, **BUILT_IN}
+    missing = [name for name in names if name not in every]
+    if missing:
+        raise _no_role(missing[0], known)
+    return tuple([every[name] for name in names])
+
+
+def digest_of(secret: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+# -- what a service knows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    tokens: Mapping[str, AccessToken]
+    """By digest: a digest is looked up, not compared, and tells nothing of others."""
+    roles: Mapping[str, Role]
+    read_s: float
+
+
+class AccessList:
+    """The roles and tokens of an instance, read anew while they are used. Safe to use from many threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._tokens: dict[str, AccessToken] = {}
+        self._known: _Known | None = None
+        self._reading: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "lakebed-access")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def any_tokens(self) -> bool:
+        """Whether there is a token."""
+        return bool(self._fresh().tokens)
+
+    def principal_of(self, secret: str) -> Principal:
+        """Whoever has this token. Raises AccessError if it is unknown, expired or revoked."""
+        known = self._fresh()
+        token = known.tokens.get(digest_of(secret))
+        if token is None:
+            raise Code.NOT_AUTHENTICATED("the token is unknown, or was revoked; ask an admin for another")
+        if token.is_expired(clock.now()):
+            raise Code.NOT_AUTHENTICATED(f"the token {token.id} has expired; ask an admin for another")
+        roles = self.roles_named(token.roles)
+        return Principal(token.name, roles if token.tables is None else _within(roles, token.tables))
+
+    def roles_named(self, names: Iterable[str]) -> tuple[Role, ...]:
+        """The roles of these names. Raises AccessError if one was dropped: the others might show what it hides."""
+        try:
+            return roles_named(names, self._fresh().roles)
+        except Error as error:
+            raise Code.NOT_AUTHENTICATED(f"{error.message}; ask an admin for another token") from error
+
+    def _fresh(self) -> _Known:
+        """What is known, at most AGE_MAX_S old; older while the store cannot be read."""
+        known = self._known
+        age_s = float("inf") if known is None else clock.monotonic_s() - known.read_s
+        if age_s < REFRESH_S and known is not None:
+            return known
+        with self._lock:
+            if self._reading is None or self._reading.done():
+                self._reading = self._thread.submit(self._read)
+            reading_now = self._reading
+        if age_s >= AGE_MAX_S:
+            # Within a bound, as this may be the thread that answers all requests.
+            wait([reading_now], _WAIT_S)
+        known = self._known
+        if known is None or clock.monotonic_s() - known.read_s >= OUTAGE_MAX_S:
+            if reading_now.done():
+                reading_now.result()
+            if (known := self._known) is None:
+                raise Code.STORE_UNAVAILABLE(
+                    f"the tokens at {self._storage.url} could not be read yet; try again", transient=True
+                )
+        return known
+
+    def _read(self) -> None:
+        began_s = clock.monotonic_s()
+        names = {one.name for one in self._storage.list(_TOKENS)}
+        for name in names - self._tokens.keys():
+            data = self._storage.get(name)
+            if data is not None:
+                self._tokens[name] = _token_of(data)
+        for name in self._tokens.keys() - names:
+            del self._tokens[name]
+        tokens = {token.digest: token for token in self._tokens.values()}
+        self._known = _Known(tokens, roles_of(self._storage), began_s)
+
+
+def _within(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
+    """The roles on these tables only."""
+    given = frozenset(tables)
+    narrowed = ((role, given if role.tables is None else role.tables & given) for role in roles)
+    return tuple([replace(role, tables=both) for role, both in narrowed if both])
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def _role_name(name: str) -> str:
+    return f"{_ROLES}/{name}.json"
+
+
+def _token_name(token_id: str) -> str:
+    return f"{_TOKENS}/{token_id}.json"
+
+
+def _role_of(data: bytes) -> Role:
+    with reading("a role of the instance is damaged: drop it, and create it again"):
+        return Role.from_json(load(data))
+
+
+def _token_data(token: AccessToken) -> bytes:
+    document: dict[str, Any] = {
+        "id": token.id,
+        "name": token.name,
+        "sha256": token.digest,
+        "roles": list(token.roles),
+        "tables": None if token.tables is None else list(token.tables),
+        "created": token.created.isoformat(),
+        "expires": None if token.expires is None else token.expires.isoformat(),
+    }
+    return dump(document) + b"\n"
+
+
+def _token_of(data: bytes) -> AccessToken:
+    with reading("a token of the instance is damaged: revoke it, and create another"):
+        found = load(data)
+        tables, expires = found["tables"], found["expires"]
+        if not (are_texts(found["roles"]) and (tables is None or are_texts(tables)) and is_text(found["sha256"])):
+            raise ValueError("its roles and tables are lists of names")
+        return AccessToken(
+            found["id"],
+            found["name"],
+            found["sha256"],
+            tuple(found["roles"]),
+            None if tables is None else tuple(tables),
+            datetime.fromisoformat(found["created"]),
+            None if expires is None else datetime.fromisoformat(expires),
+        )
+
+
+def _no_role(name: str, known: Iterable[str]) -> Error:
+    return Code.ROLE_NOT_FOUND(f"no role named {shown(name)}; the roles: {', '.join([*BUILT_IN, *known])}")

@@ -1,0 +1,147 @@
+import datetime as dt
+import hashlib
+
+import pytest
+
+import lakebed
+from lakebed import Schema, clock
+from lakebed.errors import AccessError, ExistsError, NotFoundError, StorageError, UsageError
+from lakebed.security import stored
+from lakebed.security.principal import Permission
+from lakebed.security.roles import Role
+
+
+@pytest.fixture
+def storage(tmp_path):
+    lake = lakebed.create(str(tmp_path / "lake"))
+    lake.create_table("t", Schema({"k": "int64"}, values={"v": "string"}))
+    return lake.storage
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.passed = 0.0
+        began, now = clock.monotonic_s(), clock.now()
+        monkeypatch.setattr(clock, "monotonic_s", lambda: began + self.passed)
+        monkeypatch.setattr(clock, "now", lambda: now + dt.timedelta(seconds=self.passed))
+
+
+@pytest.fixture
+def time(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def test_a_token_is_256_random_bits_of_which_only_the_digest_is_stored(storage, tmp_path):
+    token, secret = stored.create_token(storage, "ann", ["read"])
+    other, second = stored.create_token(storage, "ann", ["read"])
+    assert len(bytes.fromhex(secret.removeprefix("lakebed_"))) == 32
+    assert secret != second
+    assert token.id != other.id
+    assert token.digest == hashlib.sha256(secret.encode()).hexdigest()
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert secret.removeprefix("lakebed_").encode() not in kept
+    assert [one.id for one in stored.tokens_of(storage)] == [token.id, other.id]
+
+
+def test_whoever_has_a_token_has_its_roles_on_its_tables(storage):
+    _, secret = stored.create_token(storage, "ann", ["write"], ["t"])
+    ann = stored.AccessList(storage).principal_of(secret)
+    assert (ann.name, ann.permission("t"), ann.permission("u"), ann.permission()) == (
+        "ann",
+        Permission.WRITE,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("secret", ["", "lakebed_", "lakebed_" + 64 * "0", "x" * 10_000])
+def test_an_unknown_token_is_refused(storage, secret):
+    stored.create_token(storage, "ann", ["read"])
+    with pytest.raises(AccessError, match="unknown, or was revoked"):
+        stored.AccessList(storage).principal_of(secret)
+
+
+def test_a_token_expires(storage, time):
+    _, secret = stored.create_token(storage, "ann", ["read"], expires=clock.now() + dt.timedelta(hours=1))
+    access = stored.AccessList(storage)
+    time.passed = 3599
+    access.principal_of(secret)
+    time.passed = 3600
+    with pytest.raises(AccessError, match="expired"):
+        access.principal_of(secret)
+
+
+def test_a_revoked_token_is_refused_once_the_list_is_too_old(storage, time):
+    token, secret = stored.create_token(storage, "ann", ["read"])
+    access = stored.AccessList(storage)
+    access.principal_of(secret)
+    stored.revoke_token(storage, token.id)
+    time.passed = stored.AGE_MAX_S
+    with pytest.raises(AccessError):
+        access.principal_of(secret)
+    with pytest.raises(NotFoundError, match="no token with the id"):
+        stored.revoke_token(storage, token.id)
+
+
+def test_a_new_token_is_known_once_the_list_is_too_old(storage, time):
+    access = stored.AccessList(storage)
+    assert not access.any_tokens
+    _, secret = stored.create_token(storage, "ann", ["read"])
+    time.passed = stored.AGE_MAX_S
+    assert access.principal_of(secret).name == "ann"
+
+
+def test_an_outage_of_the_store_is_survived_for_a_while(storage, time, monkeypatch):
+    _, secret = stored.create_token(storage, "ann", ["read"])
+    access = stored.AccessList(storage)
+    access.principal_of(secret)
+
+    def fail(_):
+        raise lakebed.errors.Code.STORE_UNAVAILABLE("the store is gone", transient=True)
+
+    monkeypatch.setattr(type(storage), "list", lambda self, prefix: fail(prefix))
+    time.passed = stored.OUTAGE_MAX_S - 1
+    assert access.principal_of(secret).name == "ann"
+    time.passed = stored.OUTAGE_MAX_S
+    with pytest.raises(StorageError, match="the store is gone"):
+        access.principal_of(secret)
+
+
+def test_a_token_with_a_dropped_role_is_refused(storage, time):
+    """Its other roles may show what that one hid."""
+    stored.create_role(storage, Role("part", Permission.READ, frozenset({"t"}), where="k > 1"))
+    _, secret = stored.create_token(storage, "ann", ["read", "part"])
+    access = stored.AccessList(storage)
+    assert access.principal_of(secret).policy("t").where == "(k > 1\n)"
+    stored.drop_role(storage, "part")
+    time.passed = stored.AGE_MAX_S
+    with pytest.raises(AccessError, match="no role named 'part'"):
+        access.principal_of(secret)
+
+
+def test_roles_are_created_once_and_dropped_once(storage):
+    role = Role("r", Permission.READ, frozenset({"t"}), hidden=frozenset({"v"}))
+    stored.create_role(storage, role)
+    assert stored.roles_of(storage) == {"r": role}
+    for taken in (Role("r", Permission.ADMIN), Role("admin", Permission.READ)):
+        with pytest.raises(ExistsError):
+            stored.create_role(storage, taken)
+    stored.drop_role(storage, "r")
+    with pytest.raises(NotFoundError, match="the roles: read, write, admin"):
+        stored.drop_role(storage, "r")
+
+
+@pytest.mark.parametrize(
+    ("name", "roles", "tables", "error"),
+    [
+        ("", ["read"], None, UsageError),
+        ("a b", ["read"], None, UsageError),
+        ("a", [], None, UsageError),
+        ("a", ["god"], None, NotFoundError),
+        ("a", ["read"], ["../x"], UsageError),
+    ],
+)
+def test_an_invalid_token_is_not_created(storage, name, roles, tables, error):
+    with pytest.raises(error):
+        stored.create_token(storage, name, roles, tables)
+    assert stored.tokens_of(storage) == []
