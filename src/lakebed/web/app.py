@@ -20,12 +20,13 @@ from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.service import Service
 from lakebed.version import VERSION
-from lakebed.web import api, pages
+from lakebed.web import api
 from lakebed.web.access import OpenTables
 from lakebed.web.api.commits import Committers
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
+from lakebed.web.pages import page_routes
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.statements import StatementSlots
 
@@ -68,7 +69,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *pages.ROUTES])],
+        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *page_routes.ROUTES])],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),

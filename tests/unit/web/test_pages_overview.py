@@ -156,7 +156,7 @@ def test_a_principal_sees_the_tables_that_it_may_read_whole(instance, stations):
         def authenticate(self, _: str | None) -> Principal:
             return Principal("ann", roles)
 
-    with Service(instance) as service, TestClient(make_app(service, Doors())) as client:
+    with TestClient(make_app(Service(instance, maintain=False), Doors())) as client:
         twin = client.get("/index.json").json()
     assert [one["name"] for one in twin["tables"]] == ["stations"]
     assert twin["totals"]["tables"] == 1

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
+from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,6 +25,7 @@ from lakebed import clock
 from lakebed.security.principal import Principal
 from lakebed.version import VERSION
 from lakebed.web.pages import texts
+from lakebed.web.threads import threaded
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -51,7 +53,7 @@ _TITLES = {
     504: "Outcome unknown",
 }
 
-LINKS = ("/",)
+LINKS = ("/", "/query")
 """The pages of the navigation."""
 
 _ASSETS = ("style.css", "pages.js", "icon.svg")
@@ -118,14 +120,21 @@ def html(template: str, page: Any, principal: Principal | None, **more: Any) -> 
 
 
 def answer(
-    request: Request[Any, Any, Any], template: str, page: Any, principal: Principal, **more: Any
+    request: Request[Any, Any, Any],
+    template: str,
+    page: Any,
+    principal: Principal,
+    *,
+    status: int = 200,
+    **more: Any,
 ) -> Response[bytes]:
     """The page, or its twin. ``more`` is for the template alone."""
     if request.url.path.endswith(".json"):
-        return Response(msgspec.json.encode(page, enc_hook=texts.value), media_type=MediaType.JSON, headers=HEADERS)
+        document = msgspec.json.encode(page, enc_hook=texts.value)
+        return Response(document, status_code=status, media_type=MediaType.JSON, headers=HEADERS)
     here = partial(_link, dict(request.query_params))
     text = html(template, page, principal, path=request.url.path, here=here, **more)
-    return Response(text.encode(), media_type="text/html; charset=utf-8", headers=HEADERS)
+    return Response(text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers=HEADERS)
 
 
 def see(path: str) -> Response[bytes]:
@@ -148,17 +157,16 @@ def error_page(status: int, error: Mapping[str, Any], headers: Mapping[str, str]
     )
 
 
-def page(path: str) -> Callable[[Callable[..., Response[bytes]]], tuple[HTTPRouteHandler, ...]]:
-    """Make a function the handlers of a page and of its twin, in threads. Not of one handler with two paths: Litestar
-    2.25 does not await such a one.
-    """
+def page(path: str) -> Callable[[Callable[..., Any]], tuple[HTTPRouteHandler, ...]]:
+    """Make a function the handlers of a page and of its twin; one that is no coroutine runs in threads."""
 
-    def handlers(function: Callable[..., Response[bytes]]) -> tuple[HTTPRouteHandler, ...]:
+    def handlers(function: Callable[..., Any]) -> tuple[HTTPRouteHandler, ...]:
+        in_thread = function if iscoroutinefunction(function) else threaded(function)
         paths = [path]
         if not path.endswith("}"):
             # A last part that is a parameter takes the ending as well; the function takes it off.
             paths.append("/index.json" if path == "/" else f"{path}.json")
-        return tuple(get(one, sync_to_thread=True, include_in_schema=False)(function) for one in paths)
+        return tuple(get(one, include_in_schema=False)(in_thread) for one in paths)
 
     return handlers
 

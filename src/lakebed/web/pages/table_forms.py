@@ -13,6 +13,7 @@ from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.service import Service
+from lakebed.web.access import OpenTables
 from lakebed.web.pages import rendering
 from lakebed.web.pages.form_checks import check_form
 
@@ -21,12 +22,11 @@ Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED
 
 @post("/tables/{name:str}/settings", sync_to_thread=True, include_in_schema=False)
 def change_settings(
-    request: Request[Any, Any, Any], service: Service, principal: Principal, name: str, data: Form
+    request: Request[Any, Any, Any], tables: OpenTables, principal: Principal, name: str, data: Form
 ) -> Response[bytes]:
     """Set what differs from the values that the table has of its own; an empty value takes the instance's again."""
     check_form(request)
-    principal.require(Permission.ADMIN, name)
-    table = service.instance.table(name)
+    table = tables.table(principal, Permission.ADMIN, name)
     own = table.state().settings
     given = {setting: text.strip() for setting, text in data.items()}
     wanted = settings.validate({setting: text or None for setting, text in given.items()})

@@ -18,6 +18,7 @@ from lakebed.service.status import OperationStatus
 from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
+from lakebed.web.access import OpenTables
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.web.pages.page_memory import PageMemory
@@ -204,12 +205,13 @@ def _view_of(instance: Instance, state: TableState) -> ShownView | None:
 
 @rendering.page("/tables/{name:str}")
 def table_page(
+    *,
     request: Request[Any, Any, Any],
     service: Service,
+    tables: OpenTables,
     memory: PageMemory,
     principal: Principal,
     name: str,
-    *,
     share: Share = "rows",
     colour: Colour = "files",
 ) -> Response[bytes]:
@@ -217,7 +219,7 @@ def table_page(
     name = name.removesuffix(".json")
     principal.require_all_rows(name)
     keys = range_of(request.query_params.get("from"), request.query_params.get("to"))
-    table = principal.readable(service.instance.table(name))
+    table = tables.table(principal, Permission.READ, name)
     found = page_of(table, service, memory, (keys, share, colour))
     can_edit = principal.permission(name) is Permission.ADMIN
     operations = tuple(TableOperation)

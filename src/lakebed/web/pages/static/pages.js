@@ -115,5 +115,18 @@
     }
   };
 
-  document.addEventListener("DOMContentLoaded", () => { themeSwitch(); live(); filters(); keys(); icicles(); });
+  // -- Ctrl-Enter in a statement runs it.
+
+  const submits = () => {
+    for (const area of document.querySelectorAll("textarea[data-submit]")) {
+      area.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          area.form.requestSubmit(area.form.querySelector("button[name=run]"));
+        }
+      });
+    }
+  };
+
+  document.addEventListener("DOMContentLoaded", () => { themeSwitch(); live(); filters(); keys(); icicles(); submits(); });
 })();

@@ -1,0 +1,58 @@
+"""Rows as a grid of a page: values as text, cut where they are long, and null told apart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.model.json_values import encode_array
+
+
+@dataclass(frozen=True, slots=True)
+class GridColumn:
+    """A column; numbers are set to the right."""
+
+    name: str
+    type: str
+    numeric: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of values as JSON has them. ``more``: there are others that are not shown."""
+
+    columns: tuple[GridColumn, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+    seconds: float
+
+
+def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int, seconds_max: float) -> Grid:
+    """The first rows. Reads no batch beyond them. Raises UsageError if they take too long."""
+    began_s = clock.monotonic_s()
+    rows: list[tuple[Any, ...]] = []
+    for batch in batches:
+        rows += _values(batch.slice(0, rows_max + 1 - len(rows)))
+        if len(rows) > rows_max:
+            break
+        if clock.monotonic_s() - began_s > seconds_max:
+            raise Code.STATEMENT_LIMIT_EXCEEDED(
+                f"the read takes longer than {seconds_max:g} s; ask for fewer keys, or a predicate on the key"
+            )
+    columns = tuple(GridColumn(field.name, str(field.type), _is_numeric(field.type)) for field in schema)
+    return Grid(columns, tuple(rows[:rows_max]), len(rows) > rows_max, clock.monotonic_s() - began_s)
+
+
+def _values(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    if not batch.num_columns:
+        return [()] * batch.num_rows
+    return list(zip(*map(encode_array, batch.columns), strict=True))
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
