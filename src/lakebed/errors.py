@@ -191,6 +191,7 @@ class Code(StrEnum):
     COMMIT_QUEUE_FULL = "commit_queue_full", "contention"
     RUNS_MAX_EXCEEDED = "runs_max_exceeded", "contention"
     PIN_CONTENDED = "pin_contended", "contention"
+    SERVICE_BUSY = "service_busy", "contention"
 
     # UnknownOutcomeError
     COMMIT_UNKNOWN = "commit_unknown", "unknown_outcome"

@@ -75,6 +75,7 @@ RUN_BY = {
     "docs/changes.md": "tests/unit/test_docs.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
     "docs/erasure.md": "tests/unit/test_docs.py",
+    "docs/flight-sql.md": "tests/service/test_flight_sql.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
     "docs/merging.md": "tests/unit/test_docs.py",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import upkeep
+from lakebed.cli import flight_door, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.model.foreign_errors import optional_imports
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65535),
     help="The port to listen on; 0: a free one.",
 )
+@flight_door.flight_port
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
 @click.option(
     "--metrics-tables",
@@ -42,6 +43,7 @@ def serve(
     *,
     host: str,
     port: int,
+    flight_port: int | None,
     public_metrics: bool,
     metrics_tables: int,
     otlp: str | None,
@@ -71,5 +73,6 @@ def serve(
         listening = stack.enter_context(server.listen(host, port))
         monitor.install()
         stack.enter_context(service)
+        stack.enter_context(flight_door.flight_door(service, host, flight_port))
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening)}", file=sys.stderr)
         server.serve(make_app(service, monitor=monitor), listening, asked)

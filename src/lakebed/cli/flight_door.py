@@ -1,0 +1,38 @@
+"""The door of ``lakebed serve`` for Flight SQL: its option, and the server while the service runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from lakebed.model.foreign_errors import optional_imports
+
+if TYPE_CHECKING:
+    from lakebed.service.service import Service
+
+flight_port = click.option(
+    "--flight-port",
+    type=click.IntRange(0, 65535),
+    help="Answer Flight SQL as well, for ADBC and JDBC, on this port of the same host; 0: a free one.",
+)
+
+
+@contextmanager
+def flight_door(service: Service, host: str, port: int | None) -> Iterator[None]:
+    """Answer Flight SQL during the block, if a port is given."""
+    if port is None:
+        yield
+        return
+    with optional_imports():
+        from lakebed.flight.flight_server import FlightServer
+
+    door = FlightServer(service, host, port)
+    print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
+    try:
+        yield
+    finally:
+        door.stop()

@@ -1,0 +1,86 @@
+"""Finds the principal of each Flight call from its ``authorization`` header, by the service's authenticator.
+
+A bearer token is taken as it is. Drivers that have a user name and a password send them once, in a handshake: the
+password is the token, the user name does not matter, and the answer has the bearer header of all further calls.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import flight
+
+from lakebed.errors import Code
+from lakebed.flight.call_errors import call_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.security.principal import Authenticator, Principal
+
+KEY = "principal"
+"""The name under which a call has its :class:`Caller`."""
+
+_HEADER = "authorization"
+
+
+class Caller(flight.ServerMiddleware):  # type: ignore[misc]
+    """The principal of one call."""
+
+    def __init__(self, principal: Principal, bearer: str | None) -> None:
+        self.principal = principal
+        self._bearer = bearer
+
+    def sending_headers(self) -> dict[str, str]:
+        """The header of further calls, where a password was sent."""
+        return {} if self._bearer is None else {_HEADER: self._bearer}
+
+
+class Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Authenticates every call before it begins."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[Any]]) -> Caller:  # noqa: ARG002 - Flight's signature
+        """The caller. Raises FlightUnauthenticatedError."""
+        with call_errors():
+            given = next((values[0] for name, values in headers.items() if name.lower() == _HEADER and values), None)
+            bearer = bearer_of_password(given) if given is not None else None
+            return Caller(self._authenticator.authenticate(bearer or given), bearer)
+
+
+class Handshakes(flight.ServerAuthHandler):  # type: ignore[misc]
+    """Accepts the handshake, whose header :class:`Callers` has checked."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        """Say nothing: the token is in a header of the answer."""
+
+    def is_valid(self, token: bytes) -> str:  # noqa: ARG002 - calls are authenticated by their header
+        """Any: an empty name of the peer."""
+        return ""
+
+
+def bearer_of_password(header: str) -> str | None:
+    """The bearer header whose token is the password of a Basic one; None for another scheme. Raises AccessError."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        # Some drivers leave the padding out.
+        bare = encoded.strip().rstrip("=")
+        data = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+        _, separator, password = data.decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        separator = password = ""
+    if not separator or not password:
+        raise Code.NOT_AUTHENTICATED("the Basic authorization has no password; give a token of this service as one")
+    return f"Bearer {password}"
+
+
+def principal_of(context: Any) -> Principal:
+    """The principal of a call."""
+    principal: Principal = context.get_middleware(KEY).principal
+    return principal

@@ -1,0 +1,185 @@
+"""Statements that run: their rows as they come, and their end when the caller goes away.
+
+A call of Flight ends a stream only when the next batch is sent. A statement may take long to its first one, so another
+thread reads it, and the thread of the call looks every moment whether the caller is still there. One batch is read
+ahead; then the statement waits, so a slow caller holds it back rather than filling memory.
+
+Core type: :class:`StatementRuns`. Errors: ContentionError for a statement more than may run at once.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+from pyarrow import flight
+
+from lakebed.errors import Code
+from lakebed.flight.call_errors import call_error
+from lakebed.sql.limited import Limits
+
+if TYPE_CHECKING:
+    from lakebed.security.principal import Principal
+    from lakebed.table.instance import Instance
+
+LOOK_S = 0.1
+"""How soon a statement ends after its caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLimits:
+    """What one statement, and all of them together, may take."""
+
+    statement: Limits | None = field(default_factory=lambda: Limits(1024 * 1024 * 1024, 3600.0))
+    """Memory of the process of one statement, and the time from its start to its last row. None: no process."""
+    statements_max: int = 16
+    """Statements that run at once; one more is refused."""
+
+
+class StatementRuns:
+    """The statements that this service runs for Flight calls. Safe to use from many threads."""
+
+    def __init__(self, instance: Instance, limits: StatementLimits) -> None:
+        self._instance = instance
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._running: dict[_Run, bytes] = {}
+        self._is_stopped = False
+
+    def schema(self, principal: Principal, statement: str) -> pa.Schema:
+        """The columns of a statement's result, without its rows."""
+        with self._counted(b"") as run:
+            run.reader = self._reader(principal, statement)
+            return run.reader.schema
+
+    def start(
+        self, principal: Principal, statement: str, ticket: bytes, is_cancelled: Callable[[], bool]
+    ) -> flight.GeneratorStream:
+        """Run a statement for a call with this ticket."""
+        run = self._counted(ticket)
+        try:
+            run.reader = self._reader(principal, statement)
+            return flight.GeneratorStream(run.reader.schema, _Batches(run, is_cancelled))
+        except BaseException:
+            run.end()
+            raise
+
+    def cancel(self, tickets: set[bytes]) -> bool:
+        """End the statements that run for these tickets; whether there was one."""
+        with self._lock:
+            found = [run for run, ticket in self._running.items() if ticket in tickets]
+        for run in found:
+            run.cancel(flight.FlightCancelledError("the statement was cancelled"))
+        return bool(found)
+
+    def running(self) -> int:
+        """How many statements run."""
+        with self._lock:
+            return len(self._running)
+
+    def stop(self) -> None:
+        """Refuse new statements, and end those that run."""
+        with self._lock:
+            self._is_stopped = True
+            running = list(self._running)
+        for run in running:
+            run.cancel(flight.FlightUnavailableError("the service is being stopped; run the statement again"))
+
+    def _counted(self, ticket: bytes) -> _Run:
+        """A run that counts from now to its end. Raises ContentionError if there are too many."""
+        run = _Run(self._forget, has_process=self._limits.statement is not None)
+        with self._lock:
+            if self._is_stopped:
+                raise Code.STORE_UNAVAILABLE("the service is being stopped; ask another one, or ask again")
+            if len(self._running) >= self._limits.statements_max:
+                raise Code.SERVICE_BUSY(f"{len(self._running)} statements run already; run it again later")
+            self._running[run] = ticket
+        return run
+
+    def _forget(self, run: _Run) -> None:
+        with self._lock:
+            self._running.pop(run, None)
+
+    def _reader(self, principal: Principal, statement: str) -> pa.RecordBatchReader:
+        return principal.sql(self._instance, statement, self._limits.statement)
+
+
+class _Run:
+    """One statement under way: its reader, and what another thread has read ahead."""
+
+    def __init__(self, ended: Callable[[_Run], None], *, has_process: bool) -> None:
+        self.reader: pa.RecordBatchReader | None = None
+        self.why: Exception | None = None
+        self.ready: queue.Queue[pa.RecordBatch | Exception | None] = queue.Queue(1)
+        self._ended = ended
+        self._has_process = has_process
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def cancel(self, why: Exception) -> None:
+        """Let the call end it at its next look, with this error."""
+        self.why = why
+
+    def end(self) -> None:
+        """End the process of the statement, and with it the read that is under way. May be called again."""
+        self._over.set()
+        if self._has_process and self.reader is not None:
+            self.reader.close()
+        self._ended(self)
+
+    def read(self) -> None:
+        """Read to the end, or until it is over."""
+        try:
+            for batch in self.reader or ():
+                if not self._put(batch):
+                    break
+            self._put(None)
+        except Exception as error:  # noqa: BLE001 - raised in the thread of the call
+            self._put(error)
+
+    def _put(self, item: pa.RecordBatch | Exception | None) -> bool:
+        while not self._over.is_set():
+            with suppress(queue.Full):
+                self.ready.put(item, timeout=LOOK_S)
+                return True
+        return False
+
+
+class _Batches:
+    """The batches of a run, for Flight, which drops this when the call ends, whether or not it has read any."""
+
+    def __init__(self, run: _Run, is_cancelled: Callable[[], bool]) -> None:
+        self._run = run
+        self._is_cancelled = is_cancelled
+        self._end = weakref.finalize(self, run.end)
+        threading.Thread(target=run.read, name="lakebed-flight", daemon=True).start()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        while True:
+            why = self._run.why
+            if why is not None or self._is_cancelled():
+                self._end()
+                raise why or flight.FlightCancelledError("the caller went away")
+            with suppress(queue.Empty):
+                item = self._run.ready.get(timeout=LOOK_S)
+                break
+        if isinstance(item, pa.RecordBatch):
+            return item
+        self._end()
+        if item is None:
+            raise StopIteration
+        raise call_error(item) from None
