@@ -74,6 +74,10 @@ test-python: ## The unit tests on another Python: make test-python PYTHON=python
 test-stores: $(STAMP) ## The same store contract on servers for S3, GCS and Azure; needs Go and npm
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
+.PHONY: test-deploy
+test-deploy: $(STAMP) ## What is in deploy/, with a real helm; needs Go if there is no helm
+	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q tests/unit/deploy </dev/null
+
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, and the direction of imports
 	@$(BIN)/ruff check .
