@@ -15,15 +15,17 @@ from datetime import datetime
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.inspect.history import described
+from lakebed.inspect.history import HistoryRow, rows_of
 from lakebed.service.status import TableStatus
-from lakebed.state.codec import outline
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 
 WINDOW_S = 86_400
 
 ENTRIES_MAX = 200
+
+ROWS_KEPT = 50
+"""Of each table: some 20 MB for a thousand tables."""
 
 THREADS = 4
 """That wait for a remote store at once."""
@@ -40,7 +42,8 @@ class Minute:
 
 @dataclass(slots=True)
 class RecentCommits:
-    """The commits of one table up to ``version``, by the minute since 1970, and the time of the last one.
+    """The commits of one table up to ``version``, by the minute since 1970, the time of the last one, and the
+    last :data:`ROWS_KEPT` of them, newest first.
 
     ``cut``: there were more than were read. Tables that begin to be watched are read newest first.
     """
@@ -50,11 +53,13 @@ class RecentCommits:
     committed_at: datetime | None = None
     cut: bool = False
     minutes: dict[int, Minute] = field(default_factory=dict)
+    rows: tuple[HistoryRow, ...] = ()
 
     def read_on(self, version: int, now: datetime) -> None:
         """Count the commits up to ``version`` that are new. Requests: one for each entry. Raises as reading a log."""
         first = int((now.timestamp() - WINDOW_S) // 60)
         found: dict[int, Minute] = {}
+        rows: list[HistoryRow] = []
         newest: datetime | None = None
         for number in range(version, self.version, -1):
             if version - number >= ENTRIES_MAX:
@@ -68,17 +73,18 @@ class RecentCommits:
             if minute < first:
                 break
             counted = found.setdefault(minute, Minute())
-            for document in stored.entry.documents:
-                about = described(outline(document))
+            for row in rows_of(stored, self.table.id):
+                rows.append(row)
                 counted.commits += 1
-                counted.rows += about.rows_added
-                counted.size_bytes += about.bytes_added
+                counted.rows += row.rows_added
+                counted.size_bytes += row.bytes_added
         kept = {minute: one for minute, one in self.minutes.items() if minute >= first}
         for minute, one in found.items():
             before = kept.get(minute, Minute())
             kept[minute] = Minute(
                 before.commits + one.commits, before.rows + one.rows, before.size_bytes + one.size_bytes
             )
+        self.rows = (*rows, *self.rows)[:ROWS_KEPT]
         self.minutes, self.version, self.committed_at = kept, version, newest or self.committed_at
 
 

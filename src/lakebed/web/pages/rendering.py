@@ -53,7 +53,7 @@ _TITLES = {
     504: "Outcome unknown",
 }
 
-LINKS = ("/", "/query")
+LINKS = ("/", "/query", "/log")
 """The pages of the navigation."""
 
 _ASSETS = ("style.css", "pages.js", "icon.svg")

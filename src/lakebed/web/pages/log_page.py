@@ -1,0 +1,119 @@
+"""The log: the last transactions of all tables, and all that the log of one table has, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import merge
+from itertools import islice, takewhile
+from operator import itemgetter
+from typing import Any
+
+from litestar import Request, Response
+
+from lakebed.errors import NotRetainedError
+from lakebed.inspect.history import HistoryRow, rows_of
+from lakebed.model.checks import INT64_MAX
+from lakebed.security.principal import Permission, Principal
+from lakebed.service.service import Service
+from lakebed.table.table import Table
+from lakebed.web.access import OpenTables
+from lakebed.web.pages import rendering
+from lakebed.web.pages.activity import ROWS_KEPT
+from lakebed.web.pages.page_memory import PageMemory
+
+PAGE_ROWS = 100
+
+WAIT_S = 0.2
+"""For commits that are newer than those at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRow:
+    """A transaction and the table that it changed."""
+
+    table: str
+    row: HistoryRow
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Transactions, newest first. ``older`` is the time, or for one table the version, before which there are more."""
+
+    table: str | None
+    rows: tuple[LoggedRow, ...]
+    older: datetime | int | None
+    is_latest: bool
+
+
+def transactions_before(table: Table, version: int) -> Iterator[HistoryRow]:
+    """The transactions of the versions below one, newest first, each entry read when it is its turn."""
+    for number in range(min(version - 1, table.state().version), 0, -1):
+        try:
+            stored = table.log.read(number)
+        except NotRetainedError:
+            return
+        if stored is None:
+            return
+        yield from rows_of(stored, table.id)
+
+
+def page_of_table(table: Table, before: int | None) -> LogPage:
+    """The log of one table below a version, or from the latest one."""
+    found: list[HistoryRow] = []
+    for row in transactions_before(table, INT64_MAX if before is None else before):
+        # An entry is shown whole, so that the next page begins with another.
+        if len(found) >= PAGE_ROWS and row.version != found[-1].version:
+            break
+        found.append(row)
+    older = found[-1].version if found and found[-1].version > 1 else None
+    return LogPage(table.name, tuple(LoggedRow(table.name, row) for row in found), older, before is None)
+
+
+def page_of_all(service: Service, memory: PageMemory, principal: Principal, before: datetime | None) -> LogPage:
+    """The last transactions of the tables that the principal may read whole, before a time."""
+    tables = [
+        one
+        for one in service.status().tables
+        if principal.permission(one.name) is not None and principal.policy(one.name) is None
+    ]
+    names = {one.id: one.name for one in tables}
+    recent = memory.activity.recent(tables, WAIT_S)
+    logs = [[(row.time, names[at], row) for row in one.rows] for at, one in recent.items()]
+    newest_first = merge(*logs, key=itemgetter(0), reverse=True)
+    wanted = (one for one in newest_first if before is None or one[0] < before)
+    found = [LoggedRow(name, row) for _, name, row in islice(wanted, PAGE_ROWS)]
+    older = None
+    if len(found) == PAGE_ROWS:
+        # Those of one moment are on one page; the next one begins before it.
+        older = found[-1].row.time
+        found += [LoggedRow(name, row) for _, name, row in takewhile(lambda one: one[0] == older, wanted)]
+    return LogPage(None, tuple(found), older, before is None)
+
+
+@rendering.page("/log")
+def all_logs(
+    *,
+    request: Request[Any, Any, Any],
+    service: Service,
+    memory: PageMemory,
+    principal: Principal,
+    before: datetime | None = None,
+) -> Response[bytes]:
+    """The last transactions of all tables."""
+    found = page_of_all(service, memory, principal, before)
+    return rendering.answer(request, "log.html", found, principal, rows_kept=ROWS_KEPT)
+
+
+@rendering.page("/tables/{name:str}/log")
+def table_log(
+    *, request: Request[Any, Any, Any], tables: OpenTables, principal: Principal, name: str, before: int | None = None
+) -> Response[bytes]:
+    """All that the log of a table has."""
+    principal.require_all_rows(name)
+    found = page_of_table(tables.table(principal, Permission.READ, name), before)
+    return rendering.answer(request, "log.html", found, principal, rows_kept=ROWS_KEPT)
+
+
+ROUTES = (*all_logs, *table_log)
