@@ -113,6 +113,7 @@ class Code(StrEnum):
     AGGREGATE_TOO_LARGE = "aggregate_too_large", "schema_mismatch"
     ROW_TOO_LARGE = "row_too_large", "schema_mismatch"
     PAGE_TOO_LARGE = "page_too_large", "schema_mismatch"
+    REQUEST_FAILED = "request_failed", "schema_mismatch"
     SOURCE_UNPARSABLE = "source_unparsable", "schema_mismatch"
     SOURCE_NOT_ATTACHABLE = "source_not_attachable", "schema_mismatch"
 
@@ -133,6 +134,7 @@ class Code(StrEnum):
     TAG_NOT_FOUND = "tag_not_found", "not_found"
     REQUEST_NOT_FOUND = "request_not_found", "not_found"
     SOURCE_NOT_FOUND = "source_not_found", "not_found"
+    JOB_NOT_FOUND = "job_not_found", "not_found"
     OBJECT_NOT_FOUND = "object_not_found", "not_found"
     DATA_FILE_MISSING = "data_file_missing", "not_found"
     TIME_NOT_REACHED = "time_not_reached", "not_found"
@@ -179,6 +181,7 @@ class Code(StrEnum):
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"
     ORPHANS_DOUBTFUL = "orphans_doubtful", "rejected"
     ROWS_NOT_ERASED = "rows_not_erased", "rejected"
+    JOB_NOT_PARKED = "job_not_parked", "rejected"
 
     # AccessError
     NOT_AUTHENTICATED = "not_authenticated", "access"

@@ -127,6 +127,9 @@ class Settings:
     orphan_age_s: int = _setting(
         86_400, "seconds", 0, 10**9, "an object not committed within this time may be deleted, and its commit refused"
     )
+    jobs_kept_s: int = _setting(
+        7 * 86_400, "seconds", 0, 10**9, "how long records of job runs are kept; the instance's value counts"
+    )
 
     @property
     def log_retention_s(self) -> int:

@@ -26,6 +26,8 @@ from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, Rename
 from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.spark import InProcess, Pipeline
+from lakebed.tracker.retry_requests import request_retry
+from lakebed.tracker.runs import Begun
 
 WIDE_KEYS = 1100
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -86,6 +88,8 @@ def built(root):
     lake.pause("truncated", "compaction", "gc")
     lake.resume("truncated", "compaction")
     _quarantine(root)
+    request_retry(lake.storage, lake.tracker.begin(Begun(operation="gc", tries=3)))
+    lake.tracker.flush()
     with events.pin(pinned):
         yield
 

@@ -31,6 +31,7 @@ from pathlib import Path
 from lakebed import clock
 from lakebed.spark import worker_pool
 from lakebed.spark.batch import attempt, on_one_core
+from lakebed.tracker.recorder import Recorder
 
 BEGIN_S = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
 TICK_S = 2
@@ -68,6 +69,8 @@ def seed() -> None:
     _one_thread_a_pool()
     on_one_core()
     worker_pool._TaskWorker = _WorkerHere
+    # Records of job runs are written when the program says so.
+    Recorder._start_writing = lambda _: None
 
 
 class _WorkerHere:
@@ -77,8 +80,7 @@ class _WorkerHere:
         """As a worker process is made."""
 
     def ask(self, message):
-        ok, answer = attempt(*pickle.loads(message))
-        return (b"+" if ok else b"-") + answer
+        return attempt(*pickle.loads(message))
 
     def has_ended(self):
         return False

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakebed
-from lakebed import clock
 from lakebed.errors import Code
-from lakebed.inspect.failed_calls import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
-from lakebed.retention.orphans import delete_dropped
 from lakebed.spark.interrupt import interruptible
+from lakebed.tracker.failed_calls import SCHEMA
+from lakebed.tracker.recorder import MESSAGE_CHARS_MAX
+from lakebed.tracker.runs import Begun
 
 
 @pytest.fixture
@@ -55,14 +53,14 @@ def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Insta
     assert found.drop_columns(["time", "writer"]).to_pylist() == [
         {
             "version": version,
-            "call": "bulk_import",
+            "call": "import",
             "job": None,
             "error": "RuntimeError",
             "reason": "RuntimeError: a bug",
         },
         {
             "version": version,
-            "call": "bulk_import",
+            "call": "import",
             "job": "monday",
             "error": "schema_mismatch",
             "reason": "day.csv: column n: 'two' is not int64",
@@ -78,16 +76,17 @@ def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
     assert table.failures().num_rows == 0
 
 
-def test_the_newest_are_kept_and_reasons_are_bounded(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = itertools.count()
-    # Several failures of one millisecond have no order.
-    monkeypatch.setattr(clock, "new_id", lambda: f"0192aaaa-0000-7000-8000-{next(ids):012}")
-    attempt = Attempt(table.id, "export", None, 1)
-    for count in range(FAILURES_MAX + 3):
-        record_failure(table.storage, attempt, Code.INTERNAL_ERROR(f"{count} {'x' * 10_000}"))
+def record_failure(table: lakebed.Table, error: BaseException, operation: str = "export") -> None:
+    begun = Begun(operation=operation, table=table.name, table_id=table.id, base_version=1)
+    table.tracker.record_failure(begun, error)
+
+
+def test_the_newest_comes_first_and_reasons_are_bounded(table: lakebed.Table) -> None:
+    for count in range(30):
+        record_failure(table, Code.INTERNAL_ERROR(f"{count} {'x' * 10_000}"))
     reasons = table.failures()["reason"].to_pylist()
-    assert [int(reason.split()[0]) for reason in reasons] == list(range(FAILURES_MAX + 2, 2, -1))
-    assert {len(reason) for reason in reasons} == {REASON_CHARS_MAX}
+    assert [int(reason.split()[0]) for reason in reasons] == list(range(29, -1, -1))
+    assert {len(reason) for reason in reasons} == {MESSAGE_CHARS_MAX}
 
 
 def test_no_secret_is_on_record(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +95,15 @@ def test_no_secret_is_on_record(table: lakebed.Table, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(table.storage, "clients", Clients(), raising=False)
     text = "GET http://me:pass@host/x?X-Amz-Signature=abc in eu-west-1 with hunter2hunter2 failed"
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR(text))
+    record_failure(table, Code.INTERNAL_ERROR(text), "export")
     (reason,) = table.failures()["reason"].to_pylist()
     assert reason == "GET http://...@host/x?... in eu-west-1 with ... failed"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "'quotes\"\n"])
 def test_any_text_can_be_a_reason(table: lakebed.Table, text: str) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", "\ud800", 1), Code.INTERNAL_ERROR(text))
-    record_failure(table.storage, Attempt(table.id, "export", "j", 1), Code.INTERNAL_ERROR(text))
+    record_failure(table, Code.INTERNAL_ERROR(text), "\ud800")
+    record_failure(table, Code.INTERNAL_ERROR(text), "export")
     assert table.failures()["reason"].to_pylist() == [Code.INTERNAL_ERROR(text).message] * 2
 
 
@@ -119,23 +118,8 @@ def test_a_store_that_takes_no_record_hides_no_error(
     assert table.failures().num_rows == 0
 
 
-def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR("x"))
-    (name,) = [found.name for found in table.storage.list(f"tables/{table.id}/failures")]
-    document = json.loads(table.storage.get(name) or b"")
-    for damaged in (b"", b"[]", b"{}", json.dumps(document | {"version": "x"}).encode()):
-        table.storage.replace(name, damaged)
-        with pytest.raises(lakebed.DamagedError):
-            table.failures()
-    table.storage.replace(name, json.dumps(document | {"format": 99}).encode())
-    with pytest.raises(lakebed.UnsupportedFormatError):
-        table.failures()
-
-
-def test_records_go_with_their_table(instance: lakebed.Instance, table: lakebed.Table) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR("x"))
-    instance.set(history_s=0)
-    instance.drop_table("t")
-    (dropped,) = delete_dropped(instance).tables
-    assert (dropped.objects, dropped.waiting) == (1, None)
-    assert not [found.name for found in instance.storage.list("tables") if "failures" in found.name]
+def test_a_failure_of_another_table_is_not_among_them(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    other = instance.create_table("other", table.schema)
+    record_failure(other, Code.INTERNAL_ERROR("x"))
+    assert table.failures().num_rows == 0
+    assert other.failures().num_rows == 1

@@ -199,6 +199,16 @@ LAKEBED = Group(
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
         Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
+        Group(
+            "jobs",
+            "List jobs, how far they are and how they ended; try parked ones again.",
+            [
+                Deferred("list", "List jobs, newest first; the default command.", "jobs:list_jobs"),
+                Deferred("show", "Show a job with its tasks and errors.", "jobs:show_job"),
+                Deferred("retry", "Have a parked job tried again.", "jobs:retry_job"),
+            ],
+            default="list",
+        ),
         Deferred("history", "List what happened to a table, newest first.", "versions:history"),
         Deferred(
             "erase-report",

@@ -286,11 +286,23 @@ class Deferred(click.Command):
 
 
 class Group(click.Group):
-    """Commands in the order in which they are given; a command's module is imported when the command is chosen."""
+    """Commands in the order in which they are given; a command's module is imported when the command is chosen.
 
-    def __init__(self, name: str, help: str, commands: Sequence[click.Command], **settings: Any) -> None:
+    Words that begin with none of the commands are those of the command ``default``, if there is one.
+    """
+
+    def __init__(
+        self, name: str, help: str, commands: Sequence[click.Command], *, default: str | None = None, **settings: Any
+    ) -> None:
         super().__init__(name, commands, help=help, no_args_is_help=False, **settings)
         self.params += _SHARED
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as Click does, after the name of the default command was added."""
+        if self.default is not None and (not args or args[0] not in {*self.commands, *ctx.help_option_names}):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order of the help."""

@@ -14,7 +14,6 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import columns, count_text, shown, size_text
 from lakebed.errors import Code
-from lakebed.inspect.failed_calls import read_failures
 from lakebed.inspect.history import committed_on_interrupt, described
 from lakebed.inspect.report import restored
 from lakebed.model.documents import load
@@ -22,6 +21,7 @@ from lakebed.model.json_values import plain
 from lakebed.state.codec import outline
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import ProposeRestore
+from lakebed.tracker.failed_calls import read_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ VALUE_CHARS_MAX = 1_000
 @options.limit(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
 @click.option("--entries", is_flag=True, help="Print the entries of the log.")
 @click.option("--entry", metavar="N", type=click.IntRange(min=1), help="Print log entry N in full.")
-@click.option("--failures", is_flag=True, help="Print calls that failed, and why; the newest 256 are kept.")
+@click.option("--failures", is_flag=True, help="Print calls that failed, and why; within jobs_kept_s.")
 def history(
     cli: Invocation, *, table: str, limit: int | None, entries: bool, entry: int | None, failures: bool
 ) -> None:

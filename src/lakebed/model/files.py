@@ -37,7 +37,6 @@ _NUMBER = re.compile(rf"[0-9]{{{VERSION_DIGITS}}}")
 _SIDECAR = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
-_FAILURE_NAME = re.compile(rf"tables/({_ID})/failures/({_ID})\.json")
 _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
@@ -229,22 +228,6 @@ def pin_name(table_id: str, pin_id: str) -> str:
 def is_pin_name(table_id: str, name: str) -> bool:
     """Whether an object is a pin of that table."""
     match = _PIN_NAME.fullmatch(name)
-    return match is not None and match[1] == table_id
-
-
-def failure_folder(table_id: str) -> str:
-    """The folder of the records of failed calls of a table."""
-    return f"tables/{table_id}/failures"
-
-
-def failure_name(table_id: str, failure_id: str) -> str:
-    """The object of one failed call."""
-    return f"{failure_folder(table_id)}/{failure_id}.json"
-
-
-def is_failure_name(table_id: str, name: str) -> bool:
-    """Whether an object is the record of a failed call of that table."""
-    match = _FAILURE_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
 
 

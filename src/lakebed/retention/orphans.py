@@ -31,7 +31,6 @@ from lakebed.model.files import (
     data_folder,
     file_of_object,
     is_copy_name,
-    is_failure_name,
     table_of_object,
     table_prefix,
     tables_folder,
@@ -242,7 +241,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 def _goes(table_id: str, name: str) -> bool:
     """Whether an object goes with its table: the log stays, which says that the table was dropped."""
-    return file_of_object(table_id, name) is not None or is_failure_name(table_id, name) or is_copy_name(table_id, name)
+    return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
 
 
 def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:

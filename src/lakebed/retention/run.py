@@ -114,6 +114,8 @@ def gc(
         except Error as error:
             errors.append(error)
     dropped = delete_dropped(instance, dry_run=dry_run) if tables is None else DroppedReport((), 0, dry_run)
+    if not dry_run:
+        instance.tracker.trim()
     return GcReport(tuple(collections), tuple(orphans), dropped, dry_run, tuple(errors))
 
 

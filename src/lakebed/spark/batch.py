@@ -21,22 +21,28 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import platform
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 from msgspec import msgpack
 
+from lakebed import clock
 from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.session import cores_of
 from lakebed.storage import connect
+from lakebed.tracker.recorder import NO_RUN
+from lakebed.tracker.runs import TaskRun
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
@@ -45,10 +51,11 @@ if TYPE_CHECKING:
     from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
+    from lakebed.tracker.recorder import RunHandle
 
 _VALUES = "item int, payload binary"
-_RESULTS = "item int, ok boolean, payload binary"
-RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("ok", pa.bool_()), ("payload", pa.binary())])
+_RESULTS = "item int, answer binary"
+RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("answer", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +107,13 @@ class Tasks(Protocol):
         memory_limit_bytes: int,
         progress: Callback | None = None,
         rows: int = 0,
+        run: RunHandle = NO_RUN,
     ) -> list[T | Error]:
         """Run ``work`` on every value, a task each; return its result or its error, in the order of the values.
 
         ``made`` is the type of a result. A task may use ``memory_limit_bytes``. ``progress`` is called with how many of
-        the ``rows`` are done. Raises KeyboardInterrupt if the call was asked to stop.
+        the ``rows`` are done. The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was
+        asked to stop.
         """
 
 
@@ -133,6 +142,7 @@ class SparkTasks:
         memory_limit_bytes: int,  # noqa: ARG002 - as above
         progress: Callback | None = None,
         rows: int = 0,
+        run: RunHandle = NO_RUN,
     ) -> list[T | Error]:
         """As :meth:`Tasks.run`, as one Spark job.
 
@@ -140,11 +150,12 @@ class SparkTasks:
         """
         stop.check()
         session = self.session()
+        first = run.plan_tasks(len(values), application_of(session))
         with watched(session, progress, JobSpan(0, rows, rows, len(values))), stop.job(session), spark_errors():
             found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
         results: dict[int, T | Error] = {
-            item: decode_result(ok, payload, made)
-            for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True)
+            item: answered(answer, made, run, first + item)
+            for item, answer in zip(*(column.to_pylist() for column in found.columns), strict=True)
         }
         if found.num_rows != len(values) or len(results) != len(values):
             raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(values)} tasks")
@@ -163,23 +174,68 @@ def _task_function(work: Work[Any]) -> ArrowFunction:
         on_one_core()
         for batch in batches:
             for item, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                ok, result = attempt(work, payload)
-                yield pa.record_batch([[item], [ok], [result]], schema=RESULT_SCHEMA)
+                yield pa.record_batch([[item], [attempt(work, payload)]], schema=RESULT_SCHEMA)
 
     return run
 
 
-def attempt(work: Work[Any], payload: bytes) -> tuple[bool, bytes]:
-    """Run one task on a pickled value: whether it succeeded, and its result or its error, encoded."""
+@dataclass(frozen=True, slots=True)
+class _TaskAnswer:
+    """What a task sends back: its result or its error, encoded, and where and when it ran."""
+
+    ok: bool
+    payload: bytes
+    host: str
+    attempt: int
+    began: datetime
+    ended: datetime
+
+
+def attempt(work: Work[Any], payload: bytes) -> bytes:
+    """Run one task on a pickled value; the answer has its result or its error."""
+    began = clock.now()
     try:
-        return True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
+        ok, result = True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
     except Exception as error:  # noqa: BLE001 - any error is the result of this task
-        return False, encode(encode_error(error))
+        ok, result = False, encode(encode_error(error))
+    return encode(_TaskAnswer(ok, result, platform.node(), _attempt_number(), began, clock.now()))
 
 
-def decode_result(ok: bool, payload: bytes, made: type[T]) -> T | Error:  # noqa: FBT001 - as attempt returns it
-    """What :func:`attempt` returned. Raises msgspec's ValidationError for a result of another type."""
-    return decode(payload, made) if ok else decode_error(decode(payload, dict))
+def _attempt_number() -> int:
+    """The number of this attempt of a Spark task, from 1; 1 outside of Spark."""
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.TaskContext.get()
+    return 1 if context is None else int(context.attemptNumber()) + 1
+
+
+def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
+    """The result, or the error, in what :func:`attempt` returned, which is recorded as a task of the run.
+
+    Raises msgspec's ValidationError for a result of another type.
+    """
+    found = decode(answer, _TaskAnswer)
+    result = decode(found.payload, made) if found.ok else decode_error(decode(found.payload, dict))
+    error = result if isinstance(result, Error) else None
+    rows = 0 if error is not None else rows_of(result)
+    facts = {"host": found.host, "attempt": found.attempt, "started": found.began, "finished": found.ended}
+    run.task(TaskRun(job=run.id, number=number, rows=rows, **facts), error)  # type: ignore[arg-type]
+    return result
+
+
+def rows_of(result: Any) -> int:
+    """How many rows a task wrote or read, by its result; 0 if that does not say."""
+    if isinstance(result, tuple | list):
+        return sum(map(rows_of, result))
+    rows = getattr(getattr(result, "file", result), "rows", 0)
+    return rows if isinstance(rows, int) else rows_of(getattr(result, "files", ()))
+
+
+def application_of(session: SparkSession) -> str:
+    """The id of Spark's application; ``spark`` if the session, as that of Spark Connect, does not tell."""
+    try:
+        return str(session.sparkContext.applicationId)
+    except Exception:  # noqa: BLE001 - Spark Connect refuses, each version with another error
+        return "spark"
 
 
 def encode(value: Any) -> bytes:

@@ -36,6 +36,7 @@ from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, CombinedProgress
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
+from lakebed.tracker.recorder import current_run
 
 if TYPE_CHECKING:
     from lakebed.state.transactions import Source
@@ -48,13 +49,13 @@ def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_t
     """Runs merge tasks; those of one call are of one table."""
     combined = None if progress is None else CombinedProgress(progress, rows_total)
     # Read in the thread of the call; batches of jobs run in other threads.
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(merges: Sequence[MergeTask]) -> Sequence[TaskResult]:
         report = None if combined is None else combined.part()
         rows, limit = sum(merge.rows for merge in merges), merges[0].memory_limit_bytes
         work = partial(_merge, place)
-        return tasks.run(merges, work, _FILES, stop, memory_limit_bytes=limit, progress=report, rows=rows)
+        return tasks.run(merges, work, _FILES, stop, memory_limit_bytes=limit, progress=report, rows=rows, run=run)
 
     return execute
 
@@ -67,13 +68,15 @@ def _merge(place: Place, task: MergeTask) -> tuple[NewFile, ...]:
 def rewrite_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
     """Runs rewrite tasks; those of one call are of one table."""
     combined = None if progress is None else CombinedProgress(progress, rows_total)
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(rewrites: Sequence[RewriteTask]) -> Sequence[RewrittenFile | Error]:
         report = None if combined is None else combined.part()
         rows, limit = sum(task.rows for task in rewrites), rewrites[0].memory_limit_bytes
         work = partial(_rewrite, place)
-        return tasks.run(rewrites, work, RewrittenFile, stop, memory_limit_bytes=limit, progress=report, rows=rows)
+        return tasks.run(
+            rewrites, work, RewrittenFile, stop, memory_limit_bytes=limit, progress=report, rows=rows, run=run
+        )
 
     return execute
 
@@ -85,12 +88,12 @@ def _rewrite(place: Place, task: RewriteTask) -> RewrittenFile:
 
 def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Export:
     """Runs the tasks of one export, from one place to another."""
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(exports: Sequence[ExportTask]) -> Sequence[ExportResult]:
         rows, limit = sum(task.rows for task in exports), exports[0].memory_limit_bytes
         work, made = partial(_export, source, target), tuple[ExportedFile, ...]
-        return tasks.run(exports, work, made, stop, memory_limit_bytes=limit, progress=progress, rows=rows)
+        return tasks.run(exports, work, made, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run)
 
     return execute
 
@@ -102,12 +105,12 @@ def _export(source: Place, target: Place, task: ExportTask) -> tuple[ExportedFil
 
 def attach_executor(tasks: Tasks, place: Place) -> Attach:
     """Runs attach tasks; those of one call have one target."""
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(attaches: Sequence[AttachTask]) -> Sequence[TaskResult]:
         target, files = attaches[0].target, [task.file for task in attaches]
         work, limit = partial(_attach, target, place), target.memory_limit_bytes
-        return tasks.run(files, work, _FILES, stop, memory_limit_bytes=limit)
+        return tasks.run(files, work, _FILES, stop, memory_limit_bytes=limit, run=run)
 
     return execute
 
@@ -119,12 +122,14 @@ def _attach(target: AttachTarget, place: Place, file: Source) -> tuple[NewFile, 
 
 def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
     """Runs the search tasks of one erasure report."""
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(searches: Sequence[SearchTask]) -> Sequence[SearchedObject | Error]:
         rows, limit = sum(task.rows for task in searches), searches[0].memory_limit_bytes
         work = partial(_search, place)
-        return tasks.run(searches, work, SearchedObject, stop, memory_limit_bytes=limit, progress=progress, rows=rows)
+        return tasks.run(
+            searches, work, SearchedObject, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run
+        )
 
     return execute
 
@@ -136,7 +141,7 @@ def _search(place: Place, task: SearchTask) -> SearchedObject:
 
 def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Ingest:
     """Runs ingest tasks; the importer runs those that are shuffled, of which there are none without it."""
-    stop = current_stop()
+    stop, run = current_stop(), current_run()
 
     def execute(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
         alone = [task for task in jobs if importer is None or task.method is Method.SORT]
@@ -151,7 +156,7 @@ def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> In
         target = jobs[0].target
         values = [(task.job, task.method, task.parts) for task in jobs]
         work, limit = partial(_sort, target, place), target.memory_limit_bytes
-        return tasks.run(values, work, Ingested, stop, memory_limit_bytes=limit)
+        return tasks.run(values, work, Ingested, stop, memory_limit_bytes=limit, run=run)
 
     return execute
 

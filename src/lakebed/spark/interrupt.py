@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.inspect.failed_calls import Attempt, record_failure
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.table.table import Table
+from lakebed.tracker.recorder import noting
+from lakebed.tracker.runs import Begun, WorkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,16 +156,33 @@ def interruptible(
             return method(self, table, *args, **kwargs)
         target = table if isinstance(table, Table) else self.instance.table(table)
         with committed_on_interrupt(target.log):
-            attempt = Attempt(target.id, method.__name__, _job_id(kwargs), target.version)
-            try:
-                return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
-            except Exception as error:
-                # A UsageError is not recorded: the call was refused before it began.
-                if type(error) is not UsageError:
-                    record_failure(target.storage, attempt, error)
-                raise
+            begun = Begun(
+                operation=_KINDS.get(method.__name__, method.__name__),
+                table=target.name,
+                table_id=target.id,
+                base_version=target.version,
+                key=_job_id(kwargs),
+            )
+            with noting() as recorded:
+                try:
+                    return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
+                except Exception as error:
+                    # A UsageError is not recorded: the call was refused before it began.
+                    if type(error) is not UsageError and not any(error is one for one in recorded):
+                        target.tracker.record_failure(begun, error)
+                    raise
 
     return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
+
+
+_KINDS = {
+    "bulk_import": WorkKind.IMPORT,
+    "compact": WorkKind.COMPACTION,
+    "join_partitions": WorkKind.JOIN,
+    "erase_report": WorkKind.ERASE_REPORT,
+    "maintain": WorkKind.MAINTENANCE,
+}
+"""The operations of methods that are not named as they are."""
 
 
 def _job_id(given: Mapping[str, object]) -> str | None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 
+_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -74,6 +76,7 @@ def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> 
         yield
         return
     progress(Progress(span.first, span.total))
+    before = _grouping(session)
     group = f"lakebed-{clock.random_token()}"
     tracker = _tracker(session, group)
     ended = threading.Event()
@@ -86,7 +89,7 @@ def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> 
         ended.set()
         if tracker is not None:
             watcher.join()
-            _ungroup(session)
+            _regroup(session, before)
     # After the watcher has ended, so that it is the last report.
     progress(Progress(span.last, span.total))
 
@@ -100,10 +103,17 @@ def _tracker(session: SparkSession, group: str) -> Any:
         return None
 
 
-def _ungroup(session: SparkSession) -> None:
-    context = session.sparkContext
-    for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-        context.setLocalProperty(name, None)  # type: ignore[arg-type]
+def _grouping(session: SparkSession) -> dict[str, str | None]:
+    """The group of the calling thread, such as the caller of a library set it."""
+    try:
+        return {name: session.sparkContext.getLocalProperty(name) for name in _GROUP}
+    except Exception:  # noqa: BLE001 - as below
+        return {}
+
+
+def _regroup(session: SparkSession, before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
 
 
 def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback, span: JobSpan) -> None:

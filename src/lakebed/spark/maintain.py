@@ -10,9 +10,12 @@ Errors: DamagedError of the first partition that could not be compacted, after t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lakebed.export.run import ExportReport, ExportRequest, export
+from lakebed.ingest.attach import AttachReport, attach
 from lakebed.ingest.plan import Method
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.maintenance.compaction.plan import whole
@@ -27,15 +30,25 @@ from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.batch import Place, Tasks
-from lakebed.spark.bulk_import import Importer
-from lakebed.spark.executors import ingest_executor, merge_executor, rewrite_executor, search_executor
+from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
+from lakebed.spark.executors import (
+    attach_executor,
+    export_executor,
+    ingest_executor,
+    merge_executor,
+    rewrite_executor,
+    search_executor,
+)
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback
+from lakebed.spark.run_notes import noted, watching
+from lakebed.tracker.runs import Begun, WorkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.table.table import Table
+    from lakebed.tracker.recorder import RunHandle
 
 ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call. Each makes partitions smaller; two are enough as a rule."""
@@ -90,10 +103,37 @@ class Maintenance:
 
     def ingest(self, *, force: bool = False, method: Method | None = None) -> IngestReport:
         """Carry out the open requests that are due, or all; errors that are no file's fault are in the report."""
-        importer = None if self.start is None else Importer(self.start, self.table, self.place)
-        planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
-        execute = ingest_executor(self.tasks, self.place, importer)
-        return ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1)
+        with self.tracked(WorkKind.INGEST) as run:
+            importer = None if self.start is None else Importer(self.start, self.table, self.place, watching(run))
+            planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
+            execute = ingest_executor(self.tasks, self.place, importer)
+            return noted(run, ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
+
+    def bulk_import(
+        self,
+        source: Any,
+        format: str,
+        job_id: str | None,
+        reading: SourceReading,
+        *,
+        partition_rows: int | None = None,
+    ) -> ImportReport:
+        """Import a source on Spark; see :meth:`lakebed.spark.pipeline.Pipeline.bulk_import`."""
+        assert self.start is not None
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run:
+            importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
+            return noted(run, importer.run(source, format, job_id, reading))
+
+    def attach(self, source: Any, job_id: str | None) -> AttachReport:
+        """Add sorted files as they are; see :meth:`lakebed.spark.pipeline.Pipeline.attach`."""
+        with self.tracked(WorkKind.ATTACH, key=job_id) as run:
+            return noted(run, attach(self.table, source, job_id, attach_executor(self.tasks, self.place)))
+
+    def export(self, target: Place, wanted: ExportRequest, at: int | None) -> ExportReport:
+        """Export a version; see :meth:`lakebed.spark.pipeline.Pipeline.export`."""
+        with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
+            execute = export_executor(self.tasks, self.place, target, watching(run, self.progress))
+            return noted(run, export(self.table, snapshot, target.connect(), wanted, execute))
 
     def compact(self, strategy: str | None = None) -> CompactionReport:
         """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""
@@ -102,32 +142,38 @@ class Maintenance:
     def merge(self, prepared: Prepared) -> CompactionReport:
         """Carry out a plan; partitions that could not be merged are in the report."""
         merges = (*prepared.planned.whole, *prepared.planned.merges)
-        execute = merge_executor(self.tasks, self.place, self.progress, sum(merge.rows for merge in merges))
-        # With merges, a session is started here, before several threads need it.
-        return compact(self.table, prepared, execute, cores=self.cores if merges else 1)
+        rows = sum(merge.rows for merge in merges)
+        with self.tracked(WorkKind.COMPACTION, rows, sum(merge.size_bytes for merge in merges)) as run:
+            execute = merge_executor(self.tasks, self.place, watching(run, self.progress), rows)
+            # With merges, a session is started here, before several threads need it.
+            return noted(run, compact(self.table, prepared, execute, cores=self.cores if merges else 1))
 
     def rewrite(self, wanted: RewriteRequest) -> RewriteReport:
         """Delete or change rows; see :meth:`lakebed.spark.pipeline.Pipeline.rewrite`."""
         prepared = prepare_rewrite(self.table, wanted)
         rows = sum(one.rows for one in prepared.planned)
-        execute = rewrite_executor(self.tasks, self.place, self.progress, rows)
-        cores = self.cores if prepared.planned else 1
-        return rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check)
+        with self.tracked(WorkKind.REWRITE, rows) as run:
+            execute = rewrite_executor(self.tasks, self.place, watching(run, self.progress), rows)
+            cores = self.cores if prepared.planned else 1
+            return noted(run, rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
 
     def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
         """Find the objects that hold such rows; see :meth:`lakebed.spark.pipeline.Pipeline.erase_report`."""
-        return erase_report(self.table, rows, also, options, search_executor(self.tasks, self.place, self.progress))
+        with self.tracked(WorkKind.ERASE_REPORT) as run:
+            execute = search_executor(self.tasks, self.place, watching(run, self.progress))
+            return erase_report(self.table, rows, also, options, execute)
 
     def split(self) -> SplitReport:
         """Cut the partitions that exceed a limit."""
-        with committed_on_interrupt(self.table.log):
-            return split(self.table)
+        with self.tracked(WorkKind.SPLIT) as run, committed_on_interrupt(self.table.log):
+            return noted(run, split(self.table))
 
     def join(self) -> JoinReport:
         """Join small neighbours; those that a file keeps apart are compacted first."""
         groups = small(self.table.state(), self.table.settings_in_force())
         compacted = self.merge(Prepared(whole(self.table.state(), [one for g in groups for one in g.compact_first])))
-        joined = join(self.table)
+        with self.tracked(WorkKind.JOIN) as run:
+            joined = noted(run, join(self.table))
         self._raised(compacted)
         return joined
 
@@ -141,8 +187,10 @@ class Maintenance:
 
     def collect(self) -> CollectionReport:
         """Delete what no version needs, and truncate the log."""
-        with committed_on_interrupt(self.table.log):
-            return collect_garbage(self.table)
+        with self.tracked(WorkKind.GC) as run, committed_on_interrupt(self.table.log):
+            report = noted(run, collect_garbage(self.table))
+        self.table.tracker.trim_if_due()
+        return report
 
     def maintain(self, *, online: bool, paused: Collection[TableOperation] = ()) -> MaintenanceReport:
         """Do all that is due and not paused; a table that is not ``online`` is neither compacted nor split nor
@@ -180,6 +228,23 @@ class Maintenance:
             tuple(splits),
             tuple(joins),
             collected,
+        )
+
+    def tracked(
+        self, operation: WorkKind, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
+    ) -> AbstractContextManager[RunHandle]:
+        """Record the block as a run on this table."""
+        table = self.table
+        return table.tracker.running(
+            Begun(
+                operation=operation,
+                table=table.name,
+                table_id=table.id,
+                base_version=table.version,
+                rows_total=rows_total,
+                bytes_total=bytes_total,
+                key=key,
+            )
         )
 
     def _raised(self, report: CompactionReport) -> CompactionReport:

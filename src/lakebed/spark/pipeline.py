@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code
-from lakebed.export.run import ExportReport, ExportRequest, export
-from lakebed.ingest.attach import AttachReport, attach
+from lakebed.export.run import ExportReport, ExportRequest
+from lakebed.ingest.attach import AttachReport
 from lakebed.ingest.plan import Method, method_of
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
@@ -32,8 +32,8 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
-from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
-from lakebed.spark.executors import attach_executor, export_executor, place_of
+from lakebed.spark.bulk_import import ImportReport, SourceReading
+from lakebed.spark.executors import place_of
 from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
@@ -41,6 +41,7 @@ from lakebed.spark.session import InProcess, Launcher, Local, active_session, la
 from lakebed.spark.worker_pool import WorkerPool
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
+from lakebed.tracker.runs import WorkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +100,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the workers, and the session if this pipeline started it."""
+        self.instance.tracker.flush()
         if self._pool is not None:
             self._pool.close()
         if self._started is not None:
@@ -179,8 +181,8 @@ class Pipeline:
         reading = SourceReading(
             {} if columns is None else columns, casts, select, None if quarantine is None else str(quarantine)
         )
-        importer = Importer(lambda: self.session, self._table(table), self._place, progress, partition_rows)
-        return importer.run(source, format, job_id, reading)
+        maintenance = self.maintenance(table, progress)
+        return maintenance.bulk_import(source, format, job_id, reading, partition_rows=partition_rows)
 
     @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
@@ -197,7 +199,7 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was attached.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        return attach(self._table(table), source, job_id, attach_executor(self._tasks, self._place))
+        return self.maintenance(table).attach(source, job_id)
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
@@ -317,12 +319,9 @@ class Pipeline:
             NotRetainedError: files of that version may be deleted.
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
-        target = self._table(table)
-        wanted = ExportRequest(tuple(ranges), where, format, partitions, self.maintenance(target).cores)
-        place = place_of(url, self.instance)
-        with target.pin(at) as snapshot:
-            execute = export_executor(self._tasks, self._place, place, progress)
-            return export(target, snapshot, place.connect(), wanted, execute)
+        maintenance = self.maintenance(table, progress)
+        wanted = ExportRequest(tuple(ranges), where, format, partitions, maintenance.cores)
+        return maintenance.export(place_of(url, self.instance), wanted, at)
 
     @interruptible
     def erase_report(
@@ -385,7 +384,9 @@ class Pipeline:
         from lakebed.spark.view_backfill import refresh_view
 
         start = None if self._pool is not None else lambda: self.session
-        return refresh_view(self.instance, self._table(view), start, self._place, anew=anew)
+        maintenance = self.maintenance(view)
+        with maintenance.tracked(WorkKind.REFRESH):
+            return refresh_view(self.instance, maintenance.table, start, self._place, anew=anew)
 
     # -- within -------------------------------------------------------------------------------------------------
 

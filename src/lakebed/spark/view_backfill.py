@@ -20,6 +20,8 @@ from lakebed.read.plan import QueryPlan, plan
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
+from lakebed.state.transactions.resolution import count_of
+from lakebed.tracker.recorder import current_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +56,13 @@ def refresh_view(
     """As :meth:`lakebed.spark.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
     source = lake.named(view_source(view).table)
     importer = None if start is None else Importer(start, view, place)
-    return refresh(view, source, anew=anew, backfill=None if importer is None else partial(_backfill, importer, source))
+    made = refresh(view, source, anew=anew, backfill=None if importer is None else partial(_backfill, importer, source))
+    run = current_run()
+    if made.until == made.since and not anew:
+        run.nothing()
+    run.progress(rows_done=made.rows_read)
+    run.ended(made.version, f"{count_of(made.rows_read, 'row')} read, up to version {made.until} of its source")
+    return made
 
 
 def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str) -> Ingested | None:

@@ -24,6 +24,7 @@ import contextlib
 import json
 import os
 import pickle
+import platform
 import queue
 import signal
 import struct
@@ -37,14 +38,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.checks import is_whole, shown
-from lakebed.spark.batch import attempt, decode_result, on_one_core
+from lakebed.spark.batch import answered, attempt, on_one_core
 from lakebed.spark.job_progress import Callback, Progress
+from lakebed.tracker.recorder import NO_RUN
+from lakebed.tracker.runs import WORKERS, TaskRun
 
 if TYPE_CHECKING:
     from lakebed.spark.batch import T, Work
     from lakebed.spark.interrupt import Stop
+    from lakebed.tracker.recorder import RunHandle
 
 BESIDE_BYTES = 300 * 1024 * 1024
 """What a task takes beside its memory limit: Python, Arrow, DataFusion and its threads."""
@@ -108,6 +113,7 @@ class WorkerPool:
         memory_limit_bytes: int,
         progress: Callback | None = None,
         rows: int = 0,
+        run: RunHandle = NO_RUN,
     ) -> list[T | Error]:
         """As :meth:`lakebed.spark.batch.Tasks.run`; ``progress`` is called whenever a task finishes.
 
@@ -116,18 +122,23 @@ class WorkerPool:
         if not self._end.alive:
             raise Code.ALREADY_CLOSED("the pipeline is closed, and its workers have ended; make another")
         batch = _TaskBatch(len(values), progress, rows)
+        first = run.plan_tasks(len(values), WORKERS)
 
-        def run_one(value: Any) -> T | Error:
+        def run_one(item: int, value: Any) -> T | Error:
             with self._memory.reserved(memory_limit_bytes + BESIDE_BYTES):
                 answer = self._run_one(pickle.dumps((work, pickle.dumps(value))), batch, stop)
             batch.finish_one()
-            return answer if isinstance(answer, Error) else decode_result(answer[:1] == b"+", answer[1:], made)
+            if isinstance(answer, Error):
+                now = clock.now()
+                run.task(TaskRun(job=run.id, number=first + item, host=platform.node(), finished=now), answer)
+                return answer
+            return answered(answer, made, run, first + item)
 
         with (
             stop.cancelling(batch.kill_workers),
             ThreadPoolExecutor(min(self._workers, max(1, len(values))), "lakebed-task") as threads,
         ):
-            return list(threads.map(run_one, values))
+            return list(threads.map(run_one, range(len(values)), values))
 
     def _run_one(self, message: bytes, batch: _TaskBatch, stop: Stop) -> bytes | Error:
         """The answer of a worker, or why there is none."""
@@ -321,8 +332,7 @@ def main() -> None:
     while True:
         # Written by the process that started this one, to a pipe of its own.
         work, payload = pickle.loads(messages.get())  # noqa: S301
-        ok, answer = attempt(work, payload)
-        _write_frame(answers, (b"+" if ok else b"-") + answer)
+        _write_frame(answers, attempt(work, payload))
 
 
 def _receive(pipe: IO[bytes], messages: queue.SimpleQueue[bytes]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -41,7 +42,7 @@ from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
     from lakebed.state.catalog import CatalogState, CatalogTable
+    from lakebed.tracker.recorder import Recorder
 
 
 class Instance:
@@ -70,7 +72,8 @@ class Instance:
         self.log_url: str | None = document.get("log_url")
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
-        self._commits = commits
+        parts = {"storage": storage, "logs": self._logs, "defaults": self._defaults, "commits": commits}
+        self._made: Callable[[str, str], Table] = partial(Table, **parts, tracker=lambda: self.tracker)
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
         self._recent: OrderedDict[str, Table] = OrderedDict()
         self._opening = threading.Lock()
@@ -78,6 +81,13 @@ class Instance:
 
     def __repr__(self) -> str:
         return f"<lakebed instance at {self.url}>"
+
+    @cached_property
+    def tracker(self) -> Recorder:
+        """What records the runs of jobs in this process."""
+        from lakebed.tracker.recorder import Recorder
+
+        return Recorder(self.storage, lambda: settings.in_force(self._defaults(), {}).jobs_kept_s)
 
     @property
     def url(self) -> str:
@@ -312,7 +322,7 @@ class Instance:
         """A table by its id, whether the catalog has it or not. Raises UsageError for an invalid id."""
         if not is_id(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
-        return Table(table_id, table_id, self.storage, self._logs, self._defaults, commits=self._commits)
+        return self._made(table_id, table_id)
 
     def take_catalog_ahead(self, manifest: bytes | None) -> None:
         """The manifest of the catalog's checkpoint, as it was read while the instance was opened."""
@@ -340,10 +350,8 @@ class Instance:
 
     def _handle(self, table_id: str, name: str) -> Table:
         with self._opening:
-            table = self._tables.get(table_id)
-            if table is None:
-                table = Table(table_id, name, self.storage, self._logs, self._defaults, commits=self._commits)
-                self._tables[table_id] = table
+            if (table := self._tables.get(table_id)) is None:
+                table = self._tables[table_id] = self._made(table_id, name)
             self._recent[table_id] = table
             self._recent.move_to_end(table_id)
             if len(self._recent) > TABLES_RECENT_MAX:

@@ -6,6 +6,7 @@ Reads are declared in :class:`~lakebed.snapshot.snapshot.Readable`. Each of them
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakebed.settings import Settings
     from lakebed.state.transactions.schema_changes import SchemaChange
     from lakebed.storage.contract import Storage
+    from lakebed.tracker.recorder import Recorder
 
 
 class Table(TableWrites):
@@ -56,6 +58,7 @@ class Table(TableWrites):
         defaults: Callable[[], dict[str, Any]],
         *,
         commits: CommitService | None = None,
+        tracker: Callable[[], Recorder] | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
         log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
@@ -64,6 +67,14 @@ class Table(TableWrites):
         super().__init__(table_id, storage, log)
         self.name = name
         self._defaults = defaults
+        self._tracker = tracker
+
+    @cached_property
+    def tracker(self) -> Recorder:
+        """What records the runs of jobs on this table, in this process."""
+        from lakebed.tracker.recorder import Recorder
+
+        return Recorder(self.storage) if self._tracker is None else self._tracker()
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version}>"
@@ -190,11 +201,10 @@ class Table(TableWrites):
         return history_rows(self.log, self.id, limit)
 
     def failures(self) -> pa.Table:
-        """The last calls of pipelines that failed, newest first, with the reason; see
-        :mod:`lakebed.inspect.failed_calls`.
-        """
-        from lakebed.inspect.failed_calls import failures_table, read_failures
+        """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""
+        from lakebed.tracker.failed_calls import failures_table, read_failures
 
+        self.tracker.flush()
         return failures_table(read_failures(self.storage, self.id))
 
     def verify(self, *, files: bool = False, deep: bool | Deep = False) -> VerificationReport:

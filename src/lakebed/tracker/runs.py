@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 if TYPE_CHECKING:
     from lakebed.errors import Error
@@ -67,7 +67,7 @@ class RunError(Struct, frozen=True):
 
 
 class RunPlace(Struct, frozen=True, omit_defaults=True):
-    """RunPlace a run is carried out. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
+    """Where a run is carried out. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
 
     host: str = ""
     process: str = ""
@@ -192,3 +192,17 @@ class Tracker(Protocol):
         parked: bool = False,
     ) -> None:
         """A run ended. A second end of the same run changes nothing."""
+
+
+def run_document(run: JobRun) -> dict[str, Any]:
+    """A run as a document of plain values: all fields, also those with their default."""
+    values = {name: getattr(run, name) for name in run.__struct_fields__}
+    error = None if run.error is None else structs.asdict(run.error)
+    outcome = run.outcome.value
+    return values | {"where": structs.asdict(run.where), "outcome": outcome, "error": error, "seconds": run.seconds}
+
+
+def task_document(task: TaskRun) -> dict[str, Any]:
+    """A task as a document of plain values."""
+    values = {name: getattr(task, name) for name in task.__struct_fields__}
+    return values | {"error": None if task.error is None else structs.asdict(task.error), "seconds": task.seconds}

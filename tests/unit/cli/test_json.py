@@ -12,7 +12,7 @@ import lakebed
 from lakebed.cli.reference import every_command
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.inspect.failed_calls import Attempt, record_failure
+from lakebed.tracker.runs import Begun, RunOutcome, TaskRun
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
@@ -82,17 +82,27 @@ WORDS: dict[str, list[str]] = {
     "role drop": ["role", "drop", "some"],
     "history": ["history", "readings"],
     "history --failures": ["history", "readings", "--failures"],
+    "jobs list": ["jobs", "readings"],
+    "jobs show": ["jobs", "show", "{parked}"],
+    "jobs retry": ["jobs", "retry", "{parked}"],
     "history --entries": ["history", "readings", "--entries"],
     "verify --log": ["verify", "readings", "--log"],
     "verify": ["verify", "readings", "--sample", "50%"],
 }
 
+PARKED = "0192aaaa-0000-7000-8000-0123456789ab"
+
 
 @pytest.fixture
 def failed(table: str, url: str) -> None:
-    """A call on record that failed."""
+    """A call on record that failed, with a task, and is parked."""
     found = lakebed.open(url).table(table)
-    record_failure(found.storage, Attempt(found.id, "bulk_import", None, 1), Code.INTERNAL_ERROR("it failed"))
+    tracker, error = found.tracker, Code.INTERNAL_ERROR("it failed")
+    tracker.begin(Begun(operation="import", table=table, table_id=found.id, base_version=1, id=PARKED, tries=3))
+    tracker.plan_tasks(PARKED, 1, "workers")
+    tracker.task(TaskRun(job=PARKED, number=0, host="a", error=tracker.error_of(error)))
+    tracker.end(PARKED, RunOutcome.FAILED, error=error, parked=True)
+    tracker.flush()
 
 
 @pytest.mark.usefixtures("failed")
@@ -128,6 +138,7 @@ def test_the_output_has_the_documented_shape(
         "keys": keys,
         "token": random_token(),
         "query": query,
+        "parked": PARKED,
     }
     ran = cli("--json", *(word.format(**given) for word in WORDS[command]))
     assert ran.code == 0, ran.err

@@ -15,10 +15,11 @@ from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.layout import Layout
 from lakebed.settings import Settings
-from lakebed.spark.batch import attempt, decode_result
+from lakebed.spark.batch import answered, attempt
 from lakebed.spark.shuffle import Account, Reduced
 from lakebed.spark.staging import RejectedRows, Staged
 from lakebed.state.transactions.schema_growth import new_field
+from lakebed.tracker.recorder import NO_RUN
 from tests.unit.state.cases import SCHEMA, new_file
 
 ADDED = (new_field("x", pa.list_(pa.int8()), ()), new_field("y", "timestamp[us, tz=UTC]", ()))
@@ -35,7 +36,7 @@ def failing(error):
 
 def returned(value, made, work=same):
     """What the driver gets of a task that works on the value."""
-    return decode_result(*attempt(work, pickle.dumps(value)), made)
+    return answered(attempt(work, pickle.dumps(value)), made, NO_RUN, 0)
 
 
 def test_a_merge_task_arrives():

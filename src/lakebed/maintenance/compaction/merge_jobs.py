@@ -11,17 +11,15 @@ Rules:
   are committed as they end.
 * Before each batch, compaction is planned to wait again if requests or commits have piled up.
 * A job that is not committed is closed, whatever stopped it. If the process dies first, a later one closes the job:
-  at once if :func:`is_gone` says that its owner has ended, else after the job's deadline.
+  at once if :func:`~lakebed.tracker.processes.is_gone` says that its owner has ended, else after the job's deadline.
 
 Errors: ContentionError, UnknownOutcomeError and StorageError of the log.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock, runner
@@ -46,6 +44,7 @@ from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
 from lakebed.state.visibility import kept_by_jobs
+from lakebed.tracker.processes import this_process
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -59,10 +58,6 @@ BATCH_TASKS_MIN = 16
 
 BATCHES_AT_ONCE = 3
 """One that runs, one that takes the cores that the first leaves idle, one that opens its jobs or commits."""
-
-_PROC = Path("/proc")
-_START_TIME_FIELD = 21
-"""In /proc/<pid>/stat, counted from 0: clock ticks from boot to the start of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,43 +255,3 @@ def _close(table: Table, job: str, reason: str) -> None:
         table.try_commit(CloseJob(job, reason[:500]))
     except Error:
         return
-
-
-# -- owners of jobs -----------------------------------------------------------------------------------------------
-
-
-def this_process() -> str:
-    """The owner text of the calling process; empty if it is unknown.
-
-    ``host:<boot id>:<pid namespace>:<pid>:<start time>``, from ``/proc``. A pid alone is reused, after a restart and in
-    another container; the other parts make it unique. A wrong text costs work and no rows: a job that was closed
-    commits nothing.
-    """
-    try:
-        return _owner(os.getpid())
-    except (OSError, IndexError):
-        return ""
-
-
-def is_gone(owner: str) -> bool:
-    """Whether the owner was a process of this host and container and has ended. False if that is unknown."""
-    parts = owner.split(":")
-    mine = this_process().split(":")
-    if len(parts) != len(mine) or len(parts) < 2 or parts[:3] != mine[:3]:
-        return False
-    try:
-        return _owner(int(parts[3])) != owner
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    except (OSError, IndexError, ValueError):
-        return False
-
-
-def _owner(pid: int) -> str:
-    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    namespace = (_PROC / "self/ns/pid").readlink().name.removeprefix("pid:")
-    # Field 1 is the name of the program, in parentheses, which may hold blanks and parentheses.
-    stat = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    if stat[0] in "ZX":
-        raise ProcessLookupError(pid)
-    return f"host:{boot}:{namespace}:{pid}:{stat[_START_TIME_FIELD - 2]}"

@@ -37,7 +37,6 @@ from lakebed.maintenance.compaction.merge_jobs import (
     FailedMerge,
     MergeProgress,
     MergeTask,
-    is_gone,
     run_merges,
     why_begin_no_job,
 )
@@ -52,6 +51,7 @@ from lakebed.model.files import NewFile, data_name
 from lakebed.runner import in_threads
 from lakebed.state.transactions import CloseJob, ConcatenateRuns
 from lakebed.table.expiry import age_off
+from lakebed.tracker.processes import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

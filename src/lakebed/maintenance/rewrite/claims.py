@@ -21,10 +21,10 @@ from lakebed import clock, runner
 from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.maintenance.compaction.merge_jobs import this_process
 from lakebed.maintenance.compaction.run import release_jobs
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, is_as_planned, plan
 from lakebed.state.transactions import CloseJob, Job, ProposeJobs
+from lakebed.tracker.processes import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

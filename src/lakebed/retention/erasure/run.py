@@ -27,7 +27,6 @@ from lakebed import runner
 from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageError
 from lakebed.ingest.sources import is_gone
 from lakebed.inspect.copies import CopyKind, read_copies
-from lakebed.inspect.failed_calls import read_failures
 from lakebed.log import entry as entries
 from lakebed.model.files import data_folder, data_name, summary_name
 from lakebed.model.keys import ALL_KEYS, iter_ranges
@@ -48,6 +47,7 @@ from lakebed.snapshot.pins import read_pins
 from lakebed.state.machine import TABLE
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
+from lakebed.tracker.failed_calls import read_failures
 
 if TYPE_CHECKING:
     from lakebed.log.checkpoint import Head

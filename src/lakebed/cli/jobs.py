@@ -1,0 +1,175 @@
+"""``lakebed jobs``: runs of jobs, how far they are, how they ended and why, and parked ones tried again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.render import TextColumns, columns, shown, size_text
+from lakebed.errors import Code
+from lakebed.model.json_values import plain
+from lakebed.tracker.listing import RunFilter, job_runs, open_in_log, run_details
+from lakebed.tracker.retry_requests import request_retry
+from lakebed.tracker.runs import RunOutcome, WorkKind, run_document, task_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import lakebed
+    from lakebed.tracker.listing import RunDetails
+    from lakebed.tracker.runs import JobRun, TaskRun
+
+RUNS_SHOWN = 20
+ID_CHARS = 12
+"""The last characters of an id, which are random, stand for it in tables."""
+
+_WHY_CHARS = 120
+_NAMES = ("id", "operation", "table", "outcome", "created", "seconds", "done", "version", "why")
+_ID = re.compile(r"[0-9a-f]{8}|[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
+
+
+@command
+@click.argument("table", metavar="[TABLE]", required=False, help="Only jobs of this table; or the id of a job.")
+@click.option("--failed", is_flag=True, help="Only jobs that failed or were lost, or of which a task failed.")
+@click.option("--running", is_flag=True, help="Only jobs under way.")
+@click.option("--parked", is_flag=True, help="Only jobs that are not tried again before `lakebed jobs retry`.")
+@click.option("--operation", type=click.Choice([str(kind) for kind in WorkKind]), help="Only jobs that do this.")
+@options.limit(f"At most so many. Default: {RUNS_SHOWN}, and all with --json.")
+def list_jobs(
+    cli: Invocation,
+    *,
+    table: str | None,
+    failed: bool,
+    running: bool,
+    parked: bool,
+    operation: str | None,
+    limit: int | None,
+) -> None:
+    """List jobs, newest first, of all tables or of one.
+
+    An import, a compaction of a table, an export and the like are jobs. A job whose process has ended without a word is
+    lost. With a table, jobs that are open in its log are listed too, whoever opened them. `list` may be left out, and
+    with the id of a job in place of a table the job is shown.
+    """
+    options.check_at_most_one({"--failed": failed, "--running": running, "--parked": parked})
+    if table is not None and _ID.fullmatch(table) and table not in cli.instance().tables():
+        _show(cli, table)
+        return
+    found = None if table is None else cli.table(table)
+    wanted = RunFilter(None if found is None else frozenset([found.id]), operation)
+    runs = job_runs(cli.instance().storage, wanted)
+    if found is not None:
+        runs = [*(run for run in _of_log(found, runs) if wanted.wants(run)), *runs]
+    if failed:
+        runs = [run for run in runs if run.outcome in _FAILED or run.tasks_failed]
+    if running:
+        runs = [run for run in runs if run.running]
+    if parked:
+        runs = [run for run in runs if run.parked]
+    runs = runs[: RUNS_SHOWN if limit is None and not cli.out.as_json else limit]
+    if not runs and not cli.out.as_json:
+        cli.out.note("no jobs on record")
+    cli.out.records(map(run_document, runs), _NAMES, _cells)
+
+
+@command
+@click.argument("job", metavar="ID", help="The id of a job, or at least the last 8 characters of it.")
+def show_job(cli: Invocation, *, job: str) -> None:
+    """Show a job with its tasks and errors."""
+    _show(cli, job)
+
+
+@command
+@click.argument("job", metavar="ID", help="The id of a parked job, or at least the last 8 characters of it.")
+def retry_job(cli: Invocation, *, job: str) -> None:
+    """Have a parked job tried again, by the services that parked it.
+
+    A service that finds the same operation of the same table failing again and again parks it. It looks for requests to
+    try again in every round.
+    """
+    storage = cli.instance().storage
+    run = run_details(storage, job).run
+    if not run.parked:
+        raise Code.JOB_NOT_PARKED(
+            f"job {run.id} is not parked: its outcome is {run.outcome}; what is due is planned anew in every round",
+            job=run.id,
+        )
+    asked = request_retry(storage, run.id)
+    said = "will be tried again in the next round of a service" if asked else "is to be tried again already"
+    cli.out.document({"job": run.id, "requested": asked}, [f"job {run.id}: {run.operation} of {run.table} {said}"])
+
+
+def _of_log(table: lakebed.Table, runs: list[JobRun]) -> list[JobRun]:
+    jobs = table.state().jobs
+    return open_in_log(jobs, table.log.last_modified_or_epoch, (table.id, table.name), runs) if jobs else []
+
+
+def _cells(run: dict[str, Any]) -> tuple[Any, ...]:
+    error = run["error"]
+    seconds = None if run["seconds"] is None else round(run["seconds"], 1)
+    outcome = f"{run['outcome']}, parked" if run["parked"] else run["outcome"]
+    why = run["detail"] if error is None else f"{error['code']}: {error['message']}"
+    return (
+        run["id"][-ID_CHARS:],
+        run["operation"],
+        run["table"],
+        outcome,
+        run["created"].replace(microsecond=0),
+        seconds,
+        _done(run),
+        run["version"],
+        why[:_WHY_CHARS],
+    )
+
+
+def _done(run: dict[str, Any]) -> str:
+    if run["rows_total"] and run["outcome"] != "succeeded":
+        return f"{100 * run['rows_done'] // run['rows_total']}%"
+    return f"{run['rows_done']:,} rows" if run["rows_done"] else ""
+
+
+def _show(cli: Invocation, job: str) -> None:
+    details = run_details(cli.instance().storage, job)
+    document = {**run_document(details.run), "task_runs": list(map(task_document, details.tasks))}
+    cli.out.document(document, _lines(details))
+
+
+def _lines(details: RunDetails) -> Iterator[str | TextColumns]:
+    run = details.run
+    yield f"job {run.id}: {run.operation} of {run.table or 'the instance'}, {run.outcome}"
+    if run.error is not None:
+        yield f"error: {run.error.code}: {run.error.message}"
+    if run.parked:
+        yield f"parked after {run.tries} failures in a row; to have it tried again: lakebed jobs retry {run.id}"
+    if run.detail:
+        yield f"what: {run.detail}"
+    ended = "" if run.finished is None else f", ended {plain(run.finished)}"
+    seconds = "" if run.seconds is None else f", {run.seconds:,.1f} s"
+    yield f"when: began {plain(run.started or run.created)}{ended}{seconds}"
+    yield f"where: {run.where.host or 'unknown host'}, {run.where.executor}; {run.where.writer}"
+    if run.rows_total or run.rows_done:
+        total = f" of {run.rows_total:,}" if run.rows_total else ""
+        size = f", {size_text(run.bytes_done)}" if run.bytes_done else ""
+        yield f"rows: {run.rows_done:,}{total}{size}"
+    versions = [] if run.base_version is None else [f"began at version {run.base_version}"]
+    versions += [] if run.version is None else [f"committed {run.version}"]
+    if versions:
+        yield f"versions: {', '.join(versions)}"
+    if run.key is not None:
+        yield f"job id of the caller: {shown(run.key)}"
+    if run.tasks:
+        yield f"tasks: {run.tasks_done} of {run.tasks} done, {run.tasks_failed} failed, {run.retries} retries"
+    if details.tasks:
+        names = ("task", "attempt", "host", "seconds", "rows", "error")
+        yield columns(names, [_task_cells(task) for task in details.tasks])
+
+
+def _task_cells(task: TaskRun) -> tuple[Any, ...]:
+    seconds = None if task.seconds is None else round(task.seconds, 2)
+    error = None if task.error is None else f"{task.error.code}: {task.error.message}"
+    return (task.number, task.attempt, task.host, seconds, task.rows, error)

@@ -1,0 +1,187 @@
+"""Lists the runs of jobs: from the records of all processes, and from a table's log the jobs that are open there.
+
+A run that is recorded as running is *lost* if its process is known to have ended, or has recorded nothing for
+:data:`LOST_S`; the log then shows what it committed. A job that is open in a table's log without a recorded run that
+accounts for it was opened by a process whose records were lost or could not be written.
+
+Core types: :class:`RunFilter`, :class:`RunDetails`. Errors: those of :mod:`lakebed.tracker.records`; NotFoundError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from msgspec import structs
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.model.checks import shown
+from lakebed.tracker.processes import is_gone
+from lakebed.tracker.records import read_newest_first
+from lakebed.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun, WorkKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lakebed.state.transactions import Job
+    from lakebed.storage.contract import Storage
+
+LOST_S = 300.0
+"""A process that records nothing for so long is taken for ended: one that runs records every 30 seconds."""
+
+SHORT_ID_CHARS = 8
+"""The last characters of an id are random, and name a run among many thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are wanted; None: all. ``tables`` are ids; work on a whole instance has the id ""."""
+
+    tables: frozenset[str] | None = None
+    operation: str | None = None
+    outcomes: frozenset[RunOutcome] | None = None
+
+    def wants(self, run: JobRun) -> bool:
+        """Whether a run is among them."""
+        return (
+            (self.tables is None or run.table_id in self.tables)
+            and (self.operation is None or run.operation == self.operation)
+            and (self.outcomes is None or run.outcome in self.outcomes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """A run, and its tasks by their numbers."""
+
+    run: JobRun
+    tasks: tuple[TaskRun, ...]
+
+
+ALL_RUNS = RunFilter()
+
+
+def job_runs(storage: Storage, wanted: RunFilter = ALL_RUNS, limit: int | None = None) -> list[JobRun]:
+    """The runs, those that were created last first; with a limit, of those that were recorded last."""
+    found = islice((run for run in _newest_first(storage) if wanted.wants(run)), limit)
+    return sorted(found, key=lambda run: (run.created, run.id), reverse=True)
+
+
+def run_details(storage: Storage, run_id: str) -> RunDetails:
+    """The run with this id, or with these last characters of its id. Raises UsageError, NotFoundError."""
+    if len(run_id) < SHORT_ID_CHARS:
+        raise Code.ARGUMENT_INVALID(
+            f"not the id of a job run: {shown(run_id)}; give all of it or its last {SHORT_ID_CHARS} characters"
+        )
+    run: JobRun | None = None
+    tasks: dict[tuple[int, int], TaskRun] = {}
+    for records in read_newest_first(storage):
+        if run is None:
+            matching = (one for one in records.runs if one.id.endswith(run_id))
+            run = next((_judged(one, records.stored) for one in matching), None)
+        if run is not None:
+            for task in records.tasks:
+                if task.job == run.id:
+                    tasks.setdefault((task.number, task.attempt), task)
+            # The record of its beginning is the oldest.
+            if records.stored < run.created - timedelta(seconds=LOST_S):
+                break
+    if run is None:
+        raise Code.JOB_NOT_FOUND(
+            f"no job run {shown(run_id)} is on record: records are kept for jobs_kept_s; `lakebed jobs` lists them",
+            job=run_id,
+        )
+    return RunDetails(run, tuple(tasks[key] for key in sorted(tasks)))
+
+
+def open_in_log(
+    jobs: Mapping[str, Job], opened_at: Callable[[int], datetime], table: tuple[str, str], runs: Iterable[JobRun]
+) -> list[JobRun]:
+    """The open jobs of a table's log that no running run of their process accounts for.
+
+    ``opened_at`` gives the time of an entry, ``table`` are id and name.
+    """
+    known = {run.where.process for run in runs if run.running}
+    found = []
+    for job in jobs.values():
+        if job.owner and job.owner in known:
+            continue
+        began = opened_at(job.opened)
+        late = (clock.now() - began).total_seconds() >= job.deadline_s
+        found.append(
+            JobRun(
+                id=job.id,
+                operation=WorkKind.REWRITE if job.id.startswith("rewrite-") else WorkKind.COMPACTION,
+                table=table[1],
+                table_id=table[0],
+                where=RunPlace(process=job.owner, executor=""),
+                created=began,
+                started=began,
+                updated=began,
+                outcome=RunOutcome.LOST if late or is_gone(job.owner) else RunOutcome.RUNNING,
+                base_version=job.opened,
+                detail=f"open in the log since version {job.opened}, over {len(job.inputs)} files",
+            )
+        )
+    return found
+
+
+RUNS_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("operation", pa.string(), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("table_id", pa.string(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("created", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("started", pa.timestamp("us", "UTC")),
+        pa.field("finished", pa.timestamp("us", "UTC")),
+        pa.field("seconds", pa.float64()),
+        pa.field("rows_done", pa.int64(), nullable=False),
+        pa.field("rows_total", pa.int64(), nullable=False),
+        pa.field("tasks", pa.int64(), nullable=False),
+        pa.field("tasks_failed", pa.int64(), nullable=False),
+        pa.field("retries", pa.int64(), nullable=False),
+        pa.field("version", pa.int64()),
+        pa.field("key", pa.string()),
+        pa.field("host", pa.string(), nullable=False),
+        pa.field("executor", pa.string(), nullable=False),
+        pa.field("parked", pa.bool_(), nullable=False),
+        pa.field("error", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("detail", pa.string(), nullable=False),
+    ]
+)
+
+
+def runs_table(runs: Iterable[JobRun]) -> pa.Table:
+    """The runs as Arrow, one row each; ``error`` is the code of the error."""
+    rows = []
+    for run in runs:
+        values = {name: getattr(run, name, None) for name in RUNS_SCHEMA.names}
+        failure = run.error
+        values |= {"host": run.where.host, "executor": run.where.executor, "outcome": run.outcome.value}
+        values |= {"error": failure and failure.code, "message": failure and failure.message}
+        rows.append(values)
+    return pa.Table.from_pylist(rows, RUNS_SCHEMA)
+
+
+def _newest_first(storage: Storage) -> Iterator[JobRun]:
+    seen: set[str] = set()
+    for records in read_newest_first(storage):
+        for run in reversed(records.runs):
+            if run.id not in seen:
+                seen.add(run.id)
+                yield _judged(run, records.stored)
+
+
+def _judged(run: JobRun, stored: datetime) -> JobRun:
+    """The run, lost if it is recorded as running and its process does not live."""
+    if run.running and (is_gone(run.where.process) or (clock.now() - stored).total_seconds() > LOST_S):
+        return structs.replace(run, outcome=RunOutcome.LOST)
+    return run

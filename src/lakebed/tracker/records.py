@@ -1,0 +1,119 @@
+"""Records of job runs as objects: one object has many runs, is written once, and is never changed.
+
+A process writes the runs that have changed since its last object, each whole: the newest record of a run says all about
+it. Tasks are written once, when they have ended. Objects lie in a folder for each day and their names begin with the
+time, so that a reader finds the newest by one listing. They are the instance's and not a table's: one object
+serves all tables that a process works on.
+
+Errors: StorageError; DamagedError for an object that is not what was written. Nothing depends on the objects: one that
+is damaged may be deleted. Source: docs/format.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.model.documents import dump, reading
+from lakebed.model.files import is_runs_name, runs_folder, runs_name
+from lakebed.storage.contract import PutOutcome
+from lakebed.tracker.runs import JobRun, TaskRun
+from lakebed.version import this_writer
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Listed, Storage
+
+FETCHES = 8
+"""Objects that a reader fetches at once."""
+
+_DAY = "%Y%m%d"
+
+
+class _Line(Struct, frozen=True, omit_defaults=True):
+    """One line after the header: a run, or a task."""
+
+    run: JobRun | None = None
+    task: TaskRun | None = None
+
+
+class RunRecords(Struct, frozen=True):
+    """What one object holds; ``stored`` is its last-modified time, by the store's clock."""
+
+    runs: tuple[JobRun, ...]
+    tasks: tuple[TaskRun, ...]
+    stored: datetime
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def write_records(storage: Storage, source: str, runs: Sequence[JobRun], tasks: Sequence[TaskRun]) -> None:
+    """Put one object with these runs, as they are now, and these tasks. Raises StorageError.
+
+    ``source`` names who writes, and rises with each object: it orders those of one millisecond.
+    """
+    header = {"format": FORMAT, "features": [], "writer": this_writer(), "count": len(runs) + len(tasks)}
+    lines = [_Line(run=run) for run in runs] + [_Line(task=task) for task in tasks]
+    data = b"".join([dump(header) + b"\n", *(msgspec.json.encode(line) + b"\n" for line in lines)])
+    now = clock.now()
+    name = runs_name(now.strftime(_DAY), f"{int(now.timestamp() * 1000):012x}-{source}")
+    # One request, however it ends: the same records may lie in two objects, and a process that ends need not wait.
+    if (outcome := storage.create(name, data)) is not PutOutcome.CREATED:
+        raise Code.STORE_UNAVAILABLE(f"records of job runs may not have been written: {name} is {outcome.value}")
+
+
+def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
+    """The records of all objects, the newest object first. Several are fetched ahead of what is taken.
+
+    Lists the objects of today first, and those of all days only when these are not enough.
+    """
+    seen: set[str] = set()
+    today = clock.now()
+    # The day of a process whose clock is ahead, and of one that wrote just before midnight.
+    days = [(today + timedelta(days=days)).strftime(_DAY) for days in (1, 0)]
+    for folders in ([runs_folder(day) for day in days], [runs_folder()]):
+        found = [listed for folder in folders for listed in storage.list(folder) if is_runs_name(listed.name)]
+        fresh = sorted((one for one in found if one.name not in seen), key=lambda one: one.name, reverse=True)
+        seen |= {listed.name for listed in fresh}
+        yield from _read(storage, fresh)
+
+
+def trim_records(storage: Storage, kept_s: float) -> int:
+    """Delete the objects that are older than this by the store's clock; returns how many. Lists all of them."""
+    listed = [one for one in storage.list(runs_folder()) if is_runs_name(one.name)]
+    if not listed:
+        return 0
+    before = storage.now() - timedelta(seconds=kept_s)
+    doomed = [one.name for one in listed if one.last_modified < before]
+    storage.delete(doomed)
+    return len(doomed)
+
+
+def _read(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRecords]:
+    with ThreadPoolExecutor(FETCHES) as pool:
+        for start in range(0, len(listed), FETCHES):
+            some = listed[start : start + FETCHES]
+            # Deleted since the listing if there is nothing.
+            for one, data in zip(some, pool.map(lambda one: storage.get(one.name), some), strict=True):
+                if data is not None:
+                    yield _decoded(storage, one, data)
+
+
+def _decoded(storage: Storage, listed: Listed, data: bytes) -> RunRecords:
+    url = storage.object_url(listed.name)
+    with reading(f"{url} has no records of job runs; delete it, nothing depends on it", name=listed.name):
+        first, *lines = data.splitlines()
+        header = parse_header(first, listed.name)
+        found = [_DECODER.decode(line) for line in lines]
+        if len(found) != header["count"]:
+            raise ValueError(f"{len(found)} records, not {header['count']}")
+    runs = tuple(line.run for line in found if line.run is not None)
+    return RunRecords(runs, tuple(line.task for line in found if line.task is not None), listed.last_modified)
