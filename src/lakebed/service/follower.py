@@ -6,7 +6,6 @@ Core types: :class:`Follower`.
 from __future__ import annotations
 
 import heapq
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -103,8 +102,7 @@ class Follower:
                 watch = self.watches[table_id] = Watch(found, self._instance.log_of(table_id), now_s, now_s)
                 if self.spread:
                     # Else a service that starts would collect the garbage of all tables at once.
-                    share = zlib.crc32(table_id.encode()) / 2**32
-                    ended_s = now_s - share * self.limits.periods[TableOperation.GC]
+                    ended_s = now_s - watch.share * self.limits.periods[TableOperation.GC]
                     watch.records[TableOperation.GC] = Record(ended_s=ended_s)
             elif watch.found is found and self._defaults is catalog.defaults:
                 continue

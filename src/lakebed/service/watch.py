@@ -10,6 +10,7 @@ Core types: :class:`Watch`, :class:`History`.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -66,6 +67,11 @@ class Watch:
     failures: FailedPartitions = field(default_factory=FailedPartitions)
     waiting: tuple[Due, ...] = ()
 
+    @property
+    def share(self) -> float:
+        """A number in [0, 1) that is the table's own, to spread the work of many."""
+        return zlib.crc32(self.found.id.encode()) / 2**32
+
     def follow(self, instance: Instance) -> bool:
         """Look for new entries; whether the summary is another one. An error is kept, for the status."""
         try:
@@ -91,10 +97,11 @@ class Watch:
     def _read(self, instance: Instance) -> None:
         table = instance.opened(self.found)
         state = table.state()
+        if state.version != self.summary.version:
+            self.changed_s = clock.monotonic_s()
         self.summary = summarise(state, table.settings_in_force(), online=self.found.online)
         oldest = self.summary.oldest_request
         self.oldest = table.log.last_modified_or_epoch(oldest) if oldest else None
-        self.changed_s = clock.monotonic_s()
         self.stale, self.held = False, True
 
     def rest(self, instance: Instance, now_s: float) -> None:
@@ -110,7 +117,9 @@ class Watch:
             self.found.id, self.found.online, self.found.paused, self.summary, self.records, age_s, source_version
         )
         self.waiting, look_s = due(view, now_s, limits)
-        rest_s = min(limits.follow_max_s, max(limits.follow_s, (now_s - self.changed_s) / 10))
+        # Spread, so that a store does not get the looks at all tables at once.
+        rest_s = min(limits.follow_max_s * (0.8 + 0.2 * self.share), (now_s - self.changed_s) / 10)
+        rest_s = max(limits.follow_s, rest_s)
         self.follow_at_s = min(now_s + rest_s, max(look_s, now_s + limits.follow_s))
 
     def status(self) -> TableStatus:
