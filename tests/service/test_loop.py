@@ -16,6 +16,7 @@ from lakebed.model.operations import TableOperation
 from lakebed.service.plan import PERIODS, ServiceLimits
 from lakebed.service.service import Service
 from lakebed.service.status import TableStatus
+from tests import pages
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
@@ -140,3 +141,12 @@ def test_a_service_that_may_not_maintain_only_follows(instance: lakebed.Instance
         until(lambda: found(service).backlog.runs_due == 5)
         assert not service.status().maintains
     assert table.version == 6
+
+
+def test_the_code_of_the_page_on_the_service_runs(
+    instance: lakebed.Instance, capsys: pytest.CaptureFixture[str]
+) -> None:
+    instance.create_table("flights", SCHEMA)
+    (block,) = pages.blocks("docs/service.md", "python")
+    pages.run(block.replace(("/tmp/lake", instance.url)), {})
+    assert capsys.readouterr().out == "flights 0 0\n"
