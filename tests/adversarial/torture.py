@@ -54,6 +54,7 @@ class Config:
     folder: str
     options: dict[str, str] = field(default_factory=dict)
     log_url: str | None = None
+    commit_via: str | None = None
 
     @property
     def stop(self) -> Path:
@@ -67,7 +68,9 @@ class Config:
         """Opened as by a new process; again while the store fails."""
         while True:
             try:
-                lake = lakebed.open(self.url, storage_options=self.options, log_url=self.log_url)
+                lake = lakebed.open(
+                    self.url, storage_options=self.options, log_url=self.log_url, commit_via=self.commit_via
+                )
                 return lake.table("t")
             except StorageError:
                 time.sleep(0.05)
