@@ -1,9 +1,10 @@
 """The handlers of all pages and of their twins."""
 
-from lakebed.web.pages import log_page, overview, query_page, rendering, table_forms, table_page
+from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, table_forms, table_page
 
 ROUTES = (
     *overview.ROUTES,
+    *jobs_page.ROUTES,
     *log_page.ROUTES,
     *query_page.ROUTES,
     *table_page.ROUTES,

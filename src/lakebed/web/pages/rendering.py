@@ -53,7 +53,7 @@ _TITLES = {
     504: "Outcome unknown",
 }
 
-LINKS = ("/", "/query", "/log")
+LINKS = ("/", "/jobs", "/query", "/log")
 """The pages of the navigation."""
 
 _ASSETS = ("style.css", "pages.js", "icon.svg")

@@ -1,0 +1,206 @@
+"""Jobs: what runs and how far it is, what ran and how it ended, what failed and why, and a button to try it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from litestar import Request, Response, post
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.security.principal import Permission, Principal
+from lakebed.service.service import Service
+from lakebed.service.status import Work
+from lakebed.tracker.listing import job_runs, run_details
+from lakebed.tracker.retry_requests import request_retry
+from lakebed.tracker.runs import JobRun, RunOutcome, TaskRun
+from lakebed.web.pages import rendering
+from lakebed.web.pages.form_checks import check_form
+from lakebed.web.pages.timeline import Timeline, WorkSpan, timeline
+
+RUNS_READ = 1_000
+
+PAGE_RUNS = 100
+
+Show = Literal["all", "running", "failed", "parked"]
+
+Window = Literal["hour", "day", "week"]
+
+_WINDOWS: dict[Window, timedelta] = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(days=7),
+}
+
+TROUBLES_MAX = 20
+
+_FAILED = (RunOutcome.FAILED, RunOutcome.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run. ``share`` of its rows, or else of its tasks, is done; None if that is not known."""
+
+    run: JobRun
+    seconds: float | None
+    share: float | None
+    can_retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPage:
+    """``work`` is what this service does now; ``running``, ``troubles`` and ``runs`` are from the records of all
+    processes, newest first. Troubles are the last runs that failed and were not followed by one that did not.
+    """
+
+    show: Show
+    window: Window
+    work: tuple[Work, ...]
+    running: tuple[ShownRun, ...]
+    troubles: tuple[ShownRun, ...]
+    timeline: Timeline
+    matching: int
+    number: int
+    numbers: int
+    runs: tuple[ShownRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """One run and its tasks."""
+
+    shown: ShownRun
+    tasks: tuple[TaskRun, ...]
+    timeline: Timeline | None
+
+
+def may_see(principal: Principal, run: JobRun) -> bool:
+    """Whether the principal may know of a run: it may read the table whole, or all tables for other work."""
+    if not run.table:
+        return principal.permission() is not None
+    return principal.permission(run.table) is not None and principal.policy(run.table) is None
+
+
+def shown_run(run: JobRun, principal: Principal) -> ShownRun:
+    """The run as pages have it."""
+    share: float | None = None
+    if run.rows_total:
+        share = min(1.0, run.rows_done / run.rows_total)
+    elif run.tasks:
+        share = min(1.0, run.tasks_done / run.tasks)
+    seconds = run.seconds
+    if run.running and run.started is not None:
+        seconds = (clock.now() - run.started).total_seconds()
+    admin = principal.permission(run.table or None) is Permission.ADMIN
+    return ShownRun(run, seconds, share, run.parked and admin)
+
+
+def troubles_in(runs: Sequence[JobRun]) -> list[JobRun]:
+    """The last run of each operation of each table if it failed; ``runs`` are newest first."""
+    last: dict[tuple[str, str], JobRun] = {}
+    for run in runs:
+        if not run.running:
+            last.setdefault((run.table_id, run.operation), run)
+    return [run for run in last.values() if run.outcome in _FAILED]
+
+
+def span_of(run: JobRun) -> WorkSpan:
+    """The run on a line of time."""
+    name = f"{run.operation} {run.table}".strip()
+    # A run that was lost ends for the picture with its last record.
+    end = None if run.running else run.finished or run.updated
+    return WorkSpan(name, run.started or run.created, end, run.outcome, f"/jobs/{run.id}")
+
+
+def _wanted(run: JobRun, show: Show) -> bool:
+    match show:
+        case "all":
+            return True
+        case "running":
+            return run.running
+        case "failed":
+            return run.outcome in _FAILED or run.tasks_failed > 0
+        case "parked":
+            return run.parked
+
+
+def make(
+    runs: Sequence[JobRun], work: Sequence[Work], principal: Principal, asked: tuple[Show, Window, int]
+) -> JobsPage:
+    """The page of these runs, which are newest first."""
+    show, window, number = asked
+    matching = [run for run in runs if _wanted(run, show)]
+    numbers = max(1, -(-len(matching) // PAGE_RUNS))
+    number = min(max(1, number), numbers)
+    now = clock.now()
+    shown = [shown_run(run, principal) for run in matching[(number - 1) * PAGE_RUNS : number * PAGE_RUNS]]
+    troubles = [shown_run(run, principal) for run in troubles_in(runs)[:TROUBLES_MAX]]
+    running = [shown_run(run, principal) for run in runs if run.running]
+    return JobsPage(
+        show=show,
+        window=window,
+        work=tuple(work),
+        running=tuple(running),
+        troubles=tuple(troubles),
+        timeline=timeline(map(span_of, runs), now - _WINDOWS[window], now),
+        matching=len(matching),
+        number=number,
+        numbers=numbers,
+        runs=tuple(shown),
+    )
+
+
+def _task_span(task: TaskRun, now: datetime) -> WorkSpan:
+    attempt = "" if task.attempt == 1 else f", attempt {task.attempt}"
+    outcome = RunOutcome.SUCCEEDED if task.error is None else RunOutcome.FAILED
+    return WorkSpan(f"task {task.number}{attempt}", task.started or now, task.finished, outcome, f"#task-{task.number}")
+
+
+@rendering.page("/jobs")
+def jobs(
+    *,
+    request: Request[Any, Any, Any],
+    service: Service,
+    principal: Principal,
+    show: Show = "all",
+    window: Window = "hour",
+    page: int = 1,
+) -> Response[bytes]:
+    """The last runs of jobs."""
+    found = [run for run in job_runs(service.instance.storage, limit=RUNS_READ) if may_see(principal, run)]
+    names = {name for name in service.instance.tables() if principal.policy(name) is None}
+    work = [one for one in service.status().work if one.table in names and principal.permission(one.table) is not None]
+    return rendering.answer(request, "jobs.html", make(found, work, principal, (show, window, page)), principal)
+
+
+@rendering.page("/jobs/{job:str}")
+def job_page(*, request: Request[Any, Any, Any], service: Service, principal: Principal, job: str) -> Response[bytes]:
+    """One run."""
+    details = run_details(service.instance.storage, job.removesuffix(".json"))
+    run, tasks = details.run, details.tasks
+    if not may_see(principal, run):
+        raise Code.JOB_NOT_FOUND(f"no job run {run.id} that you may see is on record", job=run.id)
+    now, line = clock.now(), None
+    begins = [task.started for task in tasks if task.started is not None]
+    if begins:
+        ends = [task.finished or now for task in tasks]
+        line = timeline((_task_span(task, now) for task in tasks), min(begins), max(ends))
+    return rendering.answer(request, "job.html", JobPage(shown_run(run, principal), tasks, line), principal)
+
+
+@post("/jobs/{job:str}/retry", sync_to_thread=True, include_in_schema=False)
+def retry(request: Request[Any, Any, Any], service: Service, principal: Principal, job: str) -> Response[bytes]:
+    """Have a parked job tried again."""
+    check_form(request)
+    run = run_details(service.instance.storage, job).run
+    principal.require(Permission.ADMIN, run.table or None)
+    if not run.parked:
+        raise Code.JOB_NOT_PARKED(f"job {run.id} is not parked: its outcome is {run.outcome}", job=run.id)
+    request_retry(service.instance.storage, run.id)
+    return rendering.see(f"/jobs/{run.id}")
+
+
+ROUTES = (*jobs, *job_page, retry)
