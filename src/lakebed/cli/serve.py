@@ -36,6 +36,13 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     help="Tables with metrics of their own, the oldest first; the others are added up.",
 )
+@click.option(
+    "--read-cache",
+    "read_cache_bytes",
+    metavar="BYTES",
+    type=click.IntRange(min=0),
+    help="Memory for footers, page indexes and small files that were read. Default: 1 GiB.",
+)
 @click.option("--otlp", metavar="URL", help="Send metrics and traces to an OpenTelemetry collector, by OTLP/HTTP.")
 @upkeep.upkeep
 def serve(
@@ -46,6 +53,7 @@ def serve(
     flight_port: int | None,
     public_metrics: bool,
     metrics_tables: int,
+    read_cache_bytes: int | None,
     otlp: str | None,
     upkeep: Upkeep,
 ) -> None:
@@ -57,9 +65,12 @@ def serve(
     """
     with optional_imports():
         from lakebed.monitoring.monitor import Monitor
+        from lakebed.parquet.read_cache import set_read_cache_bytes
         from lakebed.web import server
         from lakebed.web.app import make_app
 
+    if read_cache_bytes is not None:
+        set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
     service = upkeep.service(cli.instance())
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebed.telemetry import Ended, Labels, Sink
 
 TABLES_MAX = 100
-"""Tables with labels of their own. Each has up to about 400 series, most of them buckets of reads and commits."""
+"""Tables with labels of their own. Each has 100 to 300 series, most of them buckets of reads and commits."""
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

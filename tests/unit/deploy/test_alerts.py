@@ -134,3 +134,11 @@ def test_promtool_accepts_the_rules_and_their_cases():
     for command in (["check", "rules", RULES.name], ["test", "rules", CASES.name]):
         ran = subprocess.run([PROMTOOL, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_each_alert_has_its_part_of_the_runbook_and_links_to_it():
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8").partition("## Runbook")[2]
+    headings = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert headings == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        assert rule["annotations"]["runbook_url"].endswith(f"/docs/operations.md#{rule['alert'].lower()}")

@@ -1,0 +1,129 @@
+"""Copies an instance while it is used: a backup that opens like any instance, anywhere.
+
+    python examples/backup.py s3://bucket/lake /backup/lake
+
+The copy has every table as it was at some moment between the start and the end; tables are consistent each, not with
+one another. Run again with the same target, it copies what is new: objects never change, but for a few small ones. A
+copy back is the restore: into an empty place, then ``lakebed verify TABLE --deep``. Garbage collection is paused while
+the copy is made, and so it is in the copy: end that by ``lakebed table resume TABLE gc``.
+
+Why it is consistent: an object is copied before those that refer to it could have been made, in reverse. Checkpoints
+come first, so the log, copied later, goes at least as far; the catalog's log before those of tables, so that each table
+that it names has one; sidecars and data last, so that each that an entry names was there.
+
+A log in a database (``log_url``) is backed up with the database's own tools, before the data.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lakebed
+from lakebed.model.operations import TableOperation
+from lakebed.storage import connect
+
+if TYPE_CHECKING:
+    from lakebed.storage import Storage
+
+REPLACED = re.compile(r".*/(manifest\.ndjson|log-start[^/]*)|jobs/.*")
+"""Objects that change; all others are written once."""
+
+PASSED_OVER = re.compile(r".*/pins/.*")
+"""A pin protects a reader of the original."""
+
+ENTRY = re.compile(r"(.*/log)/(\d{20})\.ndjson")
+
+
+def backup(source_url: str, target_url: str) -> int:
+    """Copy what the target does not have; returns the number of objects that were copied."""
+    lake = lakebed.open(source_url)
+    if lake.log_url is not None:
+        raise SystemExit(f"the log is in {lake.log_url}: back that up first, and then copy the data with any tool")
+    collected = [name for name in lake.tables() if TableOperation.GC not in lake.paused(name)]
+    for name in collected:
+        lake.pause(name, TableOperation.GC)
+    try:
+        return Copy(connect(source_url), connect(target_url)).run()
+    finally:
+        for name in collected:
+            lake.resume(name, TableOperation.GC)
+
+
+class Copy:
+    """A copy under way."""
+
+    def __init__(self, source: Storage, target: Storage) -> None:
+        self._source = source
+        self._target = target
+        self._there = {found.name for found in target.list("")}
+        self._done: set[str] = set()
+        self._logs_are_copied = False
+        self._count = 0
+
+    def run(self) -> int:
+        """All steps, in their order."""
+        checkpoints = sorted(self._names("", "/checkpoints/"))
+        # A manifest names segments that were there before it.
+        self._copy([name for name in checkpoints if name.endswith("manifest.ndjson")])
+        self._copy(self._names("", "/checkpoints/"))
+        self._copy(entries_in_order(self._names("catalog", "/log/")))
+        self._copy(entries_in_order(self._names("tables", "/log/")))
+        self._logs_are_copied = True
+        self._copy(self._names("", ""))
+        return self._count
+
+    def _names(self, folder: str, part: str) -> list[str]:
+        return [found.name for found in self._source.list(folder) if part in found.name]
+
+    def _copy(self, names: Iterable[str]) -> None:
+        for name in names:
+            late = self._logs_are_copied and ENTRY.fullmatch(name)
+            if name in self._done or late or PASSED_OVER.fullmatch(name):
+                continue
+            self._done.add(name)
+            if name in self._there and not REPLACED.fullmatch(name):
+                continue
+            self._copy_one(name)
+            self._count += 1
+
+    def _copy_one(self, name: str) -> None:
+        if REPLACED.fullmatch(name):
+            data = self._source.get(name)
+            if data is not None:
+                self._target.replace(name, data)
+            return
+        # A collection that had begun may delete an object after it was listed: nothing in the copy needs it.
+        with (
+            suppress(lakebed.NotFoundError),
+            self._source.fetch(name) as path,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            # The target may move what it is given, and a local source gives the object itself.
+            self._target.send(name, Path(shutil.copyfile(path, Path(folder) / "object")))
+
+
+def entries_in_order(names: Iterable[str]) -> list[str]:
+    """The names of a log folder in order, up to the first gap: a listing is not of one moment."""
+    kept: list[str] = []
+    last: dict[str, int] = {}
+    for name in sorted(names):
+        if found := ENTRY.fullmatch(name):
+            log, version = found[1], int(found[2])
+            if last.get(log, version - 1) != version - 1:
+                continue
+            last[log] = version
+        kept.append(name)
+    return kept
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    print(f"{backup(*sys.argv[1:])} objects copied")
