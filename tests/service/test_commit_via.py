@@ -1,0 +1,110 @@
+"""Writers of several processes commit through a service that is killed again and again: nothing is lost or doubled."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
+from tests.unit.web.serving import listening
+
+WRITERS, THREADS, WRITES, KILLS = 3, 4, 20, 3
+"""Processes, threads of each, writes of each thread, and how often the service is killed."""
+
+
+def serve(root, port):
+    """A service in a process of its own; returns when it answers."""
+    words = [sys.executable, "-m", "lakebed.cli", "serve", "--port", str(port), "--instance", root]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
+    while True:
+        assert process.poll() is None, "the service did not start"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=5):
+                return process
+        except OSError:
+            clock.sleep(0.02)
+
+
+def kill(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture
+def root(tmp_path):
+    schema = lakebed.Schema({"k": "string"}, values={"n": "int64"})
+    lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
+    return str(tmp_path / "lake")
+
+
+def write_until_known(table, key):
+    """Write a row until it is certain that it is there; returns how often the outcome was not known."""
+    unknown = 0
+    while True:
+        try:
+            table.write(pa.table({"k": [key], "n": [1]}), commit_id=key)
+            return unknown
+        except UnknownOutcomeError:
+            unknown += 1
+        except (StorageError, ContentionError) as error:
+            assert error.facts.get("transient"), error
+            clock.sleep(0.05)
+
+
+def writer(root, url, name):
+    """What each process does; prints how many outcomes were not known."""
+    table = lakebed.open(root, commit_via=url).table("t")
+    keys = [f"{name}-{thread}-{number}" for thread in range(THREADS) for number in range(WRITES)]
+    with ThreadPoolExecutor(THREADS) as threads:
+        print(sum(threads.map(lambda key: write_until_known(table, key), keys)))
+
+
+def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(root):
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    print(f"seed {seed}")
+    with listening() as reserved:
+        port = reserved.getsockname()[1]
+    service = serve(root, port)
+    words = [sys.executable, __file__, root, f"http://127.0.0.1:{port}"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    writers = [
+        subprocess.Popen([*words, str(number)], stdout=subprocess.PIPE, text=True, env=environment)
+        for number in range(WRITERS)
+    ]
+    kills = 0
+    reader = lakebed.open(root).table("t")
+    try:
+        while any(one.poll() is None for one in writers):
+            # Not before it has committed something again.
+            since, wait_s = reader.state().version, chance.uniform(0, 0.2)
+            while reader.state().version == since and any(one.poll() is None for one in writers):
+                clock.sleep(0.02)
+            clock.sleep(wait_s)
+            if kills < KILLS:
+                kill(service)
+                kills += 1
+                service = serve(root, port)
+    finally:
+        kill(service)
+        said = [one.communicate()[0] for one in writers]
+    assert [one.returncode for one in writers] == [0] * WRITERS
+    assert kills >= 2
+    found = reader.scan().read_all()
+    expected = {f"{w}-{t}-{n}" for w in range(WRITERS) for t in range(THREADS) for n in range(WRITES)}
+    assert sorted(found.column("k").to_pylist()) == sorted(expected)
+    assert reader.verify(files=True).sound
+    print(f"{kills} kills, {sum(map(int, said))} outcomes were not known, {reader.version} entries")
+
+
+if __name__ == "__main__":
+    writer(*sys.argv[1:])
