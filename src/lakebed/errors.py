@@ -132,6 +132,7 @@ class Code(StrEnum):
     TABLE_NOT_FOUND = "table_not_found", "not_found"
     VERSION_NOT_FOUND = "version_not_found", "not_found"
     TAG_NOT_FOUND = "tag_not_found", "not_found"
+    HOOK_NOT_FOUND = "hook_not_found", "not_found"
     REQUEST_NOT_FOUND = "request_not_found", "not_found"
     SOURCE_NOT_FOUND = "source_not_found", "not_found"
     JOB_NOT_FOUND = "job_not_found", "not_found"
@@ -261,6 +262,7 @@ class Code(StrEnum):
     SPARK_FAILED = "spark_failed", "error"
     WORKER_KILLED = "worker_killed", "error"
     WORKER_FAILED = "worker_failed", "error"
+    HOOK_FAILED = "hook_failed", "error"
     INTERNAL_ERROR = "internal_error", "error"
     FOREIGN_ERROR = "foreign_error", "error"
 

@@ -81,7 +81,12 @@ def removed_ranges(ranges: Sequence[EncodedRange], version: int, feed: pa.Schema
 
 
 def range_json(keys: EncodedRange, schema: Schema) -> str:
-    """A range as JSON: ``{"min": […], "max": […], "max_inclusive": false}``, as :class:`KeyRange` has it.
+    """The JSON of :func:`range_document`."""
+    return json.dumps(range_document(keys, schema), ensure_ascii=False)
+
+
+def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
+    """A range for JSON: ``{"min": […], "max": […], "max_inclusive": false}``, as :class:`KeyRange` has it.
 
     A bound has values of the first row key fields, or is null for no bound. Dates and times are ISO 8601, binary values
     hex digits.
@@ -89,7 +94,7 @@ def range_json(keys: EncodedRange, schema: Schema) -> str:
     low, after_low = _values(keys.min, schema) if keys.min else (None, False)
     high, after = (None, False) if keys.max is None else _values(keys.max, schema)
     assert not after_low, "a range begins at a key, never after all keys with a prefix"
-    return json.dumps({"min": low, "max": high, "max_inclusive": after}, ensure_ascii=False)
+    return {"min": low, "max": high, "max_inclusive": after}
 
 
 def _values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:

@@ -129,6 +129,15 @@ LAKEBED = Group(
                 ),
             ],
         ),
+        Group(
+            "hook",
+            "Tell webhooks and commands of the commits of a table.",
+            [
+                Deferred("add", "Tell a webhook or a command of the commits of a table.", "hooks:add"),
+                Deferred("list", "List hooks, and what was delivered to them.", "hooks:list_hooks"),
+                Deferred("remove", "Remove a hook.", "hooks:remove"),
+            ],
+        ),
         Deferred("get", "Print all rows of a key, or of many keys.", "read:get"),
         Deferred("scan", "Print rows in key order.", "read:scan"),
         Deferred("count", "Count rows.", "read:count"),

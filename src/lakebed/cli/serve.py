@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     help="Memory for footers, page indexes and small files that were read. Default: 1 GiB.",
 )
 @click.option("--otlp", metavar="URL", help="Send metrics and traces to an OpenTelemetry collector, by OTLP/HTTP.")
+@click.option(
+    "--hook-commands",
+    is_flag=True,
+    help="Run the commands of hooks, as this user: whoever can write to the instance's storage can add one.",
+)
 @upkeep.upkeep
 def serve(
     cli: Invocation,
@@ -55,6 +60,7 @@ def serve(
     metrics_tables: int,
     read_cache_bytes: int | None,
     otlp: str | None,
+    hook_commands: bool,
     upkeep: Upkeep,
 ) -> None:
     """Maintain all tables, answer queries over HTTP, and show pages.
@@ -72,7 +78,7 @@ def serve(
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
-    service = upkeep.service(cli.instance())
+    service = upkeep.service(cli.instance(), hook_commands=hook_commands)
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
     with ExitStack() as stack:
         stack.enter_context(stop_on_signal(asked.set))

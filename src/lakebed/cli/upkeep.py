@@ -45,7 +45,7 @@ class Upkeep:
     limits: ServiceLimits
     idle_s: float
 
-    def service(self, instance: Instance) -> Service:
+    def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
         """The service, not started. It says on stderr what fails."""
         with optional_imports():
             from lakebed.service.service import Service
@@ -57,6 +57,7 @@ class Upkeep:
             idle_s=self.idle_s,
             limits=self.limits,
             maintain=self.maintains,
+            hook_commands=hook_commands,
             report=lambda text: print(f"lakebed: {text}", file=sys.stderr, flush=True),
         )
 

@@ -40,6 +40,7 @@ _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
+_HOOK_NAME = re.compile(rf"hooks/({_ID})\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
@@ -276,6 +277,27 @@ def is_copy_name(table_id: str, name: str) -> bool:
     """Whether an object is the record of a copy of rows of that table."""
     match = _COPY_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
+
+
+def hook_folder() -> str:
+    """The folder of all hooks of an instance."""
+    return "hooks"
+
+
+def hook_name(hook_id: str) -> str:
+    """The object of one hook."""
+    return f"{hook_folder()}/{hook_id}.json"
+
+
+def delivered_name(hook_id: str) -> str:
+    """The object that says what was delivered to a hook."""
+    return f"{hook_folder()}/{hook_id}.delivered.json"
+
+
+def hook_of_name(name: str) -> str | None:
+    """The id of the hook that an object is; None if it is none."""
+    match = _HOOK_NAME.fullmatch(name)
+    return match[1] if match else None
 
 
 @lru_cache(maxsize=NAMES_KEPT)

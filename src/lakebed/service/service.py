@@ -24,6 +24,7 @@ from lakebed.errors import Code, Error
 from lakebed.model.operations import TableOperation, operations_named
 from lakebed.service.engines import Engines
 from lakebed.service.follower import Follower
+from lakebed.service.hook_delivery import HookDelivery
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
 from lakebed.service.status import LastError, ServiceStatus, SparkState, TableStatus, Work
 from lakebed.service.watch import History, Watch, error_now
@@ -76,7 +77,8 @@ class Service:
     Without ``maintain`` tables are followed for the status and nothing is done to them; so it is with an instance in
     memory, which worker processes cannot see. ``launcher`` and ``memory_bytes`` are as for
     :class:`~lakebed.spark.pipeline.Pipeline` and :class:`~lakebed.spark.session.InProcess`; workers and Spark are ended
-    when they had no work for ``idle_s``. ``report`` takes sentences about failures, for a log.
+    when they had no work for ``idle_s``. Hooks run commands only with ``hook_commands``.
+    ``report`` takes sentences about failures, for a log.
     """
 
     def __init__(  # noqa: PLR0913 - all that a service may do
@@ -88,6 +90,7 @@ class Service:
         idle_s: float = 300.0,
         limits: ServiceLimits | None = None,
         maintain: bool = True,
+        hook_commands: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.instance = instance
@@ -95,6 +98,7 @@ class Service:
         self.maintains = maintain and instance.storage.shared
         self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if self.maintains else None
         self._report = report or (lambda _: None)
+        self.hooks = HookDelivery(instance, commands=hook_commands, report=self._report)
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
@@ -119,6 +123,7 @@ class Service:
         self._started_at = clock.now()
         self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
         self._thread.start()
+        self.hooks.start()
         self._followed.wait(START_S)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
@@ -131,6 +136,7 @@ class Service:
         deadline_s = clock.monotonic_s() + timeout_s
         if self._thread is not None:
             self._thread.join(timeout_s)
+        self.hooks.stop()
         while self._running and clock.monotonic_s() < deadline_s:
             for running in list(self._running.values()):
                 running.stop.ask()
@@ -160,6 +166,7 @@ class Service:
             while self._running and self._follower.error is None:
                 self._wake.wait(CANCEL_EVERY_S)
                 self._round()
+            self.hooks.look()
         finally:
             self.stop()
         return self.status()
@@ -187,6 +194,7 @@ class Service:
             tables=tuple(tables),
             maintains=self.maintains,
             error=self._follower.error or self._error,
+            hooks=self.hooks.status(),
         )
 
     # -- the thread of the service ------------------------------------------------------------------------------

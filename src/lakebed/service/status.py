@@ -115,6 +115,23 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class HookStatus:
+    """A hook of a table (by its id). ``delivered`` is the version up to which it has all events.
+
+    ``error`` is why it fails, ``since`` when, ``failures`` how often in a row, and ``next_at`` when it is tried again.
+    """
+
+    id: str
+    table: str
+    target: str
+    delivered: int
+    failures: int
+    since: str | None
+    error: str | None
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A service at a moment; ``version`` is that of Lakebed. ``tables`` are sorted by name.
 
@@ -128,6 +145,7 @@ class ServiceStatus:
     tables: tuple[TableStatus, ...]
     maintains: bool = True
     error: LastError | None = None
+    hooks: tuple[HookStatus, ...] = ()
 
     def table(self, name: str) -> TableStatus | None:
         """The status of the table of that name; None if the service does not know it."""

@@ -39,6 +39,9 @@ WORDS: dict[str, list[str]] = {
     "table pause": ["table", "pause", "readings", "compaction"],
     "table resume": ["table", "resume", "readings"],
     "table alter": ["table", "alter", "strict", "--widen", "count", "int64"],
+    "hook add": ["hook", "add", "readings", "--url", "http://127.0.0.1:9/"],
+    "hook list": ["hook", "list"],
+    "hook remove": ["hook", "remove", "{hook}"],
     "settings show": ["settings", "show", "readings"],
     "settings set": ["settings", "set", "readings", "split_rows=10"],
     "settings show --defaults": ["settings", "show", "--defaults"],
@@ -131,7 +134,9 @@ def test_the_output_has_the_documented_shape(
     assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
     created = cli("--json", "token", "create", "bob", "--role", "some", "--expires", "never")
     token_id = created.lines[0]["id"]
+    hook = cli("--json", "hook", "add", table, "--command", "true").lines[0]["hook"]
     given = {
+        "hook": hook,
         "token_id": token_id,
         "schema": schema_file,
         "parquet": parquet,

@@ -1,0 +1,167 @@
+"""Hooks: webhooks and commands that are told of the commits of a table, after each of them.
+
+A hook is an object of the instance, written once. Beside it lies an object with the version up to which its events were
+delivered; it is written after the delivery, so after a crash some events are delivered again and none is left out. Each
+service that finds the hook delivers (:mod:`lakebed.service.hook_delivery`); one that loses the race for that object
+leaves the hook to the other for a while.
+
+Core types: :class:`Hook`, :class:`Delivered`. Errors: StorageError; DamagedError for an object that cannot be read;
+UsageError for a hook that cannot be meant.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.model.checks import check_text
+from lakebed.model.documents import dump, reading
+from lakebed.model.files import delivered_name, hook_folder, hook_name, hook_of_name
+from lakebed.state.fields import Id, Whole
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakebed.storage.contract import Storage, Version
+
+
+class Hook(Struct, frozen=True, kw_only=True):
+    """Who is told of the commits of a table: a ``url`` or a ``command``, one of them.
+
+    ``kinds`` are the types of transactions that it learns of; empty: of all. With a ``secret`` requests are signed.
+    """
+
+    id: Id
+    table: Id
+    url: str | None
+    command: str | None
+    kinds: tuple[str, ...]
+    secret: str | None
+
+    @property
+    def target(self) -> str:
+        """The URL or the command, for people."""
+        return self.url or self.command or ""
+
+
+class Delivered(Struct, frozen=True, kw_only=True):
+    """The version up to which a hook has all events. ``failures`` in a row, ``since`` when and why, while it fails.
+
+    ``token`` makes every write of the object another one.
+    """
+
+    version: Whole
+    failures: Whole = 0
+    since: str | None = None
+    error: str | None = None
+    token: str = ""
+
+
+def checked_hook(
+    table_id: str,
+    *,
+    url: str | None = None,
+    command: str | None = None,
+    kinds: tuple[str, ...] = (),
+    secret: str | None = None,
+) -> Hook:
+    """A new hook. Raises UsageError if it cannot be meant."""
+    if (url is None) == (command is None):
+        raise Code.ARGUMENTS_CONFLICT("a hook has a URL or a command, one of them")
+    if url is not None:
+        _check_url(url)
+    else:
+        _check_command(command)
+        if secret is not None:
+            raise Code.ARGUMENTS_CONFLICT("a secret signs requests to a URL; a command has none")
+    if secret is not None and not secret.strip():
+        raise Code.ARGUMENT_INVALID("the secret of a hook is empty")
+    return Hook(id=clock.new_id(), table=table_id, url=url, command=command, kinds=kinds, secret=secret)
+
+
+def _check_url(url: str) -> None:
+    check_text("url", url)
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise Code.URL_HAS_CREDENTIALS("the URL of a hook has a user or a password; sign its requests with a secret")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Code.URL_INVALID(f"url = {url!r}: a hook needs one such as https://example.com/lakebed")
+
+
+def _check_command(command: str | None) -> None:
+    check_text("command", command)
+    try:
+        words = shlex.split(command or "")
+    except ValueError as error:
+        raise Code.ARGUMENT_INVALID(f"command = {command!r}: {error}") from error
+    if not words:
+        raise Code.ARGUMENT_INVALID("the command of a hook is empty")
+
+
+def add_hook(storage: Storage, hook: Hook, version: int) -> None:
+    """Store a hook; it learns of the commits after ``version``. Raises StorageError."""
+    # First, so that no service finds a hook without it.
+    delivered = Delivered(version=version, token=clock.random_token())
+    _create(storage, delivered_name(hook.id), delivered)
+    _create(storage, hook_name(hook.id), hook)
+
+
+def remove_hook(storage: Storage, hook_id: str) -> None:
+    """Delete a hook; what is being delivered is still delivered. Raises NotFoundError."""
+    if hook_of_name(hook_name(hook_id)) is None or storage.get(hook_name(hook_id)) is None:
+        raise Code.HOOK_NOT_FOUND(f"no hook {hook_id}; `lakebed hook list` has them", name=hook_id)
+    storage.delete([hook_name(hook_id), delivered_name(hook_id)])
+
+
+def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
+    """All hooks, oldest first. Those of ``known``, by id, are not read again: a hook never changes."""
+    # Ids begin with the time of their creation.
+    for name in sorted(found.name for found in storage.list(hook_folder())):
+        hook_id = hook_of_name(name)
+        if hook_id is None:
+            continue
+        if hook_id in known:
+            yield known[hook_id]
+        elif (data := storage.get(name)) is not None:
+            with reading(f"{storage.object_url(name)} is no hook", name=name):
+                yield msgspec.convert(parse_header(data, name), Hook)
+
+
+def read_delivered(storage: Storage, hook_id: str) -> tuple[Delivered, Version] | None:
+    """What was delivered to a hook, and the version of the object; None if the hook was removed."""
+    name = delivered_name(hook_id)
+    found = storage.get_versioned(name)
+    if found is None:
+        return None
+    with reading(f"{storage.object_url(name)} does not say what was delivered", name=name):
+        return msgspec.convert(parse_header(found.data, name), Delivered), found.version
+
+
+def write_delivered(storage: Storage, hook_id: str, delivered: Delivered, version: Version) -> bool:
+    """Replace what :func:`read_delivered` has read; False if another process has replaced it meanwhile.
+
+    Raises StorageError if the outcome is not clear: read it again.
+    """
+    document = _document(msgspec.structs.replace(delivered, token=clock.random_token()))
+    outcome = storage.replace_if(delivered_name(hook_id), version, document)
+    if outcome is PutOutcome.UNCLEAR:
+        raise Code.PUT_UNCLEAR(f"it is not clear whether {delivered_name(hook_id)} was replaced", transient=True)
+    return outcome is PutOutcome.CREATED
+
+
+def _create(storage: Storage, name: str, value: Struct) -> None:
+    data = _document(value)
+    put_until_clear(lambda: storage.create(name, data), name)
+
+
+def _document(value: Struct) -> bytes:
+    return dump({"format": FORMAT, "features": [], **msgspec.to_builtins(value)}) + b"\n"

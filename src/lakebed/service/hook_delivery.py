@@ -1,0 +1,245 @@
+"""Tells hooks of the commits of their tables: each event at least once, the events of a hook in version order.
+
+A thread looks at all hooks once a second; what has to be delivered is delivered by a pool of threads, one at a time for
+each hook. Events are read from the log, so nothing is lost while no service runs. After a failure the same events are
+delivered again, after a wait that doubles up to :data:`WAIT_MAX_S`. A hook that fails affects no commit and no other
+hook, unless :data:`THREADS` of them hang at a time.
+
+What was delivered is stored at the end of a delivery, at most once in :data:`STORE_S` while there is more. A service
+that stops in between delivers those events again when it comes back.
+
+Several services of one instance deliver to the same hooks. One that finds that another has stored more leaves the hook
+alone for :data:`YIELD_S`, so that mostly one of them delivers. A receiver may see an event of another service again.
+
+Core types: :class:`HookDelivery`. Source: docs/hooks.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from lakebed import clock
+from lakebed.changes.events import Event, read_events
+from lakebed.errors import Error, StorageError
+from lakebed.inspect.hooks import Delivered, Hook, read_delivered, read_hooks, write_delivered
+from lakebed.service.hook_targets import HookTargets
+from lakebed.service.status import HookStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebed.storage.contract import Version
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+LOOK_S = 1.0
+"""How often the tables with hooks are looked at: two requests a second and table, if nothing is new."""
+
+LIST_S = 15.0
+"""How often hooks are listed: one request."""
+
+EVENTS_MAX, CHANGES_MAX = 100, 1000
+"""In one delivery; an event is never divided."""
+
+STORE_S = 1.0
+YIELD_S = 30.0
+
+WAIT_S, WAIT_MAX_S = 1.0, 300.0
+
+THREADS = 16
+
+
+@dataclass(slots=True)
+class _State:
+    """What the service knows of a hook. ``stored``: the version of the object of ``delivered``; None: not read."""
+
+    hook: Hook
+    delivered: Delivered = field(default_factory=lambda: Delivered(version=0))
+    stored: Version | None = None
+    stored_s: float = 0.0
+    dirty: bool = False
+    wait_until_s: float = 0.0
+    next_at: datetime | None = None
+    busy: bool = False
+
+
+class HookDelivery:
+    """Delivery to the hooks of an instance, from :meth:`start` to :meth:`stop`.
+
+    Without ``commands`` no command is run. ``report`` takes sentences about failures, for a log.
+    """
+
+    def __init__(self, instance: Instance, *, commands: bool, report: Callable[[str], None]) -> None:
+        self._instance = instance
+        self._targets = HookTargets(commands=commands)
+        self._report = report
+        self._states: dict[str, _State] = {}
+        self._listed_s: float | None = None
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(THREADS, "lakebed-hook")
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, name="lakebed-hooks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the deliveries under way."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._threads.shutdown()
+
+    def status(self) -> tuple[HookStatus, ...]:
+        """The hooks that are known, oldest first, from memory."""
+        return tuple(
+            HookStatus(
+                one.hook.id,
+                one.hook.table,
+                one.hook.target,
+                one.delivered.version,
+                one.delivered.failures,
+                one.delivered.since,
+                one.delivered.error,
+                one.next_at,
+            )
+            for one in list(self._states.values())
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.look()
+            self._stopping.wait(LOOK_S)
+
+    def look(self) -> None:
+        """Begin the deliveries to hooks that are not waiting."""
+        now_s = clock.monotonic_s()
+        if self._listed_s is None or now_s - self._listed_s >= LIST_S:
+            self._listed_s = now_s
+            try:
+                self._list()
+            except (Error, OSError) as error:
+                self._report(f"hooks cannot be listed: {error}")
+        for state in list(self._states.values()):
+            if not state.busy and state.wait_until_s <= now_s:
+                state.busy = True
+                self._threads.submit(self._deliver, state)
+
+    def _list(self) -> None:
+        known = {name: state.hook for name, state in self._states.items()}
+        found = list(read_hooks(self._instance.storage, known))
+        self._states = {one.id: self._states.get(one.id) or _State(one) for one in found}
+
+    def _deliver(self, state: _State) -> None:
+        """Deliver what is there, or wait longer."""
+        try:
+            self._deliver_all(state)
+            if state.delivered.failures:
+                self._report(f"hook {state.hook.id} takes events again, after {state.delivered.failures} failures")
+                state.delivered = Delivered(version=state.delivered.version)
+                state.dirty = True
+            state.next_at = None
+            self._store(state)
+        except (Error, OSError) as error:
+            self._failed(state, error)
+        except Exception as error:
+            self._failed(state, error)
+            raise
+        finally:
+            state.busy = False
+
+    def _deliver_all(self, state: _State) -> None:
+        if state.stored is None and not self._read(state):
+            return
+        table = self._instance.named(state.hook.table)
+        head = table.state(max_staleness=LOOK_S).version
+        events = read_events(table.log, state.delivered.version, head)
+        while not self._stopping.is_set() and (some := _some(events)):
+            if wanted := _wanted(some, state.hook.kinds):
+                self._targets.deliver(state.hook, self._body(state.hook, table, wanted))
+            state.delivered = structs.replace(state.delivered, version=some[-1].version)
+            state.dirty = True
+            if clock.monotonic_s() - state.stored_s >= STORE_S and not self._store(state):
+                return
+
+    def _body(self, hook: Hook, table: Table, events: list[Event]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "hook": hook.id,
+                "instance": self._instance.id,
+                "table": table.name,
+                "table_id": table.id,
+                "events": events,
+            }
+        )
+
+    def _read(self, state: _State) -> bool:
+        """Read what was delivered, if it is more than is known; False if the hook was removed."""
+        found = read_delivered(self._instance.storage, state.hook.id)
+        if found is None:
+            self._states.pop(state.hook.id, None)
+            return False
+        if found[0].version >= state.delivered.version:
+            state.delivered, state.dirty = found[0], False
+        state.stored = found[1]
+        return True
+
+    def _store(self, state: _State) -> bool:
+        """Store what was delivered, if that changed; False: another service has done so, and goes on with the hook."""
+        if not state.dirty or state.stored is None:
+            return True
+        known, state.stored = state.stored, None
+        kept = write_delivered(self._instance.storage, state.hook.id, state.delivered, known)
+        state.stored_s = clock.monotonic_s()
+        if kept:
+            # The version of what was written is read with it: another service may be faster even then.
+            self._read(state)
+        else:
+            state.wait_until_s = clock.monotonic_s() + YIELD_S + clock.jitter_s(YIELD_S)
+        return kept
+
+    def _failed(self, state: _State, error: BaseException) -> None:
+        failures = state.delivered.failures + 1
+        message = str(error)[:500]
+        if failures == 1:
+            self._report(f"hook {state.hook.id} does not take events, and is tried again: {message}")
+        wait_s = min(WAIT_MAX_S, WAIT_S * 2 ** min(failures - 1, 16))
+        wait_s += clock.jitter_s(wait_s / 4)
+        since = state.delivered.since or clock.now().isoformat(timespec="seconds")
+        state.delivered = Delivered(version=state.delivered.version, failures=failures, since=since, error=message)
+        state.dirty = True
+        state.wait_until_s = clock.monotonic_s() + wait_s
+        state.next_at = clock.now() + timedelta(seconds=wait_s)
+        try:
+            self._store(state)
+        except (StorageError, OSError):
+            # It is stored with the next one.
+            state.stored = None
+
+
+def _some(events: Iterator[Event]) -> list[Event]:
+    """The next events, as many as one delivery takes."""
+    some: list[Event] = []
+    changes = 0
+    for event in events:
+        some.append(event)
+        changes += len(event.changes)
+        if len(some) >= EVENTS_MAX or changes >= CHANGES_MAX:
+            break
+    return some
+
+
+def _wanted(events: list[Event], kinds: tuple[str, ...]) -> list[Event]:
+    """The events with a transaction of these kinds, and of that the transactions; all without kinds."""
+    if not kinds:
+        return events
+    found = [structs.replace(one, changes=[c for c in one.changes if c.kind in kinds]) for one in events]
+    return [one for one in found if one.changes or one.missed_from is not None]
