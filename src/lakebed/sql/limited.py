@@ -69,10 +69,11 @@ _MEMORY_SIGNALS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a statement; None means no limit."""
+    """The limits of a statement; None means no limit. When ``cancelled`` is set, the statement ends as at a limit."""
 
     memory_bytes: int | None
     timeout_s: float | None
+    cancelled: threading.Event | None = None
 
 
 WORKER = "lakebed.table.sql_worker"
@@ -252,16 +253,23 @@ class _Worker:
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S) and self._process.poll() is None:
             self._drain()
-            if self._ready_at is not None and self._over is None:
-                self._over = self._limit_exceeded(clock.monotonic_s() - self._ready_at)
+            if self._over is None:
+                self._over = self._cancelled() or self._limit_exceeded()
                 if self._over is not None:
                     self._kill()
         self._process.wait()
         self._drain()
 
-    def _limit_exceeded(self, taken_s: float) -> str | None:
-        """The message for a statement that exceeds a limit; None as long as it does not."""
+    def _cancelled(self) -> str | None:
+        cancelled = self._limits.cancelled
+        return "the statement was cancelled" if cancelled is not None and cancelled.is_set() else None
+
+    def _limit_exceeded(self) -> str | None:
+        """The message for a statement that exceeds a limit; None as long as it does not, or has not begun."""
         limits = self._limits
+        if self._ready_at is None:
+            return None
+        taken_s = clock.monotonic_s() - self._ready_at
         if limits.memory_bytes is not None:
             self._reached = max(self._reached, held_bytes(self._process.pid) - self._held)
             if self._reached > limits.memory_bytes:

@@ -23,6 +23,7 @@ from lakebed.version import VERSION
 from lakebed.web import api
 from lakebed.web.access import OpenTables
 from lakebed.web.api.commits import Committers
+from lakebed.web.body_deadline import BodyDeadline
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
@@ -90,5 +91,5 @@ def make_app(
         pdb_on_exception=False,
     )
     # A middleware would not see requests that reach no handler.
-    app.asgi_handler = MeasuredRequests(app.asgi_handler, watching)
+    app.asgi_handler = MeasuredRequests(BodyDeadline(app.asgi_handler, bounds.request_s), watching)
     return app

@@ -13,6 +13,7 @@ Whatever ends an answer, its rows are closed: a scan frees its files, and the pr
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -65,12 +66,15 @@ class AnswerLimits:
 class RowSource:
     """The chunks of an answer. For one thread at a time, but for :meth:`kill`.
 
-    ``in_process``: the rows come from a process of their own, which closing them from any thread ends. Other reads end
-    between two batches.
+    A read is killed between two batches, and at once if it heeds ``cancelled``, as a statement does.
     """
 
     def __init__(
-        self, open_rows: Callable[[], RowReader], form: RowFormat, limits: AnswerLimits, *, in_process: bool = False
+        self,
+        open_rows: Callable[[], RowReader],
+        form: RowFormat,
+        limits: AnswerLimits,
+        cancelled: threading.Event | None = None,
     ) -> None:
         self.form = form
         self.limits = limits
@@ -78,7 +82,7 @@ class RowSource:
         self.ended = False
         self.failed: BaseException | None = None
         self._open_rows = open_rows
-        self._in_process = in_process
+        self._cancelled = cancelled or threading.Event()
         self._rows: RowReader | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._killed: Error | None = None
@@ -143,8 +147,7 @@ class RowSource:
     def kill(self, reason: Error) -> None:
         """End the read with this error; from any thread."""
         self._killed = reason
-        if self._in_process and self._rows is not None:
-            self._rows.close()
+        self._cancelled.set()
 
     def close(self) -> None:
         """End the read. No thread may be in :meth:`next`."""
@@ -162,8 +165,7 @@ class RowSource:
             while (await receive())["type"] != "http.disconnect":
                 pass
             reason = Code.ALREADY_CLOSED("the client closed the connection")
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.kill, reason)
+        self.kill(reason)
 
     def last_words(self) -> bytes:
         """What the answer has after an error, before it is cut."""
@@ -182,11 +184,10 @@ async def answer_rows(
     open_rows: Callable[[], RowReader],
     form: RowFormat,
     limits: AnswerLimits,
-    *,
-    in_process: bool = False,
+    cancelled: threading.Event | None = None,
 ) -> Response[bytes]:
     """The answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
-    source = RowSource(open_rows, form, limits, in_process=in_process)
+    source = RowSource(open_rows, form, limits, cancelled)
     first = b""
     try:
         async with anyio.create_task_group() as tasks:

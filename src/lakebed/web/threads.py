@@ -6,8 +6,10 @@ operations.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -23,3 +25,17 @@ def threaded(function: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]
         return await anyio.to_thread.run_sync(functools.partial(function, **arguments))
 
     return run
+
+
+LOOKUP_THREADS = 4
+"""Lookups hold the interpreter for most of their time: more threads take turns more often, and finish later."""
+
+_LOOKUPS = ThreadPoolExecutor(LOOKUP_THREADS, "lakebed-lookup")
+
+
+async def run_lookup(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Run a lookup of one key in one of few threads, in the order of arrival.
+
+    Not for what may take long: others wait behind it.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_LOOKUPS, function, *arguments)

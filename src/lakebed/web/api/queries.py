@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +35,18 @@ async def run_sql(
     form = chosen_format(request.headers.get("accept"))
     memory_bytes = min(data.memory_limit_bytes or limits.sql_memory_bytes, limits.sql_memory_bytes)
     timeout_s = min(data.timeout_s or limits.request_s, limits.request_s)
+    cancelled = threading.Event()
     async with statements.taken() as slot:
 
         def run() -> StatementRows:
             try:
-                rows = principal.sql(service.instance, data.statement, Limits(memory_bytes, timeout_s))
+                rows = principal.sql(service.instance, data.statement, Limits(memory_bytes, timeout_s, cancelled))
             except BaseException:
                 slot.free()
                 raise
             return StatementRows(rows, slot)
 
-        return await answer_rows(request, run, form, limits.of_answer(), in_process=True)
+        return await answer_rows(request, run, form, limits.of_answer(), cancelled)
 
 
 class StatementRows:

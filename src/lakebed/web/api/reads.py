@@ -24,14 +24,14 @@ from lakebed.web.request_bodies import (
 from lakebed.web.row_answers import answer_rows, answer_table
 from lakebed.web.row_formats import ARROW, RowFormat, chosen_format
 from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When, column_names, key_ranges, key_values
-from lakebed.web.threads import threaded
+from lakebed.web.threads import run_lookup, threaded
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakebed.read.row_stream import RowStream
+    from lakebed.security.principal import Principal
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
+    from lakebed.web.access import OpenTables
 
 Words = Annotated[list[str] | None, QueryParameter(required=False)]
 """A parameter of a URL that may be given more than once."""
@@ -42,14 +42,15 @@ def accepted(request: AnyRequest) -> RowFormat:
     return chosen_format(request.headers.get("accept"))
 
 
-def _get(table: Table | Snapshot, body: GetBody) -> pa.Table:
+def _answer_get(tables: OpenTables, principal: Principal, name: str, body: GetBody, form: RowFormat) -> Response[bytes]:
+    table = tables.readable(principal, name, body.at)
     key = key_values(table.schema, body.key)
-    return table.get(*key, columns=body.columns, max_staleness=body.max_staleness, at_least=body.at_least)
+    rows = table.get(*key, columns=body.columns, max_staleness=body.max_staleness, at_least=body.at_least)
+    return answer_table(rows, form)
 
 
 @get("/v1/tables/{table:str}/get", tags=["rows"], operation_class=RowsOperation, responses=ERRORS)
-@threaded
-def get_row(
+async def get_row(
     *,
     request: AnyRequest,
     tables: TheTables,
@@ -64,7 +65,7 @@ def get_row(
     """All rows of one key, ordered by sort key; none if the key has none."""
     form = accepted(request)
     body = GetBody(list(key), column_names(columns), at, max_staleness, at_least)
-    return answer_table(_get(tables.readable(principal, table, at), body), form)
+    return await run_lookup(_answer_get, tables, principal, table, body, form)
 
 
 @post(
@@ -74,8 +75,7 @@ def get_row(
     responses=ERRORS,
     status_code=200,
 )
-@threaded
-def post_get(
+async def post_get(
     request: AnyRequest,
     tables: TheTables,
     principal: ThePrincipal,
@@ -84,7 +84,7 @@ def post_get(
 ) -> Response[bytes]:
     """The same with the key in JSON."""
     form = accepted(request)
-    return answer_table(_get(tables.readable(principal, table, data.at), data), form)
+    return await run_lookup(_answer_get, tables, principal, table, data, form)
 
 
 @post(

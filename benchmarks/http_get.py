@@ -1,0 +1,155 @@
+"""Reads by key over HTTP: ``lakebed serve``, and a second process with 16 connections that are kept alive.
+
+Three runs: quiet; while another process writes and compacts; and once more with writes alone. Aims: 1,000 requests/s
+with a p99 of 25 ms, and a p99 of 100 ms beside an ingest and a compaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+import lakebed
+
+CONNECTIONS = 16
+SCHEMA = lakebed.Schema({"k": "string"}, {}, {"a": "int64", "b": "double", "c": "string"})
+
+
+def key(number: int) -> str:
+    """Keys in no order."""
+    return f"{number * 2654435761 % 2**32:08x}-{number}"
+
+
+def rows(begin: int, end: int) -> pa.Table:
+    """Rows of these numbers."""
+    numbers = range(begin, end)
+    return pa.table(
+        {
+            "k": [key(n) for n in numbers],
+            "a": pa.array(numbers, pa.int64()),
+            "b": [n / 3 for n in numbers],
+            "c": [f"text {n % 97}" for n in numbers],
+        }
+    )
+
+
+def load(url: str, count: int) -> None:
+    """A table of four files and two partitions."""
+    table = lakebed.create(url).create_table("t", SCHEMA, split_points=["8"])
+    for part in range(4):
+        table.write(rows(part * count // 4, (part + 1) * count // 4))
+
+
+def disturb(url: str, begin: int, *, compact: bool, until: float) -> None:
+    """Write 2,000 rows again and again, and compact what that makes."""
+    table = lakebed.open(url).table("t")
+    number = begin
+    while time.time() < until:
+        table.write(rows(number, number + 2_000))
+        number += 2_000
+        if compact and number % 16_000 == begin % 16_000:
+            command = [sys.executable, "-m", "lakebed.cli", "--instance", url, "compact", "t", "--in-process"]
+            subprocess.run([*command, "--workers", "1"], check=False, capture_output=True)
+        time.sleep(0.2)
+
+
+async def connection(port: int, count: int, until: float, taken: list[float], bad: list[bytes]) -> None:
+    """Ask for one key after another."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    chance = random.Random(id(reader))
+    while time.time() < until:
+        wanted = key(chance.randrange(count))
+        began = time.perf_counter()
+        writer.write(f"GET /v1/tables/t/get?key={wanted} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        body = await reader.readexactly(int(found[1])) if found else b""
+        taken.append(time.perf_counter() - began)
+        if b" 200 " not in head[:20] or wanted.encode() not in body:
+            bad.append(head + body)
+    writer.close()
+
+
+def ask(port: int, count: int, seconds: float, answers: multiprocessing.SimpleQueue) -> None:
+    """The second process."""
+
+    async def all_of_them() -> None:
+        taken: list[float] = []
+        bad: list[bytes] = []
+        warm = time.time() + 2
+        await asyncio.gather(*(connection(port, count, warm, [], bad) for _ in range(CONNECTIONS)))
+        until = time.time() + seconds
+        await asyncio.gather(*(connection(port, count, until, taken, bad) for _ in range(CONNECTIONS)))
+        answers.put((sorted(taken), len(bad), bad[:1]))
+
+    asyncio.run(all_of_them())
+
+
+def measured(port: int, count: int, seconds: float) -> tuple[list[float], int]:
+    """Times of all requests, and how many went wrong."""
+    answers = multiprocessing.SimpleQueue()
+    process = multiprocessing.Process(target=ask, args=(port, count, seconds, answers))
+    process.start()
+    taken, bad, first = answers.get()
+    process.join()
+    if bad:
+        print(f"{bad} answers were wrong, the first: {first}", file=sys.stderr)
+    return taken, bad
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--seconds", type=float, default=8)
+    chosen = parser.parse_args()
+    multiprocessing.set_start_method("spawn")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        url = str(Path(folder) / "lake")
+        load(url, chosen.rows)
+        command = [sys.executable, "-m", "lakebed.cli", "--instance", url, "serve", "--port", "0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as service:
+            assert service.stderr is not None
+            port = 0
+            for line in service.stderr:
+                if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                    port = int(found[1])
+                    break
+            lines = []
+            for what, writes, compact in (
+                ("quiet", False, False),
+                ("with writes and compactions", True, True),
+                ("with writes", True, False),
+            ):
+                until = time.time() + chosen.seconds + 4
+                other = multiprocessing.Process(
+                    target=disturb, args=(url, 10**7 + len(lines) * 10**6), kwargs={"compact": compact, "until": until}
+                )
+                if writes:
+                    other.start()
+                taken, bad = measured(port, chosen.rows, chosen.seconds)
+                failed += bad
+                if writes:
+                    other.join()
+                p50, p99 = (1000 * taken[int(len(taken) * share)] for share in (0.5, 0.99))
+                lines.append((what, f"{len(taken) / chosen.seconds:,.0f}", f"{p50:.1f}", f"{p99:.1f}", str(bad)))
+            service.terminate()
+    print(f"{'get over HTTP':<28}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'wrong':>7}")
+    for what, rate, p50, p99, wrong in lines:
+        print(f"{what:<28}{rate:>12}{p50:>9}{p99:>9}{wrong:>7}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
