@@ -6,6 +6,7 @@ twice where it asks what the read took: the second read is the one that is expla
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -268,17 +269,18 @@ async def download(
             return snapshot.scan(*ranges, where=asked.where or None, reverse=asked.reverse)
 
         return await answer_rows(request, rows, _FORMATS[form], limits.of_answer())
+    cancelled = threading.Event()
     async with statements.taken() as slot:
 
         def run() -> StatementRows:
             try:
-                limit = Limits(limits.sql_memory_bytes, limits.request_s)
+                limit = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
                 return StatementRows(principal.sql(service.instance, asked.sql, limit), slot)
             except BaseException:
                 slot.free()
                 raise
 
-        return await answer_rows(request, run, _FORMATS[form], limits.of_answer(), in_process=True)
+        return await answer_rows(request, run, _FORMATS[form], limits.of_answer(), cancelled)
 
 
 ROUTES = (*query_page, download)
