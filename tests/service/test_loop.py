@@ -150,3 +150,31 @@ def test_the_code_of_the_page_on_the_service_runs(
     (block,) = pages.blocks("docs/service.md", "python")
     pages.run(block.replace(("/tmp/lake", instance.url)), {})
     assert capsys.readouterr().out == "flights 0 0\n"
+
+
+def test_two_services_of_one_instance_lose_and_double_nothing(instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA, settings={"split_rows": 400})
+    other = lakebed.open(instance.url)
+    with (
+        Service(instance, launcher="in-process[1]", limits=QUICK) as one,
+        Service(other, launcher="in-process[1]", limits=QUICK) as two,
+    ):
+        for number in range(12):
+            table.write(rows(100 * number))
+        until(lambda: found(one).rows == found(two).rows == 1200 and found(one).partitions > 1)
+        until(lambda: not found(one).backlog.runs_due and not table.state().jobs)
+    keys = table.to_arrow().column("key").to_pylist()
+    assert len(keys) == len(set(keys)) == 1200
+
+
+def test_a_table_that_cannot_be_followed_keeps_no_other_from_it(service: Service, instance: lakebed.Instance) -> None:
+    broken = instance.create_table("broken", SCHEMA)
+    entry = Path(instance.url.removeprefix("file://"), f"tables/{broken.id}/log").joinpath(f"{2:020d}.ndjson")
+    entry.write_bytes(b"no entry")
+    until(lambda: service.status().table("broken"))
+    until(lambda: found(service, "broken").error)
+    table = instance.create_table("flights", SCHEMA)
+    for number in range(5):
+        table.write(rows(number))
+    until(lambda: len(table.state().files_of(1)) == 1)
+    assert found(service, "broken").error is not None

@@ -77,8 +77,7 @@ class Engines:
         if memory_bytes is not None:
             self._workers = InProcess(self._workers.workers, memory_bytes)
         self._remote = found if isinstance(found, Local | Remote) else None
-        if launcher is None and not _has_spark():
-            self._remote = None
+        self._is_given = launcher is not None
         self._changing = threading.Lock()
         self._starting = threading.Lock()
         self._is_starting = False
@@ -101,7 +100,7 @@ class Engines:
 
         Raises the errors of starting Spark. An error of the block becomes a transient one if Spark has died meanwhile.
         """
-        large = self._remote is not None and size_bytes > IN_PROCESS_BYTES_MAX
+        large = size_bytes > IN_PROCESS_BYTES_MAX and self._has_spark()
         engine = self._spark_engine() if large else self._local_engine()
         try:
             yield engine.pipeline
@@ -135,6 +134,14 @@ class Engines:
             engine.end()
 
     # -- within -------------------------------------------------------------------------------------------------
+
+    def _has_spark(self) -> bool:
+        """Whether there is Spark for large work: where the launcher says, else if this machine can start it."""
+        with self._starting:
+            if self._remote is not None and not self._is_given:
+                self._is_given = True
+                self._remote = self._remote if _is_installed() else None
+            return self._remote is not None
 
     def _let_go(self, engines: list[_Engine]) -> None:
         self._local = None if self._local in engines else self._local
@@ -180,7 +187,7 @@ class Engines:
         engine.end()
 
 
-def _has_spark() -> bool:
+def _is_installed() -> bool:
     """Whether this machine can start Spark: PySpark and a Java."""
     import importlib.util
 

@@ -104,6 +104,7 @@ class Service:
         self._follower = Follower(instance, self.limits, self._report)
         self._running: dict[Key, _Running] = {}
         self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
+        self._looking = threading.Lock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._followed = threading.Event()
@@ -180,7 +181,8 @@ class Service:
     def status(self) -> ServiceStatus:
         """What the service knows and does now, from memory; one that was not started looks at all tables first."""
         if self._started_at is None:
-            self._follower.look()
+            with self._looking:
+                self._follower.look()
         work = [
             Work(one.name, one.due.operation, one.since, one.progress.rows_done, one.progress.rows_total)
             for one in list(self._running.values())

@@ -79,11 +79,8 @@ class Watch:
             if changed:
                 self._read(instance)
             self.error = None
-        except Error as error:
+        except Exception as error:  # noqa: BLE001 - a table that cannot be followed keeps no other from it
             self.error = error_now(error)
-            return False
-        except OSError as error:
-            self.error = LastError(Code.FOREIGN_ERROR, str(error), clock.now())
             return False
         return changed
 
