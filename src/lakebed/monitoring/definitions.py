@@ -123,9 +123,17 @@ MEASURED = (
         "outcome",
     ),
     _histogram(
-        "job_seconds",
+        "operation_seconds",
         "Time of an operation of the service on one table: ingest, compaction, splitting, refresh, gc. outcome: "
         "succeeded, partly (some partitions failed), failed, cancelled.",
+        "operation",
+        "outcome",
+        buckets=LONG,
+    ),
+    _histogram(
+        "job_seconds",
+        "Time of a job as lakebed jobs lists it; those that found nothing to do are not. outcome: succeeded, failed, "
+        "cancelled.",
         "operation",
         "outcome",
         buckets=LONG,

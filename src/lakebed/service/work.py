@@ -102,7 +102,7 @@ def carry_out(
     operation: TableOperation, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
 ) -> Done:
     """Do what is due. Raises what the operation raises."""
-    with telemetry.span("job", operation=operation.value, table=table.id, outcome="failed") as span:
+    with telemetry.span("operation", operation=operation.value, table=table.id, outcome="failed") as span:
         try:
             done = _carried_out(operation, pipeline, table, failures, progress)
         except KeyboardInterrupt:

@@ -170,9 +170,7 @@ class Recorder:
                 parked=parked,
             )
             self._note(ended)
-        telemetry.measure(
-            "job_seconds", ended.seconds or 0.0, operation=ended.operation, outcome=ended.outcome, table=ended.table
-        )
+        telemetry.measure("job_seconds", ended.seconds or 0.0, operation=ended.operation, outcome=ended.outcome.value)
 
     def discard(self, run: str) -> None:
         """A run had nothing to do: it is forgotten, or, if it was recorded before, has succeeded."""

@@ -179,7 +179,7 @@ def test_operations_of_the_service_are_measured(tmp_path):
         found = samples(monitor.text().decode())
     finally:
         monitor.uninstall()
-    assert found["lakebed_job_seconds_count", ("operation", "gc"), ("outcome", "succeeded")] == 1
+    assert found["lakebed_operation_seconds_count", ("operation", "gc"), ("outcome", "succeeded")] == 1
     assert found["lakebed_gc_deleted_files_total", ("table", "t")] == 1
     assert found["lakebed_operation_failures", ("operation", "gc"), ("table", "t")] == 0
     assert found["lakebed_table_gc_end_time_seconds", ("table", "t")] > 1e9
