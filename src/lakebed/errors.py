@@ -93,6 +93,7 @@ class Code(StrEnum):
     PACKAGE_MISSING = "package_missing", "usage"
     LAKEBED_VERSION_MISMATCH = "lakebed_version_mismatch", "usage"
     WORKER_NOT_STARTED = "worker_not_started", "usage"
+    REMOTE_UNSUPPORTED = "remote_unsupported", "usage"
     INSTANCE_IN_MEMORY = "instance_in_memory", "usage"
     SPARK_REQUIRED = "spark_required", "usage"
     SPARK_NOT_STARTED = "spark_not_started", "usage"
@@ -209,6 +210,7 @@ class Code(StrEnum):
     STORE_CREDENTIALS = "store_credentials", "storage"
     STORE_NOT_FOUND = "store_not_found", "storage"
     STORE_FULL = "store_full", "storage"
+    SERVICE_UNREACHABLE = "service_unreachable", "storage"
     TRANSFER_INTERRUPTED = "transfer_interrupted", "storage"
     PUT_UNCLEAR = "put_unclear", "storage"
     OBJECT_TOO_LARGE = "object_too_large", "storage"
@@ -472,6 +474,11 @@ _CLASSES: dict[str, type[Error]] = {
         Error,
     )
 }
+
+
+def error_of_kind(kind: str, message: str) -> Error:
+    """The error of a class, by its kind, whose code this version does not know."""
+    return _CLASSES.get(kind, Error)(message, code=Code.FOREIGN_ERROR)
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

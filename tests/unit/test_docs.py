@@ -73,6 +73,7 @@ def test_the_error_reference_has_no_class_that_is_gone():
 RUN_BY = {
     "README.md": "tests/unit/test_docs.py",
     "docs/changes.md": "tests/unit/test_docs.py",
+    "docs/client.md": "tests/service/test_client.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
     "docs/erasure.md": "tests/unit/test_docs.py",
     "docs/flight-sql.md": "tests/service/test_flight_sql.py",

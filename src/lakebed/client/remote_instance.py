@@ -1,0 +1,144 @@
+"""An instance through a service: :func:`connect` gives it, with the methods of :class:`lakebed.Instance`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from lakebed.client.connection import Connection, segment
+from lakebed.client.missing import missing
+from lakebed.client.remote_reads import rows_of
+from lakebed.client.remote_table import RemoteTable
+from lakebed.client.request_values import key_document
+from lakebed.errors import Code
+from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
+
+if TYPE_CHECKING:
+    from lakebed.client.remote_rows import RemoteRows
+    from lakebed.model.schema import Schema
+
+TIMEOUT_S = 90.0
+
+
+def connect(
+    url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S, ca_file: str | Path | None = None
+) -> RemoteInstance:
+    """The instance of the service at a URL, such as ``http://host:8017``. Needs the extra ``client``.
+
+    ``timeout_s`` is the longest wait for the next bytes of an answer. ``ca_file`` has the certificates, as PEM, of the
+    authority of a service that has TLS, where the system does not know it. The proxy is that of the environment
+    (``HTTPS_PROXY``, ``NO_PROXY``). No request is made before the first method is called.
+
+    Raises UsageError for an invalid URL or file.
+    """
+    return RemoteInstance(Connection(url, token, timeout_s, ca_file))
+
+
+class RemoteInstance:
+    """An instance of a service. Safe to use from many threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<lakebed instance through {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._connection.close()
+
+    @property
+    def url(self) -> str:
+        """The URL of the service."""
+        return self._connection.url
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Names of the tables that the caller may read, sorted."""
+        return list(self._connection.ask("GET", "/v1/tables", reads=True)["tables"])
+
+    def table(self, name: str) -> RemoteTable:
+        """The table of that name. Raises NotFoundError if there is none."""
+        check_text("name", name)
+        if name not in self.tables():
+            names = ", ".join(self.tables()) or "none yet"
+            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+        return RemoteTable(self._connection, name)
+
+    def create_table(  # noqa: PLR0913 - as Instance.create_table
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        split_points: Iterable[Any] = (),
+        settings: Mapping[str, Any] | None = None,
+        online: bool = True,
+        merge: MergeMode = KEEP_ALL,
+    ) -> RemoteTable:
+        """Make an empty table; the arguments are those of :meth:`lakebed.Instance.create_table`."""
+        check_text("name", name)
+        check_flag("online", online)
+        points = [key_document(p if isinstance(p, tuple | list) else (p,)) for p in split_points]
+        document = {"name": name, "schema": schema.to_json(), "split_points": points, "online": online}
+        document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
+        self._connection.ask("POST", "/v1/tables", document, reads=False)
+        return RemoteTable(self._connection, name)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        check_text("new_name", new_name)
+        self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", {"name": new_name}, reads=False)
+
+    def drop_table(self, name: str) -> None:
+        """Take a table away; every later use of it is refused. Raises NotFoundError."""
+        self._connection.ask("DELETE", f"/v1/tables/{segment(name)}", reads=False)
+
+    def is_online(self, name: str) -> bool:
+        """Whether splitting and compaction run on the table."""
+        return bool(self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True)["online"])
+
+    def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - as Instance.set_online
+        """Take a table's splitting and compaction out of service, or back."""
+        check_flag("online", online)
+        self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", {"online": online}, reads=False)
+
+    # -- queries ------------------------------------------------------------------------------------------------
+
+    def sql(
+        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
+    ) -> RemoteRows:
+        """The rows of a query over the tables that the caller may read, by their names; a stream.
+
+        It runs in a process of the service, within the limits of the service, and these if they are lower.
+        """
+        check_text("statement", statement)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        document = {"statement": statement, "memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}
+        told = {name: value for name, value in document.items() if value is not None}
+        return rows_of(self._connection, "/v1/sql", told)
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, int | float]:
+        """The instance's default of every setting."""
+        return dict(self._connection.ask("GET", "/v1/settings", reads=True))
+
+    def set(self, **changes: Any) -> None:
+        """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
+        self._connection.ask("PATCH", "/v1/settings", changes, reads=False)
+
+    create_view_table = missing("create_view_table", "use `lakebed view create`, or lakebed.open(url)")
+    named = missing("named", "use table, with its name")
+    pause = missing("pause", "use `lakebed table pause`, or lakebed.open(url)")
+    resume = missing("resume", "use `lakebed table resume`, or lakebed.open(url)")
+    paused = missing("paused")

@@ -1,0 +1,106 @@
+"""Rows that a service sends, as the library returns them: a stream of batches, or a table.
+
+An Arrow stream that fails in the service is cut, without its end; so is one whose connection is lost. Both raise
+StorageError. Core types: :class:`RemoteRows`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from urllib3 import exceptions
+
+from lakebed.errors import Code
+
+if TYPE_CHECKING:
+    import urllib3
+
+
+class RemoteRows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
+    """The rows of an answer, read from the connection as they are asked for. Close it, or read it to its end."""
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+        self._body = _Body(answer)
+        super().__init__(self._body)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the read, in the service as well. May be called again."""
+        self._body.close()
+
+
+class _Body(io.RawIOBase):
+    """The bytes of an answer, of which all must come."""
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> Any:
+        if self.closed:
+            raise Code.ALREADY_CLOSED("the stream is closed; read the rows again")
+        try:
+            data = self._answer.read(size) if size else b""
+        except (exceptions.HTTPError, OSError) as error:
+            raise _cut(str(error)) from error
+        if len(data) < size:
+            raise _cut("it ended before its last row")
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            # Not drained: there may be any number of rows, which the service then need not send.
+            self._answer.close()
+        super().close()
+
+
+def _cut(why: str) -> Exception:
+    return Code.TRANSFER_INTERRUPTED(
+        f"the service's answer was cut: {why}. The read failed there, took longer than it may, or the connection was "
+        "lost; read again, fewer rows at a time"
+    )
+
+
+def table_in(answer: urllib3.BaseHTTPResponse) -> pa.Table:
+    """The rows of an answer that was read."""
+    return pa.ipc.open_stream(answer.data).read_all()
+
+
+def encoded(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+    """The rows as an Arrow stream, batch by batch."""
+    outbox = _Outbox()
+    with pa.ipc.new_stream(outbox, reader.schema) as stream:
+        yield outbox.taken()
+        for batch in reader:
+            stream.write_batch(batch)
+            yield outbox.taken()
+    yield outbox.taken()
+
+
+class _Outbox(io.RawIOBase):
+    """What was written since it was last taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._held.append(bytes(data))
+        return len(self._held[-1])
+
+    def taken(self) -> bytes:
+        """The bytes, once."""
+        data = b"".join(self._held)
+        self._held.clear()
+        return data

@@ -1,0 +1,67 @@
+"""Keys, key ranges and moments as the JSON of requests. Pure. Errors: BadKeyError, UsageError."""
+
+from __future__ import annotations
+
+import datetime as dt
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from lakebed.errors import Code
+from lakebed.model.checks import is_whole, shown
+from lakebed.model.keys import KeyRange
+from lakebed.state.time_travel import check_tag, check_time
+
+
+def key_document(key: Sequence[Any]) -> list[int | str]:
+    """The values of a key, or of its first fields."""
+    return [_value(value) for value in key]
+
+
+def keys_document(keys: Any) -> list[list[int | str]]:
+    """Many keys: tuples, or plain values if the key has one field."""
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise Code.KEY_TYPE_MISMATCH(f"keys are a list of tuples, or Arrow data, not {shown(keys)}")
+    return [key_document(key) if isinstance(key, tuple | list) else [_value(key)] for key in keys]
+
+
+def _value(value: Any) -> int | str:
+    if hasattr(value, "item"):
+        # A value of NumPy.
+        value = value.item()
+    if value is None:
+        raise Code.KEY_NULL("a value of a key is null, which no key has")
+    if is_whole(value, -(2**63), 2**63 - 1):
+        return int(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    raise Code.KEY_TYPE_MISMATCH(f"{shown(value)} is not a value of a key: those are numbers, text, bytes and times")
+
+
+def ranges_document(ranges: Sequence[KeyRange]) -> list[dict[str, Any]]:
+    """Key ranges."""
+    documents = []
+    for one in ranges:
+        if not isinstance(one, KeyRange):
+            raise Code.ARGUMENT_INVALID(f"not a KeyRange: {shown(one)}; for the rows of a key use get")
+        bounds = {"from": one.min, "to": one.max}
+        document: dict[str, Any] = {name: key_document(key) for name, key in bounds.items() if key is not None}
+        if one.max_inclusive:
+            document["to_inclusive"] = True
+        documents.append(document)
+    return documents
+
+
+def moment_text(version: int | None, time: dt.datetime | str | None, tag: str | None) -> str:
+    """A version, a time or a tag as one text. Raises UsageError unless one of them is given."""
+    if [version, time, tag].count(None) != 2:
+        raise Code.ARGUMENTS_CONFLICT("give one of version, time and tag")
+    if version is not None:
+        if not is_whole(version):
+            raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: must be a whole number")
+        return str(version)
+    return check_time(time).isoformat() if time is not None else check_tag(tag)

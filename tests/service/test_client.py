@@ -1,0 +1,351 @@
+"""A connected instance does what a local one does: the same calls against both, with the same answers and errors."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeyRange
+from lakebed.client.remote_instance import RemoteInstance
+from lakebed.client.remote_table import RemoteSnapshot, RemoteTable
+from lakebed.errors import Code
+from lakebed.snapshot.snapshot import Snapshot
+from tests import pages
+from tests.unit.web.serving import serving
+
+SCHEMA = lakebed.Schema(
+    {"place": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"x": "double", "b": "binary"}
+)
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def rows(count=100, first=0):
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "place": [f"p{n % 10}" for n in numbers],
+            "n": list(numbers),
+            "at": [START + dt.timedelta(hours=n) for n in numbers],
+            "x": [None if n % 7 == 0 else n / 4 for n in numbers],
+            "b": [bytes([n % 256]) for n in numbers],
+        },
+        schema=SCHEMA.arrow,
+    )
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    lake = lakebed.create(str(tmp_path_factory.mktemp("lake")))
+    with serving(lake) as url:
+        yield SimpleNamespace(lake=lake, url=url)
+
+
+@pytest.fixture(params=["local", "connected"])
+def lake(request, service):
+    """The instance, itself or through its service. Tables of a test have the test's name and this one's."""
+    if request.param == "local":
+        yield service.lake
+    else:
+        with lakebed.connect(service.url) as connected:
+            yield connected
+
+
+@pytest.fixture
+def table(request, lake):
+    name = f"t{abs(hash(request.node.name))}"
+    made = lake.create_table(name, SCHEMA, split_points=["p3", ("p5", 7)])
+    assert made.write(rows()) == made.version
+    return made
+
+
+# -- the same answers ---------------------------------------------------------------------------------------------
+
+
+def test_rows_of_keys(table):
+    found = table.get("p3", 13)
+    assert isinstance(found, pa.Table)
+    assert found.schema.equals(SCHEMA.arrow)
+    assert found.to_pylist() == rows().slice(13, 1).to_pylist()
+    assert table.get("p3", 14).num_rows == 0
+    assert table.get("p3", 13, columns=["x", "n"]).to_pydict() == {"x": [3.25], "n": [13]}
+    keys = [("p3", 13), ("p1", 1), ("p3", 13), ("nowhere", 0)]
+    assert table.get_many(keys, columns=["n"])["n"].to_pylist() == [1, 13]
+    arrow = pa.table({"n": [13, 1], "place": ["p3", "p1"]})
+    assert table.get_many(arrow, columns=["n"])["n"].to_pylist() == [1, 13]
+    assert table.get_many([]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("ranges", "options", "numbers"),
+    [
+        ((), {}, None),
+        ((KeyRange("p2", "p3"),), {"columns": ["n"]}, range(2, 100, 10)),
+        ((KeyRange("p2", "p2", max_inclusive=True),), {"limit": 2}, [2, 12]),
+        ((KeyRange.prefix("p9"), KeyRange.prefix("p1", 11)), {}, [11, *range(9, 100, 10)]),
+        ((KeyRange.starts_with("p"),), {"where": "n < 3 AND x IS NOT NULL"}, [1, 2]),
+        ((KeyRange(("p0", 90)), KeyRange(None, ("p0", 10))), {"limit": 3}, [0, 90, 1]),
+        ((), {"reverse": True, "limit": 2}, [99, 89]),
+        ((KeyRange("x"),), {}, []),
+    ],
+)
+def test_rows_of_ranges(table, ranges, options, numbers):
+    with table.scan(*ranges, **options) as stream:
+        found = stream.read_all()
+    expected = sorted(range(100), key=lambda n: (n % 10, n)) if numbers is None else list(numbers)
+    assert found["n"].to_pylist() == expected
+
+
+def test_raw_rows_and_batches(table):
+    assert table.scan(raw=True).read_all().num_rows == 100
+    assert sum(batch.num_rows for batch in table.scan()) == 100
+
+
+def test_counts_samples_prefixes_and_plans(table):
+    assert (table.count(exact=True).rows, table.count(exact=True).exact) == (100, True)
+    assert table.count(KeyRange("p2", "p4"), exact=True).rows == 20
+    estimate = table.count(KeyRange("p2", ("p4", 3)))
+    assert estimate.rows_min <= 20 <= estimate.rows_max
+    assert table.sample(5, seed=1).equals(table.sample(5, seed=1))
+    assert table.sample(1000).num_rows == 100
+    assert table.prefixes(1).to_pydict() == {"place": [f"p{n}" for n in range(10)]}
+    assert table.prefixes(2, KeyRange("p2", "p3"), limit=2)["n"].to_pylist() == [2, 12]
+    plan = table.explain("p3", 13)
+    assert (plan.rows, plan.version, plan.partitions) == (1, table.version, 1)
+    assert table.explain(KeyRange("p2", "p3"), where="n > 50").rows == 5
+    assert "partitions" in str(table.explain())
+
+
+def test_rows_for_other_libraries(table):
+    assert pa.table(table).num_rows == 100
+    assert table.to_arrow(KeyRange.prefix("p1"), columns=["n"])["n"].to_pylist() == list(range(1, 100, 10))
+    assert table.to_pandas().shape == (100, 5)
+    assert table.to_polars(KeyRange.prefix("p1")).height == 10
+
+
+def test_versions_and_tags(table):
+    first = table.version
+    moment = table.history()["time"][0].as_py()
+    assert table.tag("audited") == first
+    then = table.at(version=first)
+    second = table.write(rows(10, first=100))
+    assert second > first
+    assert table.get("p5", 105, at_least=second).num_rows == 1
+    for snapshot in (then, table.at(tag="audited"), table.at(time=moment)):
+        assert isinstance(snapshot, Snapshot | RemoteSnapshot)
+        assert (snapshot.version, snapshot.count(exact=True).rows) == (first, 100)
+        assert snapshot.get("p5", 105).num_rows == 0
+        assert snapshot.scan(where="n >= 99").read_all()["n"].to_pylist() == [99]
+        assert snapshot.snapshot() is snapshot
+    assert table.snapshot().version == table.version
+    assert table.tags() == {"audited": first}
+    assert table.tag("now") == table.version - 1  # the tag is a version as well
+    table.untag("audited")
+    table.untag("now")
+    assert table.tags() == {}
+    history = table.history(limit=1)
+    assert history.num_rows == 1
+    assert table.history().schema.names == history.schema.names
+    assert table.history()["type"].to_pylist().count("add_files") == 2
+
+
+def test_writes_are_repeated_by_their_ids(table):
+    before = table.version
+    first = table.write(rows(5, first=200), commit_id="load-1")
+    assert table.write(rows(5, first=200), commit_id="load-1", base_version=before) == first
+    assert table.count(exact=True).rows == 105
+    batches = [rows(1000, first=1000 * n).to_batches()[0] for n in range(1, 6)]
+    table.write(pa.RecordBatchReader.from_batches(batches[0].schema, batches))
+    assert table.count(exact=True).rows == 5105
+    assert table.write(rows(0)) == table.version
+
+
+def test_upserts_and_deletes(lake, request):
+    schema = lakebed.Schema({"k": "int64"}, {}, {"v": "string", "w": "int64"})
+    table = lake.create_table(f"u{abs(hash(request.node.name))}", schema, merge=lakebed.Latest())
+    table.write(pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"], "w": [1, 2, 3]}))
+    table.write(pa.table({"k": [2], "v": ["B"]}), partial=True)
+    table.write(pa.table({"op": ["d", "u"], "k": [3, 4], "v": ["", "d"], "w": [0, 4]}), row_kind="op")
+    assert table.scan().read_all().to_pydict() == {"k": [1, 2, 4], "v": ["a", "B", "d"], "w": [1, 2, 4]}
+    report = table.delete([1, 9])
+    assert (report.keys, report.version, report.repeated) == (2, table.version, False)
+    assert table.delete(pa.table({"k": [4]})).keys == 1
+    assert table.delete(where="w = 2", commit_id="gone").keys == 1
+    assert table.delete(where="w = 2", commit_id="gone").repeated
+    assert table.count(exact=True).rows == 0
+
+
+def test_the_catalog(lake, request):
+    name, other = (f"c{abs(hash((request.node.name, n)))}" for n in (1, 2))
+    made = lake.create_table(name, SCHEMA, settings={"history_s": 60}, online=False)
+    assert name in lake.tables()
+    assert made.name == lake.table(name).name == name
+    assert made.schema == SCHEMA
+    assert made.settings()["history_s"] == 60
+    assert not lake.is_online(name)
+    lake.set_online(name, True)
+    assert lake.is_online(name)
+    lake.rename_table(name, other)
+    assert other in lake.tables()
+    assert name not in lake.tables()
+    lake.drop_table(other)
+    assert other not in lake.tables()
+
+
+def test_settings(lake, table):
+    table.set(split_rows=1234)
+    assert table.settings()["split_rows"] == 1234
+    table.set(split_rows=None)
+    assert table.settings() == {**lake.settings()}
+    lake.set(split_rows=4321)
+    assert lake.settings()["split_rows"] == 4321
+    lake.set(split_rows=None)
+
+
+def test_sql(lake, table):
+    with lake.sql(f"SELECT place, sum(n) AS s FROM {table.name} GROUP BY place ORDER BY place LIMIT 2") as found:
+        assert found.read_all().to_pydict() == {"place": ["p0", "p1"], "s": [450, 460]}
+    assert lake.sql("SELECT 1 AS one", timeout_s=60, memory_limit_bytes=2**30).read_all().to_pydict() == {"one": [1]}
+
+
+# -- the same errors ----------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "unknown column": (lambda t: t.get("p1", 1, columns=["nope"]), Code.COLUMN_UNKNOWN),
+    "short key": (lambda t: t.get("p1"), Code.KEY_LENGTH_MISMATCH),
+    "null key": (lambda t: t.get("p1", None), Code.KEY_NULL),
+    "float key": (lambda t: t.get("p1", 1.5), Code.KEY_TYPE_MISMATCH),
+    "upside down": (lambda t: t.scan(KeyRange("b", "a")), Code.KEY_RANGE_INVALID),
+    "no range": (lambda t: t.scan("a"), None),
+    "bad predicate": (lambda t: t.scan(where="n >").read_all(), Code.PREDICATE_INVALID),
+    "negative limit": (lambda t: t.scan(limit=-1), Code.ARGUMENT_INVALID),
+    "no flag": (lambda t: t.scan(reverse="yes"), Code.ARGUMENT_INVALID),
+    "depth": (lambda t: t.prefixes(3), None),
+    "no version": (lambda t: t.at(version=10**6), Code.VERSION_NOT_FOUND),
+    "no tag": (lambda t: t.at(tag="nope"), Code.TAG_NOT_FOUND),
+    "two moments": (lambda t: t.at(tag="nope", version=1), None),
+    "bad time": (lambda t: t.at(time="yesterday"), Code.ARGUMENT_INVALID),
+    "bad tag": (lambda t: t.tag("12"), Code.NAME_INVALID),
+    "tag of another": (lambda t: t.untag("nope"), Code.TAG_MISSING),
+    "later": (lambda t: t.snapshot().get("p1", 1, at_least=10**6), Code.VERSION_NOT_FOUND),
+    "extra column": (lambda t: t.write(pa.table({"more": [1]})), None),
+    "wrong type": (lambda t: t.write(rows().set_column(1, "n", pa.array(["x"] * 100))), Code.COLUMN_TYPE_MISMATCH),
+    "no rows": (lambda t: t.write([1, 2]), Code.SOURCE_UNSUPPORTED),
+    "partial": (lambda t: t.write(rows(), partial=True), None),
+    "delete": (lambda t: t.delete([("p1", 1)]), None),
+    "no setting": (lambda t: t.set(nope=1), Code.SETTING_UNKNOWN),
+    "bad setting": (lambda t: t.set(split_rows=-1), None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_errors_have_the_class_and_the_code(service, fault):
+    call, code = FAULTS[fault]
+    name = "faulty"
+    if name not in service.lake.tables():
+        service.lake.create_table(name, SCHEMA).write(rows())
+    with lakebed.connect(service.url) as connected:
+        caught = []
+        for table in (service.lake.table(name), connected.table(name)):
+            with pytest.raises(lakebed.Error) as one:
+                call(table)
+            caught.append(one.value)
+    local, remote = caught
+    assert (type(remote), remote.code) == (type(local), local.code)
+    assert code in (None, local.code)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lake: lake.table("nope"),
+        lambda lake: lake.drop_table("nope"),
+        lambda lake: lake.rename_table("nope", "other"),
+        lambda lake: lake.is_online("nope"),
+        lambda lake: lake.create_table("faulty2", SCHEMA, settings={"nope": 1}),
+        lambda lake: lake.create_table("bad name", SCHEMA),
+        lambda lake: lake.sql("SELEC 1").read_all(),
+        lambda lake: lake.sql("SELECT * FROM nope").read_all(),
+        lambda lake: lake.set(nope=1),
+    ],
+)
+def test_errors_of_the_instance_are_the_same(service, call):
+    with lakebed.connect(service.url) as connected:
+        caught = []
+        for lake in (service.lake, connected):
+            with pytest.raises(lakebed.Error) as one:
+                call(lake)
+            caught.append(one.value)
+    assert (type(caught[1]), caught[1].code) == (type(caught[0]), caught[0].code)
+
+
+# -- what there is not --------------------------------------------------------------------------------------------
+
+MISSING = {
+    RemoteTable: {
+        "alter", "changes", "failures", "files", "history_rows", "lazy_polars", "outcome", "partitions", "pin",
+        "register", "remove", "requests", "restore", "to_duckdb", "verify", "withdraw",
+    },
+    RemoteInstance: {"create_view_table", "named", "pause", "paused", "resume"},
+}  # fmt: skip
+INNER = {
+    # What the pipeline and the service themselves use.
+    "base_state", "catalog", "commit", "commit_service", "fence_creations", "id", "known_tables", "layout",
+    "log", "log_of", "log_url", "opened", "reader", "release", "settings_in_force", "snapshot_named",
+    "sql_engine", "sql_pool_bytes", "state", "storage", "storage_options", "table_ids", "take_catalog_ahead",
+    "tracker", "try_commit", "unnamed", "unnamed_logs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("remote", "local"), [(RemoteTable, lakebed.Table), (RemoteInstance, lakebed.Instance)])
+def test_every_method_is_there_or_says_what_to_do(remote, local):
+    public = {name for name in dir(local) if not name.startswith("_")} - INNER
+    assert public - set(dir(remote)) == set()
+    refusing = set()
+    for name in public:
+        found = getattr(remote, name)
+        if getattr(found, "__module__", "") == "lakebed.client.missing":
+            refusing.add(name)
+            with pytest.raises(lakebed.UsageError, match=f"^{name} is not there through a service; .") as caught:
+                found(None)
+            assert caught.value.code is Code.REMOTE_UNSUPPORTED
+    assert refusing == MISSING[remote]
+
+
+def test_options_that_are_not_there_say_what_to_do(service):
+    service.lake.create_table("options", SCHEMA)
+    table = lakebed.connect(service.url).table("options")
+    for call in (
+        lambda: table.scan(apply="f"),
+        lambda: table.get("p1", 1, apply="f"),
+        lambda: table.get("p1", 1, raw=True),
+        lambda: table.get_many([("p1", 1)], raw=True),
+        lambda: table.at(version=1).schema,
+    ):
+        with pytest.raises(lakebed.UsageError) as caught:
+            call()
+        assert caught.value.code is Code.REMOTE_UNSUPPORTED
+
+
+def test_the_client_imports_no_engine():
+    program = (
+        "import sys, lakebed.client.remote_instance, lakebed.client.remote_table, lakebed\n"
+        "lakebed.connect('http://localhost:1'); lakebed.Schema({'k': 'int64'}).to_json()\n"
+        "print([name for name in ('datafusion', 'obstore', 'pandas', 'pyspark') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_code_of_the_page_runs(service):
+    schema = lakebed.Schema({"tail": "string"}, {}, {"n": "int64"})
+    service.lake.create_table("flights", schema).write(pa.table({"tail": ["N14228"], "n": [1]}))
+    (block,) = pages.blocks("docs/client.md", "python")
+    names = {"rows": pa.table({"tail": ["N1"], "n": [2]})}
+    pages.run(block.replace(("http://127.0.0.1:8017", service.url)), names)
+    assert service.lake.table("flights").version == names["version"]
