@@ -100,6 +100,7 @@ class Code(StrEnum):
     JAVA_MISSING = "java_missing", "usage"
     SPARK_MODE_UNSUPPORTED = "spark_mode_unsupported", "usage"
     TABLE_CHANGED = "table_changed", "usage"
+    AUTHENTICATION_MISSING = "authentication_missing", "usage"
     ROLE_INVALID = "role_invalid", "usage"
     COMMIT_SERVICE_MISMATCH = "commit_service_mismatch", "usage"
 
@@ -189,6 +190,7 @@ class Code(StrEnum):
     NOT_AUTHENTICATED = "not_authenticated", "access"
     PERMISSION_MISSING = "permission_missing", "access"
     POLICY_FAILED = "policy_failed", "access"
+    ATTEMPTS_EXCEEDED = "attempts_exceeded", "access"
     SOURCE_NOT_ALLOWED = "source_not_allowed", "access"
 
     # ContentionError

@@ -12,6 +12,9 @@ import click
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebed.security.principal import Authenticator
     from lakebed.service.service import Service
 
 flight_port = click.option(
@@ -22,7 +25,9 @@ flight_port = click.option(
 
 
 @contextmanager
-def flight_door(service: Service, host: str, port: int | None) -> Iterator[None]:
+def flight_door(
+    service: Service, host: str, port: int | None, authenticator: Authenticator | None, tls: tuple[Path, Path] | None
+) -> Iterator[None]:
     """Answer Flight SQL during the block, if a port is given."""
     if port is None:
         yield
@@ -30,7 +35,8 @@ def flight_door(service: Service, host: str, port: int | None) -> Iterator[None]
     with optional_imports():
         from lakebed.flight.flight_server import FlightServer
 
-    door = FlightServer(service, host, port)
+    pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
+    door = FlightServer(service, host, port, authenticator=authenticator, tls=pair)
     print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
     try:
         yield

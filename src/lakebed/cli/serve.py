@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import flight_door, upkeep
+from lakebed.cli import flight_door, protection, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    from lakebed.cli.protection import Protection
     from lakebed.cli.upkeep import Upkeep
 
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run the commands of hooks, as this user: whoever can write to the instance's storage can add one.",
 )
+@protection.protection
 @upkeep.upkeep
 def serve(
     cli: Invocation,
@@ -61,6 +63,7 @@ def serve(
     read_cache_bytes: int | None,
     otlp: str | None,
     hook_commands: bool,
+    protection: Protection,
     upkeep: Upkeep,
 ) -> None:
     """Maintain all tables, answer queries over HTTP, and show pages.
@@ -78,7 +81,9 @@ def serve(
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
-    service = upkeep.service(cli.instance(), hook_commands=hook_commands)
+    instance = cli.instance()
+    tls, authenticator = protection.tls, protection.authenticator(instance, host)
+    service = upkeep.service(instance, hook_commands=hook_commands)
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
     with ExitStack() as stack:
         stack.enter_context(stop_on_signal(asked.set))
@@ -90,6 +95,8 @@ def serve(
         listening = stack.enter_context(server.listen(host, port))
         monitor.install()
         stack.enter_context(service)
-        stack.enter_context(flight_door.flight_door(service, host, flight_port))
-        print(f"lakebed: serving {service.instance.url} at {server.url_of(listening)}", file=sys.stderr)
-        server.serve(make_app(service, monitor=monitor), listening, asked)
+        stack.enter_context(flight_door.flight_door(service, host, flight_port, authenticator, tls))
+        print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
+        exposure = protection.exposure(is_open=authenticator is None, host=host)
+        app = make_app(service, authenticator, monitor=monitor, exposure=exposure)
+        server.serve(app, listening, asked, tls)

@@ -188,6 +188,10 @@ class AccessList:
         roles = self.roles_named(token.roles)
         return Principal(token.name, roles if token.tables is None else _within(roles, token.tables))
 
+    def check_roles(self, names: Iterable[str]) -> None:
+        """Raise NotFoundError for a role that there is not."""
+        roles_named(names, self._fresh().roles)
+
     def roles_named(self, names: Iterable[str]) -> tuple[Role, ...]:
         """The roles of these names. Raises AccessError if one was dropped: the others might show what it hides."""
         try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 from litestar import Litestar, Request
+from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
@@ -23,7 +24,9 @@ from lakebed.version import VERSION
 from lakebed.web import api
 from lakebed.web.access import OpenTables
 from lakebed.web.api.commits import Committers
+from lakebed.web.audited_requests import AuditedRequests
 from lakebed.web.body_deadline import BodyDeadline
+from lakebed.web.doors import Doors, Exposure
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
@@ -32,6 +35,8 @@ from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.statements import StatementSlots
 
 __all__ = ["RequestLimits", "make_app"]
+
+_CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
 
 class _Unrouted(Router):
@@ -49,12 +54,15 @@ def make_app(
     authenticator: Authenticator | None = None,
     limits: RequestLimits | None = None,
     monitor: Monitor | None = None,
+    exposure: Exposure | None = None,
 ) -> Litestar:
     """The ASGI application. Without an authenticator every request may do everything.
 
     While it runs, the ``monitor`` receives what this process measures; by default a new one.
     """
-    doors = authenticator or Open()
+    found = authenticator or Open()
+    outside = exposure or Exposure()
+    doors = Doors(found, outside.hosts)
     bounds = limits or RequestLimits()
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
@@ -63,7 +71,7 @@ def make_app(
     statements = StatementSlots(bounds.sql_statements)
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
-        return doors.authenticate(request.headers.get("authorization"))
+        return doors.principal(request)
 
     async def set_threads() -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = bounds.threads
@@ -78,10 +86,13 @@ def make_app(
             "statements": Provide(lambda: statements, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
             "memory": Provide(lambda: memory, sync_to_thread=False, use_cache=True),
-            "authenticator": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
+            "doors": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
+            "authenticator": Provide(lambda: found, sync_to_thread=False, use_cache=True),
             "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
             "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
         },
+        guards=[doors.guard],
+        cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
         on_startup=[set_threads, watching.install],
         on_shutdown=[committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
@@ -91,5 +102,6 @@ def make_app(
         pdb_on_exception=False,
     )
     # A middleware would not see requests that reach no handler.
-    app.asgi_handler = MeasuredRequests(BodyDeadline(app.asgi_handler, bounds.request_s), watching)
+    measured = MeasuredRequests(BodyDeadline(app.asgi_handler, bounds.request_s), watching)
+    app.asgi_handler = AuditedRequests(measured, outside.audit)
     return app

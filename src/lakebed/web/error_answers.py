@@ -39,6 +39,8 @@ def status_of(error: Error) -> int:
     """The status of the answer to a request that failed so."""
     if error.code is Code.NOT_AUTHENTICATED:
         return 401
+    if error.code is Code.ATTEMPTS_EXCEEDED:
+        return 429
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 

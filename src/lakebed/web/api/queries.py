@@ -11,6 +11,7 @@ from litestar.params import JSONBody
 
 from lakebed.sql.limited import Limits
 from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.audited_requests import note
 from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements
 from lakebed.web.request_bodies import SqlBody
 from lakebed.web.row_answers import answer_rows
@@ -32,6 +33,7 @@ async def run_sql(
     data: JSONBody[SqlBody],
 ) -> Response[bytes]:
     """The rows of a query over any of the tables, by their names."""
+    note(request, statement=data.statement)
     form = chosen_format(request.headers.get("accept"))
     memory_bytes = min(data.memory_limit_bytes or limits.sql_memory_bytes, limits.sql_memory_bytes)
     timeout_s = min(data.timeout_s or limits.request_s, limits.request_s)

@@ -1,6 +1,6 @@
 """The handlers of all pages and of their twins."""
 
-from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, table_forms, table_page
+from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_forms, table_page
 
 ROUTES = (
     *overview.ROUTES,
@@ -10,4 +10,5 @@ ROUTES = (
     *table_page.ROUTES,
     *table_forms.ROUTES,
     *rendering.ROUTES,
+    *sign_in.ROUTES,
 )

@@ -1,0 +1,179 @@
+"""Who makes a request: by the header ``Authorization``, or by the cookie of a browser that signed in.
+
+Core type: :class:`Doors`. Every route but :data:`PUBLIC` needs a principal, whether its handler asks for it or not.
+
+*Sessions.* A browser sends a token once, by a form, and gets the id of a session: 256 random bits, in a cookie that
+scripts do not see and that other sites cannot make it send. The token stays in this process, and is checked for each
+request of the session, so revoking it ends the session. A restart ends all of them.
+
+*Other sites.* A request that changes something, and has no header ``Authorization``, must come from a page of this
+service, or from no browser: browsers say where it comes from (``Sec-Fetch-Site``, ``Origin``), and no page can change
+that. A service without authentication answers only to names of this machine, since another site may have a name that
+leads here (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.security.audit import AuditLog
+from lakebed.security.principal import Authenticator, Principal
+
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+COOKIE = "lakebed_session"
+SESSION_S = 12 * 3600
+SESSIONS_MAX = 10_000
+
+PUBLIC = ("/health/", "/static/", "/login", "/logout", "/metrics")
+"""What is answered to anyone. The handler of /metrics asks for a permission itself."""
+
+PRINCIPAL = "lakebed_principal"
+"""The name of the principal in the scope of a request."""
+
+FAILURES_MAX = 20
+FAILURES_S = 60.0
+_PEERS_MAX = 10_000
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """How the service is seen from outside."""
+
+    hosts: Collection[str] | None = None
+    """The names by which it may be addressed; any, if None."""
+    origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may use the API."""
+    audit: AuditLog | None = None
+
+
+class Doors:
+    """Authenticates requests. Safe to use from many threads."""
+
+    def __init__(self, authenticator: Authenticator, hosts: Collection[str] | None = None) -> None:
+        """``hosts`` are the names by which the service may be addressed; any, if None."""
+        self._authenticator = authenticator
+        self._hosts = hosts
+        self._sessions = _Sessions()
+        self._failures = _Failures()
+
+    async def guard(self, connection: AnyConnection, _: BaseRouteHandler) -> None:
+        """Refuse a request without a principal, before its handler is called. Raises AccessError."""
+        self._check_host(connection)
+        path = connection.scope["path"]
+        self._check_site(connection)
+        if not path.startswith(PUBLIC):
+            self.principal(connection)
+
+    def principal(self, connection: AnyConnection) -> Principal:
+        """Whoever makes the request. Raises AccessError."""
+        scope: Any = connection.scope
+        found: Principal | None = scope.get(PRINCIPAL)
+        if found is None:
+            given = connection.headers.get("authorization")
+            if given is None:
+                given = self._sessions.authorization(connection.cookies.get(COOKIE))
+            found = self._authenticated(given, connection)
+            scope[PRINCIPAL] = found
+        return found
+
+    def sign_in(self, token: str, connection: AnyConnection) -> str:
+        """The id of a new session of whoever has the token. Raises AccessError."""
+        authorization = f"Bearer {token}"
+        scope: Any = connection.scope
+        scope[PRINCIPAL] = self._authenticated(authorization, connection)
+        return self._sessions.begin(authorization)
+
+    def sign_out(self, connection: AnyConnection) -> None:
+        """End the session of a request."""
+        self._sessions.end(connection.cookies.get(COOKIE))
+
+    def _authenticated(self, authorization: str | None, connection: AnyConnection) -> Principal:
+        try:
+            return self._authenticator.authenticate(authorization)
+        except Error as error:
+            if error.code is Code.NOT_AUTHENTICATED and authorization is not None:
+                self._failures.add(connection.client.host if connection.client else "")
+            raise
+
+    def _check_host(self, connection: AnyConnection) -> None:
+        if self._hosts is None:
+            return
+        name = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+        if name not in self._hosts:
+            raise Code.PERMISSION_MISSING(
+                "this service has no authentication and answers on this machine only: ask it as localhost, not as "
+                f"{name!r}"
+            )
+
+    def _check_site(self, connection: AnyConnection) -> None:
+        if connection.scope.get("method") in _SAFE or "authorization" in connection.headers:
+            return
+        site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
+        if site is not None:
+            allowed = site in ("same-origin", "none")
+        elif origin is not None:
+            allowed = urlsplit(origin).netloc == connection.headers.get("host", "")
+        else:
+            allowed = COOKIE not in connection.cookies
+        if not allowed:
+            raise Code.PERMISSION_MISSING("this request was sent by a page of another site; send it from a page here")
+
+
+class _Sessions:
+    """Sessions by their ids: what each signed in with, and when it ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[str, float]] = {}
+
+    def begin(self, authorization: str) -> str:
+        session, now = clock.random_token() + clock.random_token(), clock.monotonic_s()
+        with self._lock:
+            ended = [one for one, (_, end) in self._held.items() if end <= now]
+            # In the order in which they began.
+            for one in ended or list(self._held)[: max(0, len(self._held) + 1 - SESSIONS_MAX)]:
+                del self._held[one]
+            self._held[session] = authorization, now + SESSION_S
+        return session
+
+    def authorization(self, session: str | None) -> str | None:
+        held = self._held.get(session or "")
+        return None if held is None or held[1] <= clock.monotonic_s() else held[0]
+
+    def end(self, session: str | None) -> None:
+        with self._lock:
+            self._held.pop(session or "", None)
+
+
+class _Failures:
+    """How often each address failed to authenticate within a minute. A valid token is never refused for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[float, int]] = {}
+
+    def add(self, peer: str) -> None:
+        """Count a failure. Raises AccessError if there were too many."""
+        now = clock.monotonic_s()
+        with self._lock:
+            began, count = self._found.get(peer, (now, 0))
+            if now - began >= FAILURES_S:
+                began, count = now, 0
+            if len(self._found) >= _PEERS_MAX:
+                self._found.clear()
+            self._found[peer] = began, count + 1
+        if count >= FAILURES_MAX:
+            raise Code.ATTEMPTS_EXCEEDED(
+                f"more than {FAILURES_MAX} requests from this address had no valid token within a minute; wait a minute"
+            )

@@ -1,0 +1,69 @@
+"""The page on which a browser signs in with a token, and out again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from litestar import Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, Dependency
+
+from lakebed.errors import Code, Error
+from lakebed.web.doors import COOKIE, SESSION_S, Doors
+from lakebed.web.error_answers import status_of
+from lakebed.web.pages import rendering
+
+Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+TheDoors = Annotated[Doors, Dependency(skip_validation=True)]
+
+
+@get("/login", sync_to_thread=True, include_in_schema=False)
+def show(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The form."""
+    return _page(request.query_params.get("next", "/"), None, 200)
+
+
+@post("/login", sync_to_thread=True, include_in_schema=False)
+def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: Form) -> Response[bytes]:
+    """Begin a session for whoever has the token, and show the page that was asked for."""
+    following = data.get("next", "/")
+    try:
+        session = doors.sign_in(data.get("token", "").strip(), request)
+    except Error as error:
+        if error.code not in (Code.NOT_AUTHENTICATED, Code.ATTEMPTS_EXCEEDED):
+            raise
+        return _page(following, error.message, status_of(error))
+    answer = rendering.see(_local(following))
+    answer.set_cookie(_cookie(request, session, SESSION_S))
+    return answer
+
+
+@post("/logout", sync_to_thread=True, include_in_schema=False)
+def sign_out(request: Request[Any, Any, Any], doors: TheDoors) -> Response[bytes]:
+    """End the session."""
+    doors.sign_out(request)
+    answer = rendering.see("/login")
+    answer.set_cookie(_cookie(request, "", 0))
+    return answer
+
+
+def _page(following: str, error: str | None, status: int) -> Response[bytes]:
+    text = rendering.html("login.html", {"next": _local(following), "error": error}, None)
+    return Response(text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers=rendering.HEADERS)
+
+
+def _local(path: str) -> str:
+    """The path if it is one of this service, and not another site's address."""
+    parts = urlsplit(path)
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
+    return path if is_local else "/"
+
+
+def _cookie(request: Request[Any, Any, Any], session: str, seconds: int) -> Cookie:
+    secure = request.url.scheme == "https"
+    return Cookie(key=COOKIE, value=session, max_age=seconds, httponly=True, samesite="strict", secure=secure)
+
+
+ROUTES = (show, sign_in, sign_out)

@@ -1,0 +1,243 @@
+"""Who passes the doors: tokens, sessions of browsers, other sites, and what the audit log says of it."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from litestar.testing import TestClient
+
+from lakebed import Schema, clock
+from lakebed.security import stored
+from lakebed.security.audit import AuditLog
+from lakebed.security.authentication import BearerAuthenticator
+from lakebed.security.principal import Permission
+from lakebed.security.roles import Role
+from lakebed.service.service import Service
+from lakebed.web.app import make_app
+from lakebed.web.doors import COOKIE, FAILURES_MAX, SESSION_S, Exposure
+
+HIDDEN = "hidden-note"
+PAGE = {"accept": "text/html"}
+
+
+@pytest.fixture
+def lake(instance):
+    for name in ("t", "u"):
+        table = instance.create_table(name, Schema({"k": "int64"}, values={"tenant": "string", "note": "string"}))
+        table.write(pa.table({"k": [1, 2], "tenant": ["a", "b"], "note": ["mine", HIDDEN]}))
+    part = Role("part", Permission.READ, frozenset({"t"}), where="tenant = 'a'", hidden=frozenset({"tenant"}))
+    stored.create_role(instance.storage, part)
+    return instance
+
+
+@pytest.fixture
+def tokens(lake):
+    return {role: stored.create_token(lake.storage, f"{role}-user", [role])[1] for role in ("read", "admin", "part")}
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "audit.log"
+
+
+@pytest.fixture
+def client(lake, tokens, log):
+    access = stored.AccessList(lake.storage)
+    app = make_app(
+        Service(lake, maintain=False),
+        BearerAuthenticator(access),
+        exposure=Exposure(origins=("https://app.example",), audit=AuditLog(str(log))),
+    )
+    with TestClient(app) as found:
+        yield found
+    access.close()
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+def test_every_route_but_a_few_needs_a_token(client, tokens):
+    public = {"/health/live", "/health/ready", "/login", "/logout", "/static/{name:str}", "/metrics"}
+    asked = 0
+    for route in client.app.routes:
+        path = route.path_format
+        if route.path in public or path in public or path.startswith("/static/"):
+            continue
+        for method in route.methods - {"OPTIONS"}:
+            filled = path.replace("{", "").replace("}", "")
+            answer = client.request(method, filled)
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            asked += 1
+    assert asked > 20
+    assert client.get("/health/live").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer lakebed_0", "Bearer " + "x" * 20_000, "Bearer a.b.c", "bearer é"],
+)
+def test_a_wrong_token_is_refused_and_not_repeated(client, header):
+    answer = client.get("/v1/tables", headers={"authorization": header.encode("latin-1")})
+    assert answer.status_code == 401
+    assert "lakebed_0" not in answer.text
+
+
+def test_a_role_reads_what_it_shows(client, tokens):
+    rows = client.get("/v1/tables/t/scan", headers=bearer(tokens["part"]))
+    assert [json.loads(line) for line in rows.text.splitlines()] == [{"k": 1, "note": "mine"}]
+    answer = client.post("/v1/sql", json={"statement": "SELECT * FROM t"}, headers=bearer(tokens["part"]))
+    assert HIDDEN not in answer.text
+    assert "mine" in answer.text
+    assert client.get("/v1/tables/u/scan", headers=bearer(tokens["part"])).status_code == 403
+    assert "u" not in client.get("/v1/tables", headers=bearer(tokens["part"])).json()["tables"]
+
+
+def test_no_get_shows_a_hidden_row_or_the_name_of_another_table(client, tokens):
+    """Whatever routes there are, or will be."""
+    asked = 0
+    for route in client.app.routes:
+        if "GET" not in route.methods or route.path == "/metrics":
+            continue
+        path = route.path_format
+        for name in ("{table}", "{name}", "{table_id}"):
+            path = path.replace(name, "t")
+        for query in ("", "?key=2", "?where=k%3E0", "?depth=1", "?rows=9"):
+            for accept in ("application/json", "text/html"):
+                headers = bearer(tokens["part"]) | {"accept": accept}
+                answer = client.get(path.replace("{", "").replace("}", "") + query, headers=headers)
+                assert HIDDEN not in answer.text, path
+                assert "tenant" not in answer.text, path
+                asked += 1
+    assert asked > 50
+
+
+def test_a_browser_signs_in_with_a_token_and_out(client, tokens):
+    answer = client.get("/", headers=PAGE)
+    assert answer.status_code == 401
+    assert 'href="/login"' in answer.text
+    assert client.get("/login").status_code == 200
+    wrong = client.post("/login", data={"token": "lakebed_wrong"})
+    assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
+    assert "lakebed_wrong" not in wrong.text
+    answer = client.post("/login", data={"token": tokens["read"], "next": "/tables/t"}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/tables/t")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert tokens["read"] not in cookie
+    assert "read-user" in client.get("/", headers=PAGE).text
+    assert client.get("/v1/tables").status_code == 200
+    client.post("/logout", headers={"sec-fetch-site": "same-origin"})
+    assert client.get("/", headers=PAGE).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/a\nb"])
+def test_a_sign_in_leads_to_pages_of_this_service_only(client, tokens, path):
+    answer = client.post("/login", data={"token": tokens["read"], "next": path}, follow_redirects=False)
+    assert answer.headers["location"] == "/"
+
+
+def test_a_session_ends_by_itself_and_with_its_token(client, tokens, lake, monkeypatch):
+    passed = 0.0
+    began = clock.monotonic_s()
+    monkeypatch.setattr(clock, "monotonic_s", lambda: began + passed)
+    client.post("/login", data={"token": tokens["admin"]})
+    assert client.get("/v1/tables").status_code == 200
+    passed = SESSION_S
+    assert client.get("/v1/tables").status_code == 401
+    client.post("/login", data={"token": tokens["admin"]}, headers={"sec-fetch-site": "same-origin"})
+    assert client.get("/v1/tables").status_code == 200
+    for token in stored.tokens_of(lake.storage):
+        stored.revoke_token(lake.storage, token.id)
+    passed += stored.AGE_MAX_S
+    assert client.get("/v1/tables").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "same-origin"}, 303),
+        ({"origin": "http://testserver.local"}, 303),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({}, 403),
+    ],
+)
+def test_a_form_of_another_site_is_refused(client, tokens, headers, status):
+    client.post("/login", data={"token": tokens["admin"]})
+    answer = client.post("/tables/t/switch", data={"action": "offline"}, headers=headers | PAGE, follow_redirects=False)
+    assert answer.status_code == status
+
+
+def test_failures_are_counted_and_a_valid_token_always_passes(client, tokens):
+    statuses = [client.get("/v1/tables", headers=bearer("lakebed_wrong")).status_code for _ in range(FAILURES_MAX + 2)]
+    assert statuses == [401] * FAILURES_MAX + [429, 429]
+    assert client.get("/v1/tables", headers=bearer(tokens["read"])).status_code == 200
+
+
+def test_every_answer_has_the_headers_of_security(client, tokens):
+    for path in ("/health/live", "/v1/tables", "/nothing", "/login", "/"):
+        headers = client.get(path, headers=bearer(tokens["read"]) | PAGE).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        policy = headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+
+
+def test_only_named_origins_may_use_the_api(client, tokens):
+    asks = {"access-control-request-method": "GET", "access-control-request-headers": "authorization"}
+    allowed = client.options("/v1/tables", headers={"origin": "https://app.example", **asks})
+    assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+    assert "access-control-allow-credentials" not in allowed.headers
+    other = client.options("/v1/tables", headers={"origin": "https://evil.example", **asks})
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_without_authentication_only_names_of_this_machine_are_answered(lake):
+    exposure = Exposure(hosts={"localhost", "127.0.0.1", "::1"})
+    with TestClient(make_app(Service(lake, maintain=False), exposure=exposure)) as client:
+        for host, status in (("localhost:8017", 200), ("[::1]:8017", 200), ("rebound.example", 403), ("", 403)):
+            assert client.get("/v1/tables", headers={"host": host}).status_code == status, host
+        for site, status in (("cross-site", 403), ("same-origin", 303)):
+            answer = client.post(
+                "/tables/t/switch",
+                data={"action": "online"},
+                headers={"host": "localhost", "sec-fetch-site": site} | PAGE,
+                follow_redirects=False,
+            )
+            assert answer.status_code == status
+
+
+def test_the_audit_log_says_who_asked_what(client, tokens, log):
+    client.get("/v1/tables/t/scan?where=k%3E1", headers=bearer(tokens["read"]))
+    client.post("/v1/sql", json={"statement": "SELECT 1\nAS n"}, headers=bearer(tokens["admin"]))
+    client.get(f"/v1/tables?token={tokens['read']}")
+    client.post("/login", data={"token": tokens["part"]}, follow_redirects=False)
+    client.get("/health/live")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["principal"], line["method"], line["path"], line["status"]) for line in lines] == [
+        ("read-user", "GET", "/v1/tables/t/scan?where=k%3E1", 200),
+        ("admin-user", "POST", "/v1/sql", 200),
+        (None, "GET", "/v1/tables?token=lakebed_***", 401),
+        ("part-user", "POST", "/login", 303),
+    ]
+    assert (lines[0]["table"], lines[0]["peer"], lines[0]["door"]) == ("t", "testclient", "http")
+    assert lines[0]["bytes"] > 0
+    assert lines[1]["statement"] == "SELECT 1\nAS n"
+    for secret in tokens.values():
+        assert secret.removeprefix("lakebed_") not in log.read_text()
+
+
+def test_the_audit_log_is_rotated_and_its_owners_alone(tmp_path):
+    place = tmp_path / "audit.log"
+    log = AuditLog(str(place), file_bytes=1000, files_kept=2)
+    for number in range(50):
+        log.record(principal="p", door="http", method="GET", path=f"/{number}", status=200, seconds=0.1, peer="::1")
+    log.close()
+    assert {path.name for path in tmp_path.glob("audit.log*")} == {"audit.log", "audit.log.1", "audit.log.2"}
+    assert place.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_size <= 1000 for path in tmp_path.glob("audit.log*"))
