@@ -18,8 +18,7 @@ process looks one entry past the end: an entry there shows that the end is a gap
 Truncation. Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a process that slept may create a
 version that others created before: an entry is in the log only once the log start, read after the put, is below it.
 
-Core type. :class:`Log`. Source: docs/decisions/0004 and 0011, the models in tests/model/protocol and
-tests/model/truncation.
+Core type. :class:`Log`. Source: docs/decisions/0004 and 0011; models: tests/model/protocol and tests/model/truncation.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, from_us, gone, to_us
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
-from lakebed.log.queue import CommitBackoff, Queue, Ticket
+from lakebed.log.queue import CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
 from lakebed.state.machine import Change, Machine, Proposed, State
@@ -124,8 +123,7 @@ class Log(Generic[State, Proposed, Change]):
         and never will be.
         """
         with telemetry.span("commit", table=self.identity, outcome="error") as span:
-            through = self.through.commit(proposal) if self.through else None
-            outcome = through or self.queue.commit(proposal, self.lead)
+            outcome = (self.through and self.through.commit(proposal)) or self.queue.commit(proposal, self.lead)
             span.labels["outcome"] = type(outcome).__name__.lower()
             return outcome
 
@@ -138,6 +136,9 @@ class Log(Generic[State, Proposed, Change]):
                     clock.sleep(wait_s)
                 group = self.queue.take()
                 put = self._commit_group(group)
+            except StorageError as error:
+                share(group, error)
+                raise
             finally:
                 self.queue.hand_on(group, put.validated.outcomes if put else ())
             if put:

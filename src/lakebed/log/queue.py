@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic
 
 from lakebed import clock
-from lakebed.errors import Error
+from lakebed.errors import Error, StorageError
 from lakebed.log.outcomes import Crowded
 from lakebed.state.machine import Proposed
 
@@ -135,7 +135,7 @@ class Queue(Generic[Proposed]):
         """End the lead: wake the tickets with an outcome, and the next leader. Those in ``put`` are woken later.
 
         If the leader failed, the others of its group are in front again: each caller meets the error (a damaged log, a
-        store that refuses) in its own attempt.
+        store that refuses) in its own attempt, unless it was shared.
         """
         with self._changing:
             if self._leader is not None and self._leader in self._waiting:
@@ -156,6 +156,16 @@ class Queue(Generic[Proposed]):
         self._leader = self._waiting[0] if self._waiting else None
         if self._leader is not None:
             self._leader.wake()
+
+
+def share(group: Iterable[Ticket[Proposed]], error: StorageError) -> None:
+    """Give the error of a leader to its whole group if the store does not answer: none of it was proposed.
+
+    If each caller waited for the store in an attempt of its own, hundreds would wait for hours in line.
+    """
+    if error.facts.get("transient"):
+        for ticket in group:
+            ticket.outcome = ticket.outcome or error
 
 
 class CommitBackoff:

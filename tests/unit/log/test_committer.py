@@ -345,3 +345,44 @@ def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_p
     files = log_on(LocalStorage(tmp_path)).follow().files
     assert len(told) == len(files) == 200
     assert {name: int(version) for name, version in told} == {name: files[name].added for name in files}
+
+
+def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monkeypatch):
+    """None of it is in the log. Each caller would wait for the store in turn else."""
+    created(store)
+    rules = [Rule(Fault.FAIL_BEFORE, "get", "*/log/*")]
+    log = log_on(FaultyStorage(store, FaultPlan(rules)))
+    log.open()
+    monkeypatch.setattr(committer, "FRESH_S", -1.0)
+    asked, gate = [], threading.Event()
+    follow = log.tail.follow
+
+    def slow():
+        asked.append(1)
+        gate.wait(10)
+        return follow()
+
+    monkeypatch.setattr(log.tail, "follow", slow)
+    errors = []
+
+    def commit(number):
+        try:
+            log.commit(adding(f"f{number}"))
+        except StorageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(20)]
+    threads[0].start()
+    while not asked:
+        gate.wait(0.01)
+    for thread in threads[1:]:
+        thread.start()
+    while len(log.queue) < 19:
+        threads[0].join(0.01)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert len({id(error) for error in errors}) == 20
+    assert all(error.transient for error in errors)
+    assert len(asked) == 2
+    assert log_on(store).follow().files == {}

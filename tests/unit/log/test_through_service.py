@@ -109,13 +109,14 @@ def test_a_refusal_has_its_code_and_facts_and_the_state_that_decided(root, servi
 def test_the_proposals_of_many_threads_share_requests_and_entries(root, service, monkeypatch):
     lake = lakebed.open(root, commit_via=service)
     table, sent = lake.table("t"), []
-    send = lake._commits.commit
+    service_of = table.log.through._service
+    send = service_of.commit
 
     def noted(table_id, proposals):
         sent.append(len(proposals))
         return send(table_id, proposals)
 
-    monkeypatch.setattr(lake._commits, "commit", noted)
+    monkeypatch.setattr(service_of, "commit", noted)
     with ThreadPoolExecutor(16) as threads:
         versions = list(threads.map(lambda n: table.write(rows(n)), range(200)))
     assert sum(sent) == 200
@@ -245,7 +246,7 @@ def test_a_principal_needs_the_permission_to_write(root):
         with pytest.raises(AccessError, match="may not write") as reader:
             lakebed.open(root, commit_via=url, token="sesame").table("t").write(rows(1))
     assert (unknown.value.code, reader.value.code) == (Code.NOT_AUTHENTICATED, Code.PERMISSION_MISSING)
-    assert "sesame" not in repr(lakebed.open(root, commit_via=url, token="sesame")._commits)
+    assert "sesame" not in repr(lakebed.open(root, commit_via=url, token="sesame").table("t").log.through._service)
 
 
 def test_a_service_of_another_instance_is_an_error_and_commits_nothing(root, tmp_path):
@@ -392,14 +393,16 @@ def test_all_callers_of_a_request_that_failed_have_its_error(root):
 def test_an_interrupt_leaves_the_others_with_their_outcomes(root, service, monkeypatch):
     """The leader is interrupted while the request is under way."""
     lake = lakebed.open(root, commit_via=service)
-    table, send = lake.table("t"), lake._commits.commit
+    table = lake.table("t")
+    service_of = table.log.through._service
+    send = service_of.commit
     table.write(rows(0))
 
     def interrupted(table_id, proposals):
         send(table_id, proposals)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lake._commits, "commit", interrupted)
+    monkeypatch.setattr(service_of, "commit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         table.write(rows(1))
     monkeypatch.undo()
