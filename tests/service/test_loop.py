@@ -176,5 +176,6 @@ def test_a_table_that_cannot_be_followed_keeps_no_other_from_it(service: Service
     table = instance.create_table("flights", SCHEMA)
     for number in range(5):
         table.write(rows(number))
-    until(lambda: len(table.state().files_of(1)) == 1)
+    # It may have merged four of them before the fifth came.
+    until(lambda: len(table.state().files_of(1)) < 4)
     assert found(service, "broken").error is not None

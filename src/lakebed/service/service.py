@@ -25,10 +25,11 @@ from lakebed.model.operations import TableOperation, operations_named
 from lakebed.service.engines import Engines
 from lakebed.service.follower import Follower
 from lakebed.service.hook_delivery import HookDelivery
+from lakebed.service.parking import Parking
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
 from lakebed.service.status import LastError, ServiceStatus, SparkState, TableStatus, Work
 from lakebed.service.watch import History, Watch, error_now
-from lakebed.service.work import Done, carry_out, is_fault
+from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
 from lakebed.table.instance import Instance
@@ -102,6 +103,7 @@ class Service:
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
+        self._parking = Parking(instance, self._retry)
         self._running: dict[Key, _Running] = {}
         self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
         self._looking = threading.Lock()
@@ -219,6 +221,7 @@ class Service:
         self._take_news()
         now_s = clock.monotonic_s()
         self._follower.follow(now_s)
+        self._parking.look(now_s)
         self._followed.set()
         if self.engines is not None and not self._stopping.is_set():
             waiting = (one for watch in self._follower.watches.values() for one in watch.waiting)
@@ -296,9 +299,13 @@ class Service:
             watch.records[operation] = succeeded(record, now_s, ended.before, ended.after)
             history.outcome, history.waiting_since, history.next_at = outcome.text, None, None
             history.error = None if outcome.error is None else error_now(outcome.error)
+            if outcome.error is not None and watch.failures.parked and not self._parking.has(table_id, operation):
+                self._parking.park(watch.found, operation, outcome.error, PARTITION_TRIES_MAX)
         elif outcome is not None and not _is_gone(outcome):
             watch.records[operation] = failed(record, now_s, self.limits, clock.jitter_s(1.0), fault=is_fault(outcome))
             self._note_failure(watch, running, error_now(outcome), now_s)
+            if watch.records[operation].parked:
+                self._parking.park(watch.found, operation, outcome, record.faults + 1)
         watch.stale = True
         watch.follow(self.instance)
         self._follower.plan(watch, now_s)
@@ -324,6 +331,7 @@ class Service:
         watch = self._follower.watches.get(table_id)
         if watch is None:
             return
+        self._parking.forget(table_id, operation)
         record = watch.records.get(operation) or Record()
         watch.records[operation] = Record(record.begun_s)
         if operation is TableOperation.COMPACTION:

@@ -1,0 +1,70 @@
+"""Parked operations, as jobs that `lakebed jobs --parked` lists, and requests to try them again.
+
+Core types: :class:`Parking`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Error
+from lakebed.model.operations import TableOperation
+from lakebed.tracker.retry_requests import requested_retries, settle_retries
+from lakebed.tracker.runs import Begun, RunOutcome, WorkKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.state.catalog import CatalogTable
+    from lakebed.table.instance import Instance
+
+LOOK_EVERY_S = 5.0
+"""How often requests are looked for while something is parked; each look is one request."""
+
+_KINDS = {
+    TableOperation.INGEST: WorkKind.INGEST,
+    TableOperation.COMPACTION: WorkKind.COMPACTION,
+    TableOperation.SPLITTING: WorkKind.SPLIT,
+    TableOperation.REFRESH: WorkKind.REFRESH,
+    TableOperation.GC: WorkKind.GC,
+}
+
+
+class Parking:
+    """What one service has parked. ``retry`` is called with the table and operation that someone asks for."""
+
+    def __init__(self, instance: Instance, retry: Callable[[str, TableOperation], None]) -> None:
+        self._instance = instance
+        self._retry = retry
+        self._runs: dict[str, tuple[str, TableOperation]] = {}
+        self._look_at_s = 0.0
+
+    def park(self, table: CatalogTable, operation: TableOperation, error: BaseException, tries: int) -> None:
+        """Record a job that is not tried again before someone asks for it."""
+        tracker = self._instance.tracker
+        begun = Begun(operation=_KINDS[operation], table=table.name, table_id=table.id, detail="parked", tries=tries)
+        run = tracker.begin(begun)
+        tracker.end(run, RunOutcome.FAILED, error=error, parked=True)
+        self._runs[run] = (table.id, operation)
+
+    def look(self, now_s: float) -> None:
+        """Take the requests for what this service has parked; those for others are theirs."""
+        if not self._runs or now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_EVERY_S
+        # A store that does not answer is asked again.
+        with suppress(Error):
+            asked = requested_retries(self._instance.storage) & self._runs.keys()
+            settle_retries(self._instance.storage, asked)
+            for run in asked:
+                self._retry(*self._runs.pop(run))
+
+    def has(self, table_id: str, operation: TableOperation) -> bool:
+        """Whether the operation, or a part of it, is on record as parked."""
+        return (table_id, operation) in self._runs.values()
+
+    def forget(self, table_id: str, operation: TableOperation) -> None:
+        """The operation is tried again, or succeeded."""
+        for run in [run for run, parked in self._runs.items() if parked == (table_id, operation)]:
+            del self._runs[run]
