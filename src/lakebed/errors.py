@@ -135,6 +135,7 @@ class Code(StrEnum):
     VERSION_NOT_FOUND = "version_not_found", "not_found"
     TAG_NOT_FOUND = "tag_not_found", "not_found"
     HOOK_NOT_FOUND = "hook_not_found", "not_found"
+    QUERY_NOT_FOUND = "query_not_found", "not_found"
     REQUEST_NOT_FOUND = "request_not_found", "not_found"
     SOURCE_NOT_FOUND = "source_not_found", "not_found"
     JOB_NOT_FOUND = "job_not_found", "not_found"

@@ -33,6 +33,7 @@ from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages import page_routes
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.statements import StatementSlots
+from lakebed.web.submitted_queries import SubmittedQueries
 
 __all__ = ["RequestLimits", "make_app"]
 
@@ -69,6 +70,7 @@ def make_app(
     committers = Committers()
     tables = OpenTables(service)
     statements = StatementSlots(bounds.sql_statements)
+    queries = SubmittedQueries(service.instance, threads=bounds.query_threads, kept_s=bounds.query_kept_s)
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.principal(request)
@@ -83,6 +85,7 @@ def make_app(
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
             "tables": Provide(lambda: tables, sync_to_thread=False, use_cache=True),
+            "queries": Provide(lambda: queries, sync_to_thread=False, use_cache=True),
             "statements": Provide(lambda: statements, sync_to_thread=False, use_cache=True),
             "principal": Provide(principal, sync_to_thread=False),
             "memory": Provide(lambda: memory, sync_to_thread=False, use_cache=True),
@@ -94,7 +97,7 @@ def make_app(
         guards=[doors.guard],
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
         on_startup=[set_threads, watching.install],
-        on_shutdown=[committers.close, memory.close, watching.uninstall],
+        on_shutdown=[queries.close, committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),

@@ -21,6 +21,12 @@ class RequestLimits:
     """What the process of one SQL statement may take."""
     sql_statements: int = 4
     """Statements that run at once; others wait."""
+    query_s: float = 6 * 3600.0
+    """A submitted statement."""
+    query_kept_s: float = 86_400.0
+    """How long a submitted query and its rows are kept."""
+    query_threads: int = 2
+    """Submitted queries that run at once."""
     threads: int = 32
     """Requests that work at once; others wait."""
     sources: tuple[str, ...] = ()

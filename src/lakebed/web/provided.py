@@ -13,6 +13,7 @@ from lakebed.service.service import Service
 from lakebed.web.access import OpenTables
 from lakebed.web.limits import RequestLimits
 from lakebed.web.statements import StatementSlots
+from lakebed.web.submitted_queries import SubmittedQueries
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 TheService = NamedDependency[Service]
@@ -20,4 +21,5 @@ ThePrincipal = NamedDependency[Principal]
 TheTables = NamedDependency[OpenTables]
 TheLimits = NamedDependency[RequestLimits]
 TheStatements = NamedDependency[StatementSlots]
+TheQueries = NamedDependency[SubmittedQueries]
 PathText = FromPath[str]

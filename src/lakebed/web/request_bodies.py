@@ -137,6 +137,15 @@ class SubmitBody(Struct, forbid_unknown_fields=True):
     again: bool = False
 
 
+class SubmitQueryBody(Struct, forbid_unknown_fields=True):
+    """A scan of a table, or a statement; and where its rows go."""
+
+    table: str | None = None
+    scan: ScanBody | None = None
+    statement: Annotated[str, Meta(min_length=1)] | None = None
+    url: Annotated[str, Meta(description="Write the rows below this URL, in place of keeping them.")] | None = None
+
+
 Body = TypeVar("Body")
 
 

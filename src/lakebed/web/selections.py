@@ -17,6 +17,7 @@ import pyarrow as pa
 from msgspec import Meta, Struct
 
 from lakebed.errors import Code
+from lakebed.model.checks import shown
 from lakebed.model.keys import KeyRange
 
 if TYPE_CHECKING:
@@ -97,4 +98,9 @@ def _binary(field: Field, text: str) -> bytes:
 
 def column_names(texts: Sequence[str] | None) -> list[str] | None:
     """Column names of a URL, with commas between them; one with a comma in it stands in double quotes."""
-    return [name for row in csv.reader(texts, skipinitialspace=True) for name in row if name] if texts else None
+    if not texts:
+        return None
+    try:
+        return [name for row in csv.reader(texts, skipinitialspace=True) for name in row if name]
+    except csv.Error as error:
+        raise Code.ARGUMENT_INVALID(f"columns = {shown(list(texts))}: not names with commas between them") from error

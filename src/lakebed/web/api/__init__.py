@@ -1,6 +1,6 @@
 """The API for programs, below ``/v1``, and what probes and collectors ask for."""
 
-from lakebed.web.api import commits, document, health, metrics, queries, reads, tables, writes
+from lakebed.web.api import commits, document, health, metrics, queries, reads, submissions, tables, writes
 
 ROUTES = (
     *commits.ROUTES,
@@ -9,6 +9,7 @@ ROUTES = (
     *metrics.ROUTES,
     *queries.ROUTES,
     *reads.ROUTES,
+    *submissions.ROUTES,
     *tables.ROUTES,
     *writes.ROUTES,
 )

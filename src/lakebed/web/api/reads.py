@@ -130,7 +130,9 @@ async def get_many(
     return await anyio.to_thread.run_sync(read)
 
 
-def _opened(table: Table | Snapshot, body: ScanBody) -> RowStream:
+def opened_scan(table: Table | Snapshot, body: ScanBody | None) -> RowStream:
+    """The rows of a scan; all without a body."""
+    body = body or ScanBody()
     return table.scan(
         *key_ranges(table.schema, body.ranges),
         columns=body.columns,
@@ -172,7 +174,7 @@ async def get_scan(
     ranges = [] if selected == RangeSelection() else [selected]
     body = ScanBody(ranges, column_names(columns), where, limit, reverse, raw, at, max_staleness, at_least)
     return await answer_rows(
-        request, lambda: _opened(tables.readable(principal, table, at), body), accepted(request), limits.of_answer()
+        request, lambda: opened_scan(tables.readable(principal, table, at), body), accepted(request), limits.of_answer()
     )
 
 
@@ -195,7 +197,7 @@ async def post_scan(
     """Rows in key order: all, or those with a key in any of the ranges, each once."""
     return await answer_rows(
         request,
-        lambda: _opened(tables.readable(principal, table, data.at), data),
+        lambda: opened_scan(tables.readable(principal, table, data.at), data),
         accepted(request),
         limits.of_answer(),
     )
