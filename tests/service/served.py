@@ -49,6 +49,6 @@ def url_said(process: subprocess.Popen[str]) -> str:
     said = []
     for line in process.stderr:
         said.append(line)
-        if found := re.search(r"lakebed: serving .* at (http://\S+)", line):
+        if found := re.search(r"lakebed: serving .* at (https?://\S+)", line):
             return found[1]
     raise AssertionError(f"the service ended with {process.wait()}: {''.join(said)}")

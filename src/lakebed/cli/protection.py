@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebed.table.instance import Instance
     from lakebed.web.doors import Exposure
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ class Protection:
     @property
     def tls(self) -> tuple[Path, Path] | None:
         """The certificate and its key. Raises UsageError if one is missing."""
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if path is not None and not path.is_file():
+                raise Code.ARGUMENT_INVALID(f"{option} {path}: there is no such file")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Code.ARGUMENTS_CONFLICT("--tls-cert and --tls-key go together; give both, or neither")
         return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
