@@ -70,6 +70,10 @@ test-python: ## The unit tests on another Python: make test-python PYTHON=python
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
 	@.venv-other/bin/python -m pytest -q $(SPREAD) tests/unit </dev/null
 
+.PHONY: test-browser
+test-browser: $(STAMP) ## The pages in a real Chromium, which is found or installed
+	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q tests/browser </dev/null
+
 .PHONY: test-stores
 test-stores: $(STAMP) ## The same store contract on servers for S3, GCS and Azure; needs Go and npm
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null

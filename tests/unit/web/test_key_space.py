@@ -66,8 +66,10 @@ def test_the_part_of_a_range_has_the_partitions_that_share_a_key_with_it():
 
 def test_a_scale_without_a_difference_has_one_colour():
     assert Scale("files", 3, 3).step(3) == 1
-    assert [Scale("files", 0, 99).step(value) for value in (0, 3, 99)] == [0, 1, 5]
+    assert [Scale("files", 0, 12).step(value) for value in (0, 3, 11, 12, 99)] == [0, 1, 5, 5, 5]
     assert Scale("age", 10, 70).step(40) == 3
+    scales = [layout(space_of([1, 2]), range(2), "rows", colour).scale for colour in ("files", "bytes", "age")]
+    assert [(scale.least, scale.most) for scale in scales] == [(0, 8), (0, 20), (10**15, 10**15)]
 
 
 def test_the_newest_file_of_a_partition_is_the_same_from_a_checkpoint(instance, stations):

@@ -76,8 +76,10 @@ class RecentCommits:
             for row in rows_of(stored, self.table.id):
                 rows.append(row)
                 counted.commits += 1
-                counted.rows += row.rows_added
-                counted.size_bytes += row.bytes_added
+                if row.rows_removed == 0:
+                    # Not a compaction, which writes rows that were there.
+                    counted.rows += row.rows_added
+                    counted.size_bytes += row.bytes_added
         kept = {minute: one for minute, one in self.minutes.items() if minute >= first}
         for minute, one in found.items():
             before = kept.get(minute, Minute())
@@ -97,6 +99,11 @@ class Activity:
         self._ended = threading.Condition()
         self._round: threading.Thread | None = None
         self._closed = threading.Event()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any commits are known."""
+        return bool(self._recent)
 
     def close(self) -> None:
         """End the round that is under way; begin no other."""

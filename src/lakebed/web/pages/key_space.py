@@ -32,6 +32,9 @@ CELLS_MAX = 240
 
 COLOURS = 6
 
+MANY_FILES = 8
+"""A table with fewer files in each partition does not show the strongest colour."""
+
 LEAST_SHARE = 0.1
 """A partition without rows is drawn as wide as this share of the average one."""
 
@@ -94,13 +97,11 @@ class Scale:
     most: float
 
     def step(self, value: float) -> int:
-        """The colour of a value. Files and bytes differ by their ratio, ages by their difference."""
+        """The colour of a value."""
         if self.most <= self.least:
             return 1
-        low, high, at = self.least, self.most, min(max(value, self.least), self.most)
-        if self.colour != "age":
-            low, high, at = np.log1p(low), np.log1p(high), np.log1p(at)
-        return min(COLOURS - 1, int(COLOURS * (at - low) / (high - low)))
+        share = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
+        return min(COLOURS - 1, int(COLOURS * share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,16 @@ def _divided(edges: Any, parts: int) -> list[tuple[int, int]]:
 
 def _scale_of(space: KeySpace, part: range, colour: Colour) -> Scale:
     inside = slice(part.start, part.stop)
-    values = {"files": space.files, "bytes": space.size_bytes, "age": space.newest_us}[colour][inside]
-    if colour == "age" and values.any():
-        # Partitions without files have no age.
-        values = values[values > 0]
-    return Scale(colour, float(values.min()), float(values.max()))
+    match colour:
+        case "files":
+            return Scale(colour, 0.0, float(max(MANY_FILES, space.files[inside].max())))
+        case "bytes":
+            return Scale(colour, 0.0, float(space.size_bytes[inside].max()))
+        case "age":
+            # Partitions without files have no age.
+            times = space.newest_us[inside]
+            times = times[times > 0] if times.any() else times
+            return Scale(colour, float(times.min()), float(times.max()))
 
 
 def _cell(space: KeySpace, part: range, edges: Any, scale: Scale, first: int, last: int) -> KeyCell:  # noqa: PLR0917

@@ -25,6 +25,9 @@ TROUBLES_MAX = 8
 WAIT_S = 0.1
 """For commits that are newer than those at hand."""
 
+FIRST_WAIT_S = 1.0
+"""On the first visit, when none are at hand."""
+
 Sort = Literal["name", "health", "rows", "bytes", "partitions", "files", "backlog", "commit"]
 
 Window = Literal["hour", "day"]
@@ -242,7 +245,7 @@ def overview(
     status = service.status()
     whole = {name for name in principal.visible([one.name for one in status.tables]) if principal.policy(name) is None}
     tables = [one for one in status.tables if one.name in whole]
-    recent = memory.activity.recent(tables, WAIT_S)
+    recent = memory.activity.recent(tables, WAIT_S if memory.activity.has_begun else FIRST_WAIT_S)
     found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
     return rendering.answer(request, "overview.html", found, principal)
 

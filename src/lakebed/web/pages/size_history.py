@@ -22,6 +22,9 @@ ENTRIES_MAX = 200
 
 REPLAY_S = 5.0
 
+PARTITIONS_MAX = 20_000
+"""Older states of larger tables are not replayed: it would hold a second state in memory, while pages wait."""
+
 SIZES_MAX = 400
 """That are kept of a table."""
 
@@ -73,7 +76,7 @@ class SizeHistory:
         """All sizes that are known, after a wait of at most ``wait_s`` for the replay of the earlier ones."""
         with self._lock:
             self._note(size)
-            if self._replay is None and not self._closed.is_set():
+            if self._replay is None and size.partitions <= PARTITIONS_MAX and not self._closed.is_set():
                 self._replay = threading.Thread(
                     target=self._replay_before, args=(size.version,), name="lakebed-sizes", daemon=True
                 )

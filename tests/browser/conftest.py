@@ -1,0 +1,44 @@
+"""A service on a free port, and a Chromium that shows its pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, sync_playwright
+
+from lakebed.service.service import Service
+from lakebed.web.app import make_app
+from lakebed.web.server import listen, url_of
+from tests.browser.lake import make_lake
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a service over real data."""
+    instance = make_lake(tmp_path_factory.mktemp("browser") / "lake")
+    listening = listen("127.0.0.1", 0)
+    with Service(instance, maintain=False) as service:
+        server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield url_of(listening)
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A Chromium without a window: that of $CHROMIUM, as `make test-browser` sets it, or of the PATH."""
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on the PATH: run `make test-browser`, which finds or installs one")
+    with sync_playwright() as playwright:
+        # A container's user is root, whom Chromium's sandbox refuses; the pages are our own.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
