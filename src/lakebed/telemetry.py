@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
@@ -126,6 +126,19 @@ def measure(name: str, value: float, **labels: str) -> None:
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+
+def carried(work: Callable[P, Result]) -> Callable[P, Result]:
+    """The same work, for another thread: what it does is a part of the span that is current here."""
+    if sink is None:
+        return work
+    here = copy_context()
+
+    def carried_work(*args: P.args, **named: P.kwargs) -> Result:
+        # Two threads cannot be in one context at the same time.
+        return here.copy().run(work, *args, **named)
+
+    return carried_work
 
 
 def timed_read(kind: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:

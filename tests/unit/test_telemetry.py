@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -153,3 +155,21 @@ def test_without_a_sink_a_span_is_one_object_that_does_nothing():
     assert telemetry.span("read", kind="get") is telemetry.UNMEASURED
     with telemetry.span("read") as span:
         span.labels["outcome"] = "ok"
+
+
+def test_work_of_another_thread_is_in_the_context_of_the_one_that_gave_it(recorded):
+    telemetry.trace_parent.set("mine")
+    with ThreadPoolExecutor(2) as pool:
+        both = threading.Barrier(2)
+
+        def work(number):
+            both.wait(10)
+            return number, telemetry.trace_parent.get()
+
+        assert list(pool.map(telemetry.carried(work), [1, 2])) == [(1, "mine"), (2, "mine")]
+        assert pool.submit(telemetry.trace_parent.get).result() == ""
+    telemetry.trace_parent.set("")
+
+
+def test_without_a_sink_work_is_handed_on_as_it_is():
+    assert telemetry.carried(len) is len

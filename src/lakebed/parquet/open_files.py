@@ -24,10 +24,12 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from lakebed import telemetry
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
 from lakebed.model.files import DataFile, data_name, summary_name
@@ -178,7 +180,7 @@ class OpenFiles:
         if self.at_once < 2 or len(files) < 2:
             return [self.open(file, schema) for file in files]
         with ThreadPoolExecutor(min(self.at_once, len(files)), "lakebed-open") as threads:
-            return list(threads.map(lambda file: self.open(file, schema), files))
+            return list(threads.map(telemetry.carried(partial(self.open, schema=schema)), files))
 
     def read(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
         """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakebed import telemetry
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, RowGroup
@@ -233,7 +234,7 @@ def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages
             byte_ranges.setdefault(cut.file, []).extend(read)
     if len(byte_ranges) > 1:
         with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
-            list(threads.map(PagedFile.fetch_ahead, byte_ranges, byte_ranges.values()))
+            list(threads.map(telemetry.carried(PagedFile.fetch_ahead), byte_ranges, byte_ranges.values()))
     else:
         for file, read in byte_ranges.items():
             file.fetch_ahead(read)

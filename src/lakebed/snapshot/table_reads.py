@@ -114,7 +114,7 @@ class TableReads(Readable):
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
-            reading = thread.submit(self.reader.points.get, known, key, columns)
+            reading = thread.submit(telemetry.carried(self.reader.points.get), known, key, columns)
             state = self.state()
             if state.version == known.version:
                 return reading.result()
