@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import flight_door, protection, upkeep
+from lakebed.cli import flight_door, protection, request_limits, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
     from lakebed.cli.protection import Protection
+    from lakebed.cli.request_limits import GivenLimits
     from lakebed.cli.upkeep import Upkeep
 
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run the commands of hooks, as this user: whoever can write to the instance's storage can add one.",
 )
+@request_limits.request_limits
 @protection.protection
 @upkeep.upkeep
 def serve(
@@ -63,6 +65,7 @@ def serve(
     read_cache_bytes: int | None,
     otlp: str | None,
     hook_commands: bool,
+    limits: GivenLimits,
     protection: Protection,
     upkeep: Upkeep,
 ) -> None:
@@ -98,5 +101,5 @@ def serve(
         stack.enter_context(flight_door.flight_door(service, host, flight_port, authenticator, tls))
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
-        app = make_app(service, authenticator, monitor=monitor, exposure=exposure)
+        app = make_app(service, authenticator, limits.in_force(), monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

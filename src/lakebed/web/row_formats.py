@@ -1,4 +1,4 @@
-"""The formats of rows in answers: JSON lines, an Arrow stream, CSV and Parquet, made batch by batch.
+"""The formats of rows in answers: JSON lines or a list, an Arrow stream, CSV and Parquet, made batch by batch.
 
 Core types: :class:`RowFormat`. :func:`chosen_format` finds the one that an ``Accept`` header wants. Each format encodes
 a batch when it is asked for the next chunk, so a reader that is slow holds one batch.
@@ -59,6 +59,16 @@ def json_lines(_: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[byte
     for batch in batches:
         for begin in range(0, batch.num_rows, JSON_ROWS):
             yield encode_rows(batch.slice(begin, JSON_ROWS))
+
+
+def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A list of the same objects, with its bracket at the end after the last row only."""
+    before = b"[\n"
+    for lines in json_lines(schema, batches):
+        # A line break within a text is escaped.
+        yield before + lines[:-1].replace(b"\n", b",\n")
+        before = b",\n"
+    yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
 class _Drain(io.RawIOBase):
@@ -142,11 +152,12 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 JSON_LINES = RowFormat("application/x-ndjson", json_lines)
+JSON_ARRAY = RowFormat("application/json", json_array)
 ARROW = RowFormat("application/vnd.apache.arrow.stream", arrow_stream)
 CSV = RowFormat("text/csv", csv_lines)
 PARQUET = RowFormat("application/vnd.apache.parquet", parquet_file)
 
-FORMATS = (JSON_LINES, ARROW, CSV, PARQUET)
+FORMATS = (JSON_LINES, JSON_ARRAY, ARROW, CSV, PARQUET)
 _BY_NAME = {one.media_type: one for one in FORMATS} | {"application/jsonl": JSON_LINES}
 
 

@@ -15,6 +15,7 @@ from litestar.testing import TestClient
 from pyarrow import csv
 
 from lakebed.web.app import RequestLimits
+from lakebed.web.row_formats import FORMATS
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, arrow_bytes, served
 
 T = "/v1/tables/t"
@@ -104,6 +105,7 @@ def test_every_format_has_the_same_rows(client: TestClient[Any]) -> None:
     with pa.ipc.open_stream(sent(ARROW)) as stream:
         assert stream.read_all().to_pydict() == ROWS.to_pydict()
     assert pq.read_table(io.BytesIO(sent("application/vnd.apache.parquet"))).to_pydict() == ROWS.to_pydict()
+    assert json.loads(sent("application/json")) == [json.loads(line) for line in sent(JSON_LINES).splitlines()]
     text = sent("text/csv")
     assert csv.read_csv(io.BytesIO(text)).column("v").to_pylist() == ROWS.column("v").to_pylist()
     assert text.splitlines()[:3] == [b'"k","n","v","b"', b'"a",1,0.5,"AAE="', b'"a",2,,']
@@ -174,5 +176,10 @@ def test_tricks_in_names_find_nothing(client: TestClient[Any], path: str) -> Non
 def test_the_document_describes_the_api(client: TestClient[Any]) -> None:
     document = client.get("/v1/openapi.json").json()
     scan = document["paths"]["/v1/tables/{table}/scan"]["get"]
-    assert set(scan["responses"]["200"]["content"]) == {JSON_LINES, ARROW, "text/csv", "application/vnd.apache.parquet"}
+    assert set(scan["responses"]["200"]["content"]) == {one.media_type for one in FORMATS}
     assert set(document["paths"]["/v1/tables/{table}/rows"]["post"]["requestBody"]["content"]) >= {JSON_LINES, ARROW}
+
+
+def test_a_list_without_rows_is_empty(client: TestClient[Any]) -> None:
+    headers = {"accept": "application/json"}
+    assert client.get(f"{T}/get", params={"key": ["z", "1"]}, headers=headers).json() == []
