@@ -17,6 +17,7 @@ from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOu
 from lakebed.maintenance.compaction.run import prepare
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import RETRY_MAX_S
+from lakebed.state.transactions.resolution import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,10 +126,11 @@ def _carried_out(
             return Done(_division_text(maintenance.divide()))
         case TableOperation.REFRESH:
             report = pipeline.refresh(table)
-            return Done(f"{report.rows_read} rows read of versions {report.since} to {report.until} of {report.source}")
+            read = f"{count_of(report.rows_read, 'row')} read"
+            return Done(f"{read} of versions {report.since} to {report.until} of {report.source}")
         case TableOperation.GC:
             deleted = maintenance.collect()
-            text = f"{deleted.files} files of {deleted.size_bytes} bytes and {deleted.entries} log entries deleted"
+            text = f"{count_of(deleted.files, 'file')} of {deleted.size_bytes:,} bytes deleted"
             return Done(text)
         case _:
             assert_never(operation)
@@ -138,8 +140,9 @@ def _ingest(maintenance: Maintenance) -> Done:
     report = maintenance.ingest()
     if report.errors:
         raise report.errors[0]
-    failed = f"; {len(report.failed)} requests failed: {report.failed[0].reason}" if report.failed else ""
-    return Done(f"{report.requests} requests of {report.source_bytes} bytes ingested, {report.rows} rows{failed}")
+    failed = f"; {count_of(len(report.failed), 'request')} failed: {report.failed[0].reason}" if report.failed else ""
+    said = f"{count_of(report.requests, 'request')} of {report.source_bytes:,} bytes, {count_of(report.rows, 'row')}"
+    return Done(f"{said}{failed}")
 
 
 def _compact(maintenance: Maintenance, table: Table, failures: FailedPartitions) -> Done:
@@ -161,8 +164,8 @@ def _compaction_text(report: CompactionReport, failures: FailedPartitions) -> st
     )
     waits = f"; no more, because {report.waits}" if report.waits else ""
     return (
-        f"{report.jobs} jobs merged {report.files_in} files of {report.bytes_in} bytes into {report.files_out}, "
-        f"{report.concatenated} runs concatenated{waits}{waiting}"
+        f"{count_of(report.files_in, 'file')} of {report.bytes_in:,} bytes became {report.files_out}, "
+        f"{count_of(report.concatenated, 'run')} concatenated{waits}{waiting}"
     )
 
 
@@ -170,6 +173,6 @@ def _division_text(report: DivisionReport) -> str:
     parts = sum(one.parts for one in report.split.split)
     joined = sum(len(group) for group in report.join.joined)
     return (
-        f"{len(report.split.split)} partitions split into {parts}, "
-        f"{joined} partitions joined into {len(report.join.joined)}"
+        f"{count_of(len(report.split.split), 'partition')} split into {parts}, "
+        f"{count_of(joined, 'partition')} joined into {len(report.join.joined)}"
     )
