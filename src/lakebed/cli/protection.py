@@ -60,6 +60,7 @@ class Protection:
             from lakebed.web.server import is_loopback
 
         access = AccessList(instance.storage)
+        identities = self._identities(access)
         if self.jwks is None and not access.any_tokens:
             access.close()
             if is_loopback(host):
@@ -68,7 +69,7 @@ class Protection:
                 f"--host {host} can be reached from other machines, and the instance has no token: create one with "
                 "`lakebed token create NAME --role admin`, give --jwks, or leave out --host"
             )
-        return BearerAuthenticator(access, self._identities(access))
+        return BearerAuthenticator(access, identities)
 
     def exposure(self, *, is_open: bool, host: str) -> Exposure:
         """What the HTTP door adds to every request. Raises UsageError for an audit log that cannot be written."""

@@ -91,7 +91,8 @@ class IdentityTokens:
             raise Code.NOT_AUTHENTICATED(
                 f"no value of the claim {self._rules.roles_claim!r} gives a role here; ask an admin for a mapping"
             )
-        return Principal(name, self._access.roles_named(names))
+        # A name that no token can have: results of submitted queries belong to names.
+        return Principal(f"jwt:{name}", self._access.roles_named(names))
 
     def _current(self) -> KeySet:
         """The keys in the file, read again if it has changed."""

@@ -60,9 +60,9 @@ def signed(key=RSA, algorithm="RS256", **changes):
 
 def test_a_signed_token_becomes_a_principal_with_the_mapped_roles(identities):
     ann = identities.principal_of(signed())
-    assert (ann.name, ann.permission()) == ("ann@x.example", Permission.READ)
+    assert (ann.name, ann.permission()) == ("jwt:ann@x.example", Permission.READ)
     assert identities.principal_of(signed(EC, "ES256", groups="ops")).permission() is Permission.ADMIN
-    assert identities.principal_of(signed(aud=["other", "lakebed"])).name == "ann@x.example"
+    assert identities.principal_of(signed(aud=["other", "lakebed"])).name == "jwt:ann@x.example"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_set_of_public_keys_is_refused(tmp_path, access, text)
 
 def test_tokens_of_both_kinds_pass_the_same_door(identities, access):
     door = BearerAuthenticator(access, identities)
-    assert door.authenticate(f"Bearer {signed()}").name == "ann@x.example"
+    assert door.authenticate(f"Bearer {signed()}").name == "jwt:ann@x.example"
     with pytest.raises(AccessError, match="unknown, or was revoked"):
         door.authenticate("Bearer lakebed_00")
     with pytest.raises(NotFoundError):
