@@ -1,0 +1,198 @@
+"""``lakebed serve`` as others on the network meet it: with TLS, slow clients, and secrets that must not get out."""
+
+import contextlib
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.security import stored
+from lakebed.web.bounded_protocol import HEAD_BYTES, HEAD_S
+from tests.s3.conftest import S3Server, Spoilt, serve
+from tests.service.served import served
+
+PLANTED = "planted-3f9c-secret"
+"""The value of a storage option, which no surface may show."""
+
+
+@pytest.fixture
+def lake(tmp_path):
+    made = lakebed.create(str(tmp_path / "lake"))
+    made.create_table("t", Schema({"k": "int64"})).write(pa.table({"k": [1]}))
+    return made
+
+
+def run(lake, *words):
+    command = [sys.executable, "-m", "lakebed.cli", "--instance", lake.url, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "lakebed token create"),
+        (["--host", "::"], "lakebed token create"),
+        (["--tls-cert", __file__], "--tls-cert and --tls-key go together"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate chain"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "--tls-cert /nowhere: there is no such file"),
+        (["--jwks", __file__], "--jwt-issuer"),
+        (["--jwt-issuer", "x"], "need --jwks"),
+        (["--audit-log", "/nowhere/audit.log"], "--audit-log /nowhere/audit.log"),
+    ],
+)
+def test_a_service_without_protection_does_not_start(lake, options, said):
+    ran = run(lake, "serve", "--port", "0", "--no-maintenance", *options)
+    assert ran.returncode == 2, ran.stderr
+    assert said in ran.stderr
+
+
+def certificate(folder):
+    """A certificate for localhost, and its key."""
+    import datetime as dt
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert, private = folder / "cert.pem", folder / "key.pem"
+    cert.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert, private
+
+
+def test_a_service_over_tls_on_any_address_with_tokens(lake, tmp_path):
+    cert, key = certificate(tmp_path)
+    made = run(lake, "--json", "token", "create", "ann", "--role", "read")
+    secret = json.loads(made.stdout)["token"]
+    audit = tmp_path / "audit.log"
+    options = ["--host", "0.0.0.0", "--no-maintenance", "--tls-cert", cert, "--tls-key", key, "--audit-log", audit]
+    with served(lake.url, *map(str, options)) as service:
+        url = service.url.replace("0.0.0.0", "localhost")
+        trusting = ssl.create_default_context(cafile=cert)
+        request = urllib.request.Request(f"{url}/v1/tables", headers={"Authorization": f"Bearer {secret}"})
+        with urllib.request.urlopen(request, context=trusting, timeout=30) as answer:
+            assert answer.status == 200
+            assert "strict-transport-security" in answer.headers
+        form = f"token={secret}".encode()
+        opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=trusting))
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            opener.open(f"{url}/login", form, timeout=30)
+        assert caught.value.code == 303
+        assert "Secure" in caught.value.headers["set-cookie"]
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["principal"], line["status"]) for line in lines] == [("ann", 200), ("ann", 303)]
+    assert secret not in audit.read_text()
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def test_slow_and_endless_heads_are_cut_off_and_others_are_served(lake):
+    with served(lake.url, "--no-maintenance") as service:
+        host, port = service.url.removeprefix("http://").split(":")
+        slow = [socket.create_connection((host, int(port))) for _ in range(50)]
+        for one in slow:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        endless = socket.create_connection((host, int(port)))
+        endless.settimeout(30)
+        endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        # Reset or a broken pipe, as the system says it.
+        with pytest.raises(OSError):
+            send_headers(endless, HEAD_BYTES * 4)
+        with urllib.request.urlopen(f"{service.url}/health/live", timeout=30) as answer:
+            assert answer.status == 200
+        for one in slow:
+            one.settimeout(HEAD_S + 30)
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+            one.close()
+
+
+def send_headers(connection, size_bytes):
+    for number in range(size_bytes // 1000):
+        connection.sendall(b"X-%d: " % number + b"x" * 1000 + b"\r\n")
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def store():
+    """A store that needs a secret."""
+    server = S3Server()
+    listening = serve(server)
+    yield server
+    listening.shutdown()
+    listening.server_close()
+
+
+def test_no_surface_shows_a_secret(store, tmp_path):
+    """The secret of the store is given to the service and to its workers: no answer, page, log or plan has it."""
+    options = store.storage_options | {"aws_secret_access_key": PLANTED}
+    made = lakebed.create(f"{store.new_bucket()}/lake", storage_options=options)
+    made.create_table("t", Schema({"k": "int64"})).write(pa.table({"k": [1]}))
+    _, secret = stored.create_token(made.storage, "root", ["admin"])
+    audit = tmp_path / "audit.log"
+    shared = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    with served(made.url, *shared, "--no-maintenance", "--audit-log", str(audit)) as service:
+        paths = (
+            "/",
+            "/tables/t",
+            "/v1/tables",
+            "/v1/tables/t",
+            "/v1/status",
+            "/v1/settings",
+            "/v1/nothing",
+            "/metrics",
+        )
+        accepts = ("text/html", "application/json")
+        answers = [_asked(service.url + path, secret, accept) for path in paths for accept in accepts]
+        statements = ("EXPLAIN ANALYZE SELECT * FROM t", "SELECT * FROM nothing", "SELECT 1 / 0", "SELECT k FROM t")
+        bodies = [json.dumps({"statement": statement}) for statement in statements]
+        answers += [_asked(f"{service.url}/v1/sql", secret, "*/*", body) for body in bodies]
+        store.spoil = lambda request: Spoilt("403 Forbidden", b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+        answers += [_asked(f"{service.url}/v1/tables/t/scan", secret, "*/*")]
+        store.spoil = None
+        service.process.terminate()
+        answers += filter(None, service.process.communicate(timeout=60))
+    assert '"k":1' in "".join(answers).replace(" ", "")
+    seen = "".join([*answers, audit.read_text()])
+    for hidden in (PLANTED, secret.removeprefix("lakebed_")):
+        assert hidden not in seen
+
+
+def _asked(url, secret, accept, body=None):
+    headers = {"Authorization": f"Bearer {secret}", "Accept": accept, "Content-Type": "application/json"}
+    request = urllib.request.Request(url, None if body is None else body.encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
