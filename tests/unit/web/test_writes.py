@@ -13,8 +13,11 @@ import pytest
 from litestar.testing import TestClient
 
 import lakebed
+from lakebed import clock
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.service import Service
+from lakebed.tracker.records import write_records
+from lakebed.tracker.runs import JobRun, RunOutcome
 from lakebed.web.app import RequestLimits, make_app
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, arrow_bytes, served
 
@@ -166,3 +169,24 @@ def test_a_reader_may_not_change_anything(tmp_path: Path) -> None:
             client.put(f"{T}/tags/x", json={}).status_code,
             client.delete(f"{T}/tags/x").status_code,
         ] == [403] * 10
+
+
+def test_runs_of_jobs_are_listed_and_shown(client: TestClient[Any]) -> None:
+    assert client.get("/v1/jobs", params={"table": "none"}).status_code == 404
+    assert client.get("/v1/jobs", params={"outcome": "failed"}).json() == {"jobs": []}
+    assert error(client.get("/v1/jobs/short")) == (400, "argument_invalid")
+    assert error(client.get("/v1/jobs/nothing-of-that-id")) == (404, "job_not_found")
+    assert error(client.post("/v1/jobs/nothing-of-that-id/retry")) == (404, "job_not_found")
+
+
+def test_a_parked_job_is_tried_again(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    now = clock.now()
+    run = JobRun(
+        id=clock.new_id(), operation="compaction", created=now, updated=now, outcome=RunOutcome.FAILED, parked=True
+    )
+    write_records(lake.storage, "a-service", [run], [])
+    with Service(lake) as service, TestClient(make_app(service)) as client:
+        assert client.get("/v1/jobs").json()["jobs"][0]["id"] == run.id
+        assert client.get(f"/v1/jobs/{run.id[-8:]}").json()["tasks"] == []
+        assert client.post(f"/v1/jobs/{run.id}/retry").json() == {"job": run.id, "asked": True}
