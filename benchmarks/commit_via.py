@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,11 @@ def service(place: Path, latency_s: float) -> Iterator[tuple[str, Callable[[], f
     """The URL of a service in a process of its own, and the seconds of CPU that it had."""
     listening = server.listen("127.0.0.1", 0)
     url = server.url_of(listening)
-    process = FORK.Process(target=lambda: server.serve(make_app(Service(opened(place, latency_s))), listening))
+
+    def run() -> None:
+        server.serve(make_app(Service(opened(place, latency_s), maintain=False)), listening, threading.Event())
+
+    process = FORK.Process(target=run)
     process.start()
     listening.close()
 
@@ -178,11 +183,12 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=30.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--only", choices=["service", "alone"], help="these lines alone")
+    parser.add_argument("--data", choices=["with", "without"], help="with data files alone, or without")
     sizes = parser.parse_args()
     print(f"{sizes.processes} processes of {sizes.threads} threads, {sizes.latency_ms:.0f} ms a request, ", end="")
     print(f"{os.cpu_count()} cores")
     print(f"{'':44}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'entries/s':>11}{'service':>9}")
-    for data in (False, True):
+    for data in [False, True] if sizes.data is None else [sizes.data == "with"]:
         what = "with data files" if data else "log alone"
         if sizes.only != "alone":
             measure(f"through a service, {what}", sizes, via=True, data=data)
