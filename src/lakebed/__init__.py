@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
     from lakebed.read.counting import Count
+    from lakebed.service.store_status import status
     from lakebed.state.transactions.merge_changes import SetMerge
     from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
     from lakebed.table.instance import Instance
@@ -87,6 +88,7 @@ __all__ = [
     "read_cache_stats",
     "set_read_cache_bytes",
     "set_state_cache_bytes",
+    "status",
 ]
 
 _HOMES = {
@@ -117,6 +119,7 @@ _HOMES = {
     "read_cache_stats": "lakebed.parquet.read_cache",
     "set_read_cache_bytes": "lakebed.parquet.read_cache",
     "set_state_cache_bytes": "lakebed.log.segments",
+    "status": "lakebed.service.store_status",
 }
 """The module of each name that is not here yet."""
 

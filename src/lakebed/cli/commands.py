@@ -208,6 +208,8 @@ LAKEBED = Group(
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
         Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
+        Deferred("status", "Show tables, backlogs, errors, and what comes next and why.", "status:show_status"),
+        Deferred("top", "Show the status live, in a terminal.", "status:top"),
         Group(
             "jobs",
             "List jobs, how far they are and how they ended; try parked ones again.",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from lakebed.errors import Error
 from lakebed.model.operations import TableOperation
 from lakebed.tracker.retry_requests import requested_retries, settle_retries
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """How often requests are looked for while something is parked; each look is one request."""
 
-_KINDS = {
+KINDS = {
     TableOperation.INGEST: WorkKind.INGEST,
     TableOperation.COMPACTION: WorkKind.COMPACTION,
     TableOperation.SPLITTING: WorkKind.SPLIT,
@@ -38,15 +40,17 @@ class Parking:
         self._instance = instance
         self._retry = retry
         self._runs: dict[str, tuple[str, TableOperation]] = {}
+        self._facts: dict[str, tuple[Begun, BaseException]] = {}
         self._look_at_s = 0.0
 
     def park(self, table: CatalogTable, operation: TableOperation, error: BaseException, tries: int) -> None:
         """Record a job that is not tried again before someone asks for it."""
         tracker = self._instance.tracker
-        begun = Begun(operation=_KINDS[operation], table=table.name, table_id=table.id, detail="parked", tries=tries)
+        begun = Begun(operation=KINDS[operation], table=table.name, table_id=table.id, detail="parked", tries=tries)
         run = tracker.begin(begun)
         tracker.end(run, RunOutcome.FAILED, error=error, parked=True)
         self._runs[run] = (table.id, operation)
+        self._facts[run] = begun, error
 
     def look(self, now_s: float) -> None:
         """Take the requests for what this service has parked; those for others are theirs."""
@@ -58,7 +62,7 @@ class Parking:
             asked = requested_retries(self._instance.storage) & self._runs.keys()
             settle_retries(self._instance.storage, asked)
             for run in asked:
-                self._retry(*self._runs.pop(run))
+                self._retry(*self._unpark(run))
 
     def has(self, table_id: str, operation: TableOperation) -> bool:
         """Whether the operation, or a part of it, is on record as parked."""
@@ -67,4 +71,12 @@ class Parking:
     def forget(self, table_id: str, operation: TableOperation) -> None:
         """The operation is tried again, or succeeded."""
         for run in [run for run, parked in self._runs.items() if parked == (table_id, operation)]:
-            del self._runs[run]
+            self._unpark(run)
+
+    def _unpark(self, run: str) -> tuple[str, TableOperation]:
+        """Record that a job is parked no more."""
+        begun, error = self._facts.pop(run)
+        again = structs.replace(begun, id=run, detail="was parked, and is tried again")
+        tracker = self._instance.tracker
+        tracker.end(tracker.begin(again), RunOutcome.FAILED, error=error)
+        return self._runs.pop(run)

@@ -25,7 +25,7 @@ from lakebed.model.operations import TableOperation, operations_named
 from lakebed.service.engines import Engines
 from lakebed.service.follower import Follower
 from lakebed.service.hook_delivery import HookDelivery
-from lakebed.service.parking import Parking
+from lakebed.service.parking import KINDS, Parking
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
 from lakebed.service.status import LastError, ServiceStatus, SparkState, TableStatus, Work
 from lakebed.service.watch import History, Watch, error_now
@@ -33,6 +33,8 @@ from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
 from lakebed.table.instance import Instance
+from lakebed.tracker.recorder import noting
+from lakebed.tracker.runs import Begun
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
@@ -247,6 +249,7 @@ class Service:
         """In a thread of its own: do it, whatever comes of it."""
         before = after = watch.summary.version
         outcome: Done | BaseException | None = None
+        recorded: list[BaseException] = []
         try:
             assert self.engines is not None
             table = self.instance.opened(watch.found)
@@ -262,12 +265,16 @@ class Service:
                         lambda progress: setattr(running, "progress", progress),
                     )
 
-                outcome = stoppable(running.stop, work)
+                with noting() as recorded:
+                    outcome = stoppable(running.stop, work)
             after = table.log.head.version
         except KeyboardInterrupt:
             outcome = None
         except BaseException as error:  # noqa: BLE001 - the outcome of the operation
             outcome = error
+            if not any(error is one for one in recorded):
+                begun = Begun(operation=KINDS[running.due.operation], table=running.name, table_id=running.due.table)
+                self.instance.tracker.record_failure(begun, error)
         finally:
             self._news.put(_Ended(running, before, after, outcome))
             self._wake.set()

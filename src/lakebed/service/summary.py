@@ -7,13 +7,14 @@ Core types: :class:`TableSummary`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.maintenance.compaction.plan import REQUESTS_OPEN_MAX
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.splitting.plan import due as due_splits
 from lakebed.maintenance.splitting.plan import small
+from lakebed.service.status import Backlog, TableStatus
 from lakebed.state.sums import partition_sums
 
 if TYPE_CHECKING:
@@ -58,6 +59,29 @@ class TableSummary:
     def crowded(self) -> bool:
         """Whether so many requests are open that compaction waits for ingest."""
         return self.requests > REQUESTS_OPEN_MAX
+
+
+def described(table: TableStatus, summary: TableSummary, oldest_s: float | None) -> TableStatus:
+    """The status of a table with what its summary has; ``oldest_s`` is the age of its oldest open request."""
+    backlog = Backlog(
+        requests=summary.requests,
+        files=summary.request_files,
+        size_bytes=summary.request_bytes,
+        oldest_s=oldest_s,
+        runs_due=summary.runs_due,
+        bytes_due=summary.bytes_due,
+    )
+    return replace(
+        table,
+        version=summary.version,
+        rows=summary.rows,
+        size_bytes=summary.size_bytes,
+        partitions=summary.partitions,
+        files=summary.files,
+        files_per_partition_mean=summary.files / max(1, summary.partitions),
+        files_per_partition_max=summary.files_max,
+        backlog=backlog,
+    )
 
 
 def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSummary:

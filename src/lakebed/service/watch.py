@@ -20,8 +20,8 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import Due, Record, ServiceLimits, TableView, due
-from lakebed.service.status import Backlog, LastError, OperationStatus, TableStatus
-from lakebed.service.summary import TableSummary, summarise
+from lakebed.service.status import LastError, OperationStatus, TableStatus
+from lakebed.service.summary import TableSummary, described, summarise
 from lakebed.service.work import FailedPartitions
 
 if TYPE_CHECKING:
@@ -123,30 +123,15 @@ class Watch:
         """The status of the table."""
         found, summary = self.found, self.summary
         oldest_s = None if self.oldest is None else max(0.0, (clock.now() - self.oldest).total_seconds())
-        backlog = Backlog(
-            requests=summary.requests,
-            files=summary.request_files,
-            size_bytes=summary.request_bytes,
-            oldest_s=oldest_s,
-            runs_due=summary.runs_due,
-            bytes_due=summary.bytes_due,
-        )
-        return TableStatus(
-            id=found.id,
-            name=found.name,
-            online=found.online,
-            paused=tuple(sorted(found.paused)),
-            version=summary.version,
-            rows=summary.rows,
-            size_bytes=summary.size_bytes,
-            partitions=summary.partitions,
-            files=summary.files,
-            files_per_partition_mean=summary.files / max(1, summary.partitions),
-            files_per_partition_max=summary.files_max,
-            backlog=backlog,
+        base = TableStatus(
+            found.id,
+            found.name,
+            found.online,
+            tuple(sorted(found.paused)),
             operations=self._operations(),
             error=self.error,
         )
+        return described(base, summary, oldest_s)
 
     def _operations(self) -> tuple[OperationStatus, ...]:
         reasons = {one.operation: one.reason for one in self.waiting}

@@ -181,7 +181,10 @@ def _newest_first(storage: Storage) -> Iterator[JobRun]:
 
 
 def _judged(run: JobRun, stored: datetime) -> JobRun:
-    """The run, lost if it is recorded as running and its process does not live."""
+    """The run, lost if it is recorded as running and its process does not live; nothing of a dead service is parked."""
     if run.running and (is_gone(run.where.process) or (clock.now() - stored).total_seconds() > LOST_S):
         return structs.replace(run, outcome=RunOutcome.LOST)
+    if run.parked and is_gone(run.where.process):
+        # The next service plans what is due anew.
+        return structs.replace(run, parked=False)
     return run

@@ -23,7 +23,7 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.log.entry import FORMAT, parse_header
 from lakebed.model.documents import dump, reading
-from lakebed.model.files import is_runs_name, runs_folder, runs_name
+from lakebed.model.files import is_runs_name, retry_folder, run_of_retry, runs_folder, runs_name
 from lakebed.storage.contract import PutOutcome
 from lakebed.tracker.runs import JobRun, TaskRun
 from lakebed.version import this_writer
@@ -87,8 +87,10 @@ def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
 
 
 def trim_records(storage: Storage, kept_s: float) -> int:
-    """Delete the objects that are older than this by the store's clock; returns how many. Lists all of them."""
+    """Delete the objects, and requests to retry, that are older than this by the store's clock; returns how many."""
     listed = [one for one in storage.list(runs_folder()) if is_runs_name(one.name)]
+    # Requests that no service knew.
+    listed += [one for one in storage.list(retry_folder()) if run_of_retry(one.name) is not None]
     if not listed:
         return 0
     before = storage.now() - timedelta(seconds=kept_s)

@@ -85,6 +85,7 @@ WORDS: dict[str, list[str]] = {
     "role drop": ["role", "drop", "some"],
     "history": ["history", "readings"],
     "history --failures": ["history", "readings", "--failures"],
+    "status": ["status"],
     "jobs list": ["jobs", "readings"],
     "jobs show": ["jobs", "show", "{parked}"],
     "jobs retry": ["jobs", "retry", "{parked}"],
@@ -157,7 +158,7 @@ def test_every_command_is_documented_and_every_shape_is_tested() -> None:
     assert set(documented()) == {"error", *WORDS, *ON_SPARK}
     documents = {command.partition(" --")[0] for command in documented()} - {"error"}
     found = {context.command_path.removeprefix("lakebed ") for _, context in every_command()}
-    assert documents == found - {"completion", "serve"}
+    assert documents == found - {"completion", "serve", "top"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""A status that is shown live in a terminal until q or Ctrl-C is pressed.
+
+The status is read in a thread, so that a key ends the screen at once, however slow the store is. While the store does
+not answer, the last status stays, with the error and its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import threading
+import tty
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from lakebed import clock
+from lakebed.cli.render import TextColumns, shown
+from lakebed.cli.status import cost_line, run_columns, table_columns, urgent_first
+from lakebed.errors import Error
+from lakebed.model.json_values import plain
+from lakebed.service.store_status import next_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from lakebed.service.store_status import StoreStatus
+
+QUIT = b"qQ\x03\x04"
+
+BESIDE_LINES = 12
+"""Lines of the screen that are not tables."""
+
+STEPS_SHOWN = 6
+RUNS_SHOWN = 6
+
+
+def show_live(read: Callable[[], StoreStatus], every_s: float) -> None:
+    """Show what ``read`` returns, read again every few seconds, until a key ends it."""
+    reader = _Reader(read, every_s)
+    console = Console()
+    reader.start()
+    try:
+        with _keys(), Live(reader.picture(console), console=console, screen=True, auto_refresh=False) as live:
+            while not _quit_pressed(min(every_s, 0.2)):
+                live.update(reader.picture(console), refresh=True)
+    except KeyboardInterrupt:
+        return
+    finally:
+        reader.stop()
+
+
+class _Reader:
+    """Reads the status again and again in a thread."""
+
+    def __init__(self, read: Callable[[], StoreStatus], every_s: float) -> None:
+        self._read = read
+        self._every_s = every_s
+        self._latest: StoreStatus | None = None
+        self._failure: str | None = None
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        # A daemon: a store that does not answer does not keep the process.
+        threading.Thread(target=self._run, name="lakebed-top", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._latest, self._failure = self._read(), None
+            except Error as error:
+                self._failure = f"{clock.now():%H:%M:%S} {error.message}"
+            except Exception as error:  # noqa: BLE001 - shown on the screen, and tried again
+                self._failure = f"{clock.now():%H:%M:%S} {type(error).__name__}: {error}"
+            self._ended.wait(self._every_s)
+
+    def picture(self, console: Console) -> RenderableType:
+        """The screen as it is now."""
+        lines = list(self._lines(console.size.height))
+        return Group(*lines)
+
+    def _lines(self, height: int) -> Iterator[RenderableType]:
+        found = self._latest
+        if self._failure is not None:
+            yield Text(f"not read: {shown(self._failure)}", style="bold red", overflow="ellipsis", no_wrap=True)
+        if found is None:
+            yield Text("reading …" if self._failure is None else "", style="dim")
+            return
+        yield _line(f"{found.url}   {plain(found.at.replace(microsecond=0))}   q ends", "bold")
+        tables = urgent_first(found.tables)
+        room = max(3, height - BESIDE_LINES - 2 * bool(found.running) - 2 * bool(found.failed))
+        yield _grid(table_columns(tables[:room]))
+        if len(tables) > room:
+            yield _line(f"… and {len(tables) - room:,} more", "dim")
+        for title, runs in (("running", found.running), ("failed last", found.failed)):
+            if runs:
+                yield _line(title, "bold")
+                yield _grid(run_columns(runs[:RUNS_SHOWN]))
+        steps = [f"{table.name}: {step}" for table in tables for step in next_steps(table)][:STEPS_SHOWN]
+        yield _line("next", "bold")
+        for step in steps or ["nothing to do"]:
+            yield _line(step)
+        yield _line(cost_line(found), "dim")
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(shown(text), style=style, overflow="ellipsis", no_wrap=True)
+
+
+def _grid(cells: TextColumns) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, numeric in zip(cells.names, cells.numeric(), strict=True):
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="ellipsis", no_wrap=True)
+    for row in cells.texts([]):
+        table.add_row(*(Text(text) for text in row))
+    return table
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Take each key as it is pressed, without showing it; the terminal is as it was afterwards."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _quit_pressed(timeout_s: float) -> bool:
+    """Whether a key that ends the screen is pressed within this time, or the terminal is gone."""
+    ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
+    if not ready:
+        return False
+    pressed = os.read(sys.stdin.fileno(), 64)
+    return not pressed or any(key in QUIT for key in pressed)

@@ -1,0 +1,280 @@
+"""The status of an instance from its store alone, whether or not a service runs: ``lakebed status``, :func:`status`.
+
+It reads the catalog, the state of each table, and the records of job runs; it commits nothing. What comes next is what
+the plans of a service say of the states, and so is why. A service knows more of its own work: which operation waits
+after a failure, and since when (:meth:`lakebed.service.service.Service.status`). Both describe a table by the same
+values.
+
+Core types: :class:`StoreStatus`, :class:`CommitCost`.
+
+Errors: NotFoundError for a table that does not exist; StorageError. The error of one table is in its status.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import Error
+from lakebed.model.operations import TableOperation
+from lakebed.retention.run import collect_garbage
+from lakebed.runner import in_threads
+from lakebed.service.plan import ServiceLimits, TableView, due
+from lakebed.service.status import LastError, OperationStatus, TableStatus
+from lakebed.service.summary import described, summarise
+from lakebed.tracker.listing import job_runs
+from lakebed.tracker.runs import JobRun, RunOutcome, WorkKind
+
+if TYPE_CHECKING:
+    from lakebed.service.summary import TableSummary
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+ERRORS_SHOWN = 5
+RUNS_READ = 2_000
+"""Runs on record that are looked at, the newest."""
+
+HOUR = timedelta(hours=1)
+
+PUTS_A_COMMIT = 2
+GETS_A_COMMIT = 3
+"""A small write puts a data file and an entry, and reads two last-modified times and the log start (docs/costs.md)."""
+
+PUT_DOLLARS = 0.005 / 1_000
+GET_DOLLARS = 0.0004 / 1_000
+"""The list prices of S3 (standard, US East)."""
+
+OPERATIONS: Mapping[str, TableOperation] = {
+    WorkKind.INGEST: TableOperation.INGEST,
+    WorkKind.COMPACTION: TableOperation.COMPACTION,
+    WorkKind.SPLIT: TableOperation.SPLITTING,
+    WorkKind.JOIN: TableOperation.SPLITTING,
+    WorkKind.REFRESH: TableOperation.REFRESH,
+    WorkKind.GC: TableOperation.GC,
+}
+"""The operation of a table that a run belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCost:
+    """The entries that logs got in the last hour, and about which requests they took at the least.
+
+    Reads, and the files that tasks read and wrote beyond one a commit, are on no record and not counted.
+    """
+
+    entries: int = 0
+
+    @property
+    def puts(self) -> int:
+        """Requests that write."""
+        return PUTS_A_COMMIT * self.entries
+
+    @property
+    def gets(self) -> int:
+        """Requests that read."""
+        return GETS_A_COMMIT * self.entries
+
+    @property
+    def dollars(self) -> float:
+        """Their price at the list prices of S3."""
+        return self.puts * PUT_DOLLARS + self.gets * GET_DOLLARS
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """An instance at a moment by the clock of this machine. ``tables`` are sorted by name.
+
+    ``failed`` are the last runs that failed or were lost, ``running`` those under way, newest first. ``last_hour`` is
+    what commits took.
+    """
+
+    url: str
+    at: datetime
+    tables: tuple[TableStatus, ...]
+    running: tuple[JobRun, ...]
+    failed: tuple[JobRun, ...]
+    last_hour: CommitCost
+
+    def to_arrow(self) -> pa.Table:
+        """One row a table; ``next`` has what comes next and why, in the order in which it is due."""
+        return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("online", pa.bool_(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("partitions", pa.int64(), nullable=False),
+        pa.field("files", pa.int64(), nullable=False),
+        pa.field("files_per_partition_mean", pa.float64(), nullable=False),
+        pa.field("files_per_partition_max", pa.int64(), nullable=False),
+        pa.field("backlog_requests", pa.int64(), nullable=False),
+        pa.field("backlog_files", pa.int64(), nullable=False),
+        pa.field("backlog_bytes", pa.int64(), nullable=False),
+        pa.field("backlog_seconds", pa.float64()),
+        pa.field("runs_due", pa.int64(), nullable=False),
+        pa.field("bytes_due", pa.int64(), nullable=False),
+        pa.field("next", pa.list_(pa.string()), nullable=False),
+        pa.field("error", pa.string()),
+    ]
+)
+
+
+def status(instance: Instance, tables: Sequence[str] | None = None) -> StoreStatus:
+    """The status of an instance, or of some of its tables. Raises NotFoundError, StorageError, DamagedError."""
+    instance.tracker.flush()
+    names = instance.tables() if tables is None else list(tables)
+    chosen = [instance.table(name) for name in names]
+    ids = {table.id for table in chosen}
+    runs = [run for run in job_runs(instance.storage, limit=RUNS_READ) if tables is None or run.table_id in ids]
+    last = _last_runs(runs)
+    found = in_threads(lambda table: _table_status(instance, table, last), chosen)
+    bad = (RunOutcome.FAILED, RunOutcome.LOST)
+    return StoreStatus(
+        url=instance.url,
+        at=clock.now(),
+        tables=tuple(sorted((one for one, _ in found), key=lambda one: one.name)),
+        running=tuple(run for run in runs if run.running),
+        failed=tuple(run for run in runs if run.outcome in bad)[:ERRORS_SHOWN],
+        last_hour=CommitCost(sum(entries for _, entries in found)),
+    )
+
+
+def next_steps(table: TableStatus) -> list[str]:
+    """What comes next in a table and why, or why it does not, a line each."""
+    steps = []
+    for one in table.operations:
+        if one.due is not None:
+            steps.append(f"{one.operation}: {one.due}")
+        if one.paused:
+            steps.append(f"{one.operation}: paused")
+        if one.parked:
+            steps.append(f"{one.operation}: parked until a retry is asked for")
+    return steps
+
+
+# -- within -----------------------------------------------------------------------------------------------------------
+
+
+def _table_status(
+    instance: Instance, table: Table, last: Mapping[tuple[str, TableOperation], JobRun]
+) -> tuple[TableStatus, int]:
+    """The status of a table, and how many entries its log got in the last hour."""
+    online, paused = instance.is_online(table.name), instance.paused(table.name)
+    base = TableStatus(table.id, table.name, online, tuple(sorted(paused)))
+    try:
+        summary = summarise(table.state(), table.settings_in_force(), online=online)
+        oldest_s = _age_s(table, summary.oldest_request)
+        reasons = _reasons(instance, table, summary, TableView(table.id, online, paused, summary, {}, oldest_s or 0.0))
+        entries = _entries_since(table, summary.version)
+    except Error as error:
+        return replace(base, error=LastError(str(error.code), error.message, clock.now())), 0
+    known = [
+        _operation(name, last.get((table.id, name)), reasons.get(name), paused=name in paused)
+        for name in TableOperation
+        if name in reasons or name in paused or (table.id, name) in last
+    ]
+    return replace(described(base, summary, oldest_s), operations=tuple(known)), entries
+
+
+def _reasons(instance: Instance, table: Table, summary: TableSummary, view: TableView) -> dict[TableOperation, str]:
+    """Why each operation is due, or what it waits for."""
+    if summary.source is not None:
+        try:
+            view = replace(view, source_version=instance.named(summary.source).state().version)
+        except Error as error:
+            return {TableOperation.REFRESH: f"its source cannot be read: {error.message}"}
+    found = {one.operation: one.reason for one in due(view, 0.0, ServiceLimits())[0]}
+    found.pop(TableOperation.GC, None)
+    if summary.requests and TableOperation.INGEST not in {*found, *view.paused}:
+        left_s = max(0.0, summary.ingest_age_s - view.oldest_s)
+        waits = f"{summary.requests} open requests of {summary.request_bytes:,} bytes wait for"
+        found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or for {left_s:,.0f} s"
+    if summary.crowded and summary.runs_due and TableOperation.COMPACTION not in view.paused:
+        found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {summary.requests:,}"
+    if summary.unused and TableOperation.GC not in view.paused:
+        gone = collect_garbage(table, dry_run=True)
+        waiting = f"{gone.waiting} files without references wait for history_s"
+        due_now = f"{gone.files} files of {gone.size_bytes:,} bytes can be deleted"
+        found[TableOperation.GC] = ", ".join([due_now] * bool(gone.files) + [waiting] * bool(gone.waiting)) or waiting
+    return found
+
+
+def _operation(operation: TableOperation, run: JobRun | None, reason: str | None, *, paused: bool) -> OperationStatus:
+    if run is None:
+        return OperationStatus(operation, paused=paused, due=reason)
+    failed = run.error is not None or run.outcome is RunOutcome.LOST
+    error = None
+    if failed:
+        code, message = ("", "its process has ended without a word") if run.error is None else _texts(run)
+        error = LastError(code, message, run.updated)
+    return OperationStatus(
+        operation,
+        last_begun=run.started,
+        last_ended=run.finished,
+        last_outcome=None if failed else run.detail or run.outcome.value,
+        last_error=error,
+        failures_in_a_row=run.tries if failed else 0,
+        parked=run.parked,
+        paused=paused,
+        due=reason,
+    )
+
+
+def _texts(run: JobRun) -> tuple[str, str]:
+    assert run.error is not None
+    return run.error.code, run.error.message
+
+
+def _last_runs(runs: Iterable[JobRun]) -> dict[tuple[str, TableOperation], JobRun]:
+    last: dict[tuple[str, TableOperation], JobRun] = {}
+    for run in runs:
+        operation = OPERATIONS.get(run.operation)
+        if operation is not None:
+            last.setdefault((run.table_id, operation), run)
+    return last
+
+
+def _age_s(table: Table, version: int) -> float | None:
+    if not version:
+        return None
+    return max(0.0, (clock.now() - table.log.last_modified_or_epoch(version)).total_seconds())
+
+
+def _entries_since(table: Table, version: int) -> int:
+    """How many entries the log got in the last hour: about log2(version) requests if there is any."""
+    since = clock.now() - HOUR
+    if table.log.last_modified_or_epoch(version) <= since:
+        return 0
+    first = bisect_left(
+        range(1, version + 1), x=True, key=lambda entry: table.log.last_modified_or_epoch(entry) > since
+    )
+    return version - first
+
+
+def _row(table: TableStatus) -> dict[str, object]:
+    backlog = table.backlog
+    plain = ("id", "online", "version", "rows", "size_bytes", "partitions", "files")
+    return {name: getattr(table, name) for name in plain} | {
+        "table": table.name,
+        "files_per_partition_mean": table.files_per_partition_mean,
+        "files_per_partition_max": table.files_per_partition_max,
+        "backlog_requests": backlog.requests,
+        "backlog_files": backlog.files,
+        "backlog_bytes": backlog.size_bytes,
+        "backlog_seconds": backlog.oldest_s,
+        "runs_due": backlog.runs_due,
+        "bytes_due": backlog.bytes_due,
+        "next": next_steps(table),
+        "error": None if table.error is None else table.error.message,
+    }

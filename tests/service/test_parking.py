@@ -1,0 +1,55 @@
+"""A parked operation is a job on record; asking for a retry through the store reaches the service that parked it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.cli import main
+from lakebed.model.operations import TableOperation
+from lakebed.service.plan import ServiceLimits
+from lakebed.tracker.listing import job_runs
+from lakebed.tracker.retry_requests import requested_retries
+from lakebed.tracker.runs import JobRun, RunOutcome
+from tests.service.test_recovery import QUICK, Fault, lake_with, service_of, until, write
+
+
+def test_a_parked_operation_is_on_record_and_tried_again_by_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_with(tmp_path, Fault.FULL, "none")
+    instance = lake.instance
+    source = write(instance, "flights")
+    view = instance.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
+    limits = ServiceLimits(follow_s=0.05, failures_max=2, periods=QUICK.periods)
+
+    def parked() -> list[JobRun]:
+        instance.tracker.flush()
+        return [run for run in job_runs(instance.storage) if run.parked]
+
+    with service_of(lake, limits) as service:
+        until(lambda: view.count().rows == 10)
+        # A source whose rows went cannot feed a view any more.
+        source.remove(lakebed.KeyRange())
+        until(parked)
+        (run,) = parked()
+        assert (run.operation, run.table, run.tries) == ("refresh", "copies", 2)
+        assert run.error is not None
+        assert run.error.code == "view_not_fed"
+        failed = [one for one in job_runs(instance.storage) if one.outcome is RunOutcome.FAILED and not one.parked]
+        assert len(failed) >= 2, "each failure is on record"
+        found = service.status().table("copies")
+        assert found is not None
+        begun = found.operation(TableOperation.REFRESH).last_begun
+        monkeypatch.setenv("LAKEBED_INSTANCE", instance.url)
+        assert main(["jobs", "retry", run.id]) == 0
+
+        def tried_again() -> bool:
+            now = service.status().table("copies")
+            return now is not None and now.operation(TableOperation.REFRESH).last_begun != begun
+
+        until(tried_again)
+        assert requested_retries(instance.storage) == frozenset()
+        until(lambda: run.id not in [one.id for one in parked()])
