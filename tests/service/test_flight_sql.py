@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import subprocess
 import threading
 import time
@@ -19,6 +20,7 @@ from lakebed.flight import messages
 from lakebed.flight.flight_server import FlightServer
 from lakebed.flight.prepared_statement import Statement
 from lakebed.flight.statement_runs import StatementLimits
+from lakebed.security.audit import AuditLog
 from lakebed.security.principal import Permission, Principal
 from lakebed.security.roles import Role
 from lakebed.service.service import Service
@@ -475,3 +477,19 @@ def test_the_code_of_the_page_runs(tmp_path):
     assert lake.table("flights").count().rows == 4
     pages.run(keyed, names)
     server.stop()
+
+
+def test_the_audit_log_has_a_line_for_each_call(lake, tmp_path):
+    place = tmp_path / "audit.log"
+    log = AuditLog(str(place))
+    server = FlightServer(Service(lake), limits=WITHOUT_PROCESSES, audit=log)
+    try:
+        with connect(server) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT 41 + 1 AS n")
+            assert cursor.fetchall() == [(42,)]
+    finally:
+        server.stop()
+        log.close()
+    lines = [json.loads(line) for line in place.read_text().splitlines()]
+    asked = [line for line in lines if line.get("statement") == "SELECT 41 + 1 AS n"]
+    assert [(line["principal"], line["door"], line["status"]) for line in asked] == [("local", "flight", "ok")]

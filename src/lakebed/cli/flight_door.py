@@ -14,6 +14,7 @@ from lakebed.model.foreign_errors import optional_imports
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lakebed.security.audit import AuditLog
     from lakebed.security.principal import Authenticator
     from lakebed.service.service import Service
 
@@ -26,7 +27,13 @@ flight_port = click.option(
 
 @contextmanager
 def flight_door(
-    service: Service, host: str, port: int | None, authenticator: Authenticator | None, tls: tuple[Path, Path] | None
+    service: Service,
+    host: str,
+    port: int | None,
+    *,
+    authenticator: Authenticator | None,
+    tls: tuple[Path, Path] | None,
+    audit: AuditLog | None,
 ) -> Iterator[None]:
     """Answer Flight SQL during the block, if a port is given."""
     if port is None:
@@ -36,7 +43,7 @@ def flight_door(
         from lakebed.flight.flight_server import FlightServer
 
     pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
-    door = FlightServer(service, host, port, authenticator=authenticator, tls=pair)
+    door = FlightServer(service, host, port, authenticator=authenticator, tls=pair, audit=audit)
     print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
     try:
         yield

@@ -98,8 +98,11 @@ def serve(
         listening = stack.enter_context(server.listen(host, port))
         monitor.install()
         stack.enter_context(service)
-        stack.enter_context(flight_door.flight_door(service, host, flight_port, authenticator, tls))
-        print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
+        flight = flight_door.flight_door(
+            service, host, flight_port, authenticator=authenticator, tls=tls, audit=exposure.audit
+        )
+        stack.enter_context(flight)
+        print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         app = make_app(service, authenticator, limits.in_force(), monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

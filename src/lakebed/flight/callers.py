@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import flight
 
+from lakebed import clock
 from lakebed.errors import Code
 from lakebed.flight.call_errors import call_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebed.security.audit import AuditLog
     from lakebed.security.principal import Authenticator, Principal
 
 KEY = "principal"
@@ -27,29 +29,49 @@ _HEADER = "authorization"
 
 
 class Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """The principal of one call."""
+    """The principal of one call, and the line of the audit log when it has ended."""
 
-    def __init__(self, principal: Principal, bearer: str | None) -> None:
+    def __init__(self, principal: Principal, bearer: str | None, method: str, audit: AuditLog | None) -> None:
         self.principal = principal
+        self.statement: str | None = None
         self._bearer = bearer
+        self._method = method
+        self._audit = audit
+        self._began_s = clock.monotonic_s()
 
     def sending_headers(self) -> dict[str, str]:
         """The header of further calls, where a password was sent."""
         return {} if self._bearer is None else {_HEADER: self._bearer}
 
+    def call_completed(self, exception: BaseException | None) -> None:
+        """Write the line."""
+        if self._audit is not None:
+            self._audit.record(
+                principal=self.principal.name,
+                door="flight",
+                method=self._method,
+                path="",
+                statement=self.statement,
+                status="ok" if exception is None else type(exception).__name__,
+                seconds=clock.monotonic_s() - self._began_s,
+                peer=None,
+            )
+
 
 class Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Authenticates every call before it begins."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: Authenticator, audit: AuditLog | None = None) -> None:
         self._authenticator = authenticator
+        self._audit = audit
 
-    def start_call(self, info: Any, headers: Mapping[str, Sequence[Any]]) -> Caller:  # noqa: ARG002 - Flight's signature
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[Any]]) -> Caller:
         """The caller. Raises FlightUnauthenticatedError."""
         with call_errors():
             given = next((values[0] for name, values in headers.items() if name.lower() == _HEADER and values), None)
             bearer = bearer_of_password(given) if given is not None else None
-            return Caller(self._authenticator.authenticate(bearer or given), bearer)
+            principal = self._authenticator.authenticate(bearer or given)
+            return Caller(principal, bearer, info.method.name.lower(), self._audit)
 
 
 class Handshakes(flight.ServerAuthHandler):  # type: ignore[misc]

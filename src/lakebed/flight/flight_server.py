@@ -34,6 +34,7 @@ from lakebed.flight.statement_runs import StatementLimits, StatementRuns
 from lakebed.security.principal import Open
 
 if TYPE_CHECKING:
+    from lakebed.security.audit import AuditLog
     from lakebed.security.principal import Authenticator, Principal
     from lakebed.service.service import Service
 
@@ -57,6 +58,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         authenticator: Authenticator | None = None,
         limits: StatementLimits | None = None,
         tls: tuple[bytes, bytes] | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """``tls`` has the certificate chain and the private key, as PEM. Raises UsageError for a port that is taken."""
         self._instance = service.instance
@@ -68,7 +70,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 location,
                 auth_handler=Handshakes(),
                 tls_certificates=[tls] if tls else None,
-                middleware={KEY: Callers(authenticator or Open())},
+                middleware={KEY: Callers(authenticator or Open(), audit)},
             )
         except pa.ArrowException as error:
             raise Code.ARGUMENT_INVALID(
@@ -122,6 +124,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if name != "TicketStatementQuery":
                 raise Code.REQUEST_INVALID(f"{name} is not a ticket of this service; ask for its flight info first")
             statement = Statement.of(command.statement_handle)
+            context.get_middleware(KEY).statement = statement.sql
             return self._runs.start(principal, statement.sql, ticket.ticket, context.is_cancelled)
 
     # -- actions ------------------------------------------------------------------------------------------------
