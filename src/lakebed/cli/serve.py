@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     default=8017,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="The port to listen on; 0: a free one.",
+    help="Its port; 0: a free one.",
 )
 @flight_door.flight_port
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     default=100,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Tables with metrics of their own, the oldest first; the others are added up.",
+    help="Tables with metrics of their own.",
 )
 @click.option(
     "--read-cache",
     "read_cache_bytes",
     metavar="BYTES",
     type=click.IntRange(min=0),
-    help="Memory for footers, page indexes and small files that were read. Default: 1 GiB.",
+    help="What the read cache may hold. Default: 1 GiB.",
 )
-@click.option("--otlp", metavar="URL", help="Send metrics and traces to an OpenTelemetry collector, by OTLP/HTTP.")
+@click.option("--otlp", metavar="URL", help="Send metrics and traces to a collector, by OTLP/HTTP.")
 @click.option(
     "--hook-commands",
     is_flag=True,
