@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 1.0
-"""Between two looks for a new version: at first, and after many in vain. A look is one or two requests."""
+"""Between two looks for a new version: at first, and after many in vain. A look is one or two requests, which cost
+money, except on a local disk: there the first pause is the longest.
+"""
 
 _SINCE = "After this version (0: before the first), tag or time. Default with --follow: the newest."
 
@@ -69,7 +71,7 @@ def tail(
         return
     from lakebed.changes.feed import follow as followed
 
-    idle = _Idle()
+    idle = _Idle(PAUSE_S if found.storage.url.startswith("file://") else PAUSE_MAX_S)
     names, rows = followed(found, since, **wanted, wait=idle.wait)
     with closing(rows):
         cli.out.rows(idle.noted(rows), names)
@@ -78,8 +80,8 @@ def tail(
 class _Idle:
     """Waits for new versions, longer each time, and stops when the reader of stdout goes away."""
 
-    def __init__(self) -> None:
-        self._pause_s = PAUSE_S
+    def __init__(self, pause_max_s: float) -> None:
+        self._pause_s, self._pause_max_s = PAUSE_S, pause_max_s
         self._poll: select.poll | None = None
         try:
             number = sys.stdout.fileno()
@@ -101,4 +103,4 @@ class _Idle:
             clock.sleep(self._pause_s)
         elif self._poll.poll(1000 * self._pause_s):
             raise BrokenPipeError
-        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._pause_s = min(2 * self._pause_s, self._pause_max_s)

@@ -1,4 +1,4 @@
-"""Parked operations, as jobs that `lakebed jobs --parked` lists, and requests to try them again.
+"""Parked operations, as jobs that `lakebed jobs list --parked` lists, and requests to try them again.
 
 Core types: :class:`Parking`.
 """
