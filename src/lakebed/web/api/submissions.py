@@ -17,6 +17,7 @@ from lakebed.sql.limited import Limits
 from lakebed.web.api.descriptions import ERRORS, RowsOperation
 from lakebed.web.api.reads import opened_scan
 from lakebed.web.api.writes import check_source
+from lakebed.web.audited_requests import note
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheService, TheTables
 from lakebed.web.request_bodies import SubmitQueryBody
 from lakebed.web.row_answers import answer_rows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @threaded
 def submit_query(
     *,
+    request: AnyRequest,
     service: TheService,
     tables: TheTables,
     principal: ThePrincipal,
@@ -45,6 +47,7 @@ def submit_query(
 
     The rows are kept by the service until the query expires, or written to a URL that it allows.
     """
+    note(request, statement=data.statement, table=data.table)
     if (data.table is None) == (data.statement is None):
         raise Code.ARGUMENTS_CONFLICT("a query is a scan of a table or a statement in SQL: give table or statement")
     if data.statement is not None and data.scan is not None:
