@@ -80,5 +80,5 @@ def _answer(
 ) -> Response[Any]:
     """The document as JSON, or as a page where a browser asked for one."""
     if rendering.wants_page(request):
-        return rendering.error_page(status, document["error"], headers or {})
+        return rendering.error_page(request, status, document["error"], headers or {})
     return Response(document, status_code=status, media_type="application/json", headers=headers)

@@ -116,7 +116,7 @@ def test_no_get_shows_a_hidden_row_or_the_name_of_another_table(client, tokens):
 def test_a_browser_signs_in_with_a_token_and_out(client, tokens):
     answer = client.get("/", headers=PAGE)
     assert answer.status_code == 401
-    assert 'href="/login"' in answer.text
+    assert 'href="/login?next=' in answer.text
     assert client.get("/login").status_code == 200
     wrong = client.post("/login", data={"token": "lakebed_wrong"})
     assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
@@ -127,7 +127,9 @@ def test_a_browser_signs_in_with_a_token_and_out(client, tokens):
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert tokens["read"] not in cookie
-    assert "read-user" in client.get("/", headers=PAGE).text
+    page = client.get("/", headers=PAGE).text
+    assert "read-user" in page
+    assert "Sign out" in page
     assert client.get("/v1/tables").status_code == 200
     client.post("/logout", headers={"sec-fetch-site": "same-origin"})
     assert client.get("/", headers=PAGE).status_code == 401

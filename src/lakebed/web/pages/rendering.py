@@ -24,6 +24,7 @@ from litestar.handlers import HTTPRouteHandler
 from lakebed import clock
 from lakebed.security.principal import Principal
 from lakebed.version import VERSION
+from lakebed.web.doors import COOKIE
 from lakebed.web.pages import texts
 from lakebed.web.threads import threaded
 
@@ -115,7 +116,7 @@ def html(template: str, page: Any, principal: Principal | None, **more: Any) -> 
     """The page as text. ``principal`` is None where nobody is signed in."""
     now = clock.now()
     context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal}
-    context |= {"path": "", "here": partial(_link, {})}
+    context |= {"path": "", "here": partial(_link, {}), "has_session": False}
     return _environment().get_template(template).render(context | more)
 
 
@@ -133,7 +134,8 @@ def answer(
         document = msgspec.json.encode(page, enc_hook=texts.value)
         return Response(document, status_code=status, media_type=MediaType.JSON, headers=HEADERS)
     here = partial(_link, dict(request.query_params))
-    text = html(template, page, principal, path=request.url.path, here=here, **more)
+    has_session = COOKIE in request.cookies
+    text = html(template, page, principal, path=request.url.path, here=here, has_session=has_session, **more)
     return Response(text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers=HEADERS)
 
 
@@ -149,9 +151,13 @@ def wants_page(request: Request[Any, Any, Any]) -> bool:
     return not is_for_programs and "text/html" in request.headers.get("accept", "")
 
 
-def error_page(status: int, error: Mapping[str, Any], headers: Mapping[str, str]) -> Response[bytes]:
+def error_page(
+    request: Request[Any, Any, Any], status: int, error: Mapping[str, Any], headers: Mapping[str, str]
+) -> Response[bytes]:
     """The page for a request that failed; it names no principal, since the request may have none."""
-    text = html("error.html", {"status": status, "title": _TITLES.get(status, "Failed"), "error": error}, None)
+    page = {"status": status, "title": _TITLES.get(status, "Failed"), "error": error}
+    back = _link(dict(request.query_params), request.url.path) if request.method == "GET" else "/"
+    text = html("error.html", page, None, sign_in=_link({}, "/login", next=back))
     return Response(
         text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers={**HEADERS, **headers}
     )
