@@ -34,6 +34,7 @@ def flight_door(
     authenticator: Authenticator | None,
     tls: tuple[Path, Path] | None,
     audit: AuditLog | None,
+    sql_memory_bytes: int,
 ) -> Iterator[None]:
     """Answer Flight SQL during the block, if a port is given."""
     if port is None:
@@ -41,9 +42,11 @@ def flight_door(
         return
     with optional_imports():
         from lakebed.flight.flight_server import FlightServer
+        from lakebed.flight.statement_runs import StatementLimits
 
     pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
-    door = FlightServer(service, host, port, authenticator=authenticator, tls=pair, audit=audit)
+    limits = StatementLimits.of_memory(sql_memory_bytes)
+    door = FlightServer(service, host, port, authenticator=authenticator, limits=limits, tls=pair, audit=audit)
     print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
     try:
         yield

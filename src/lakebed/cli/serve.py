@@ -98,11 +98,17 @@ def serve(
         listening = stack.enter_context(server.listen(host, port))
         monitor.install()
         stack.enter_context(service)
-        exposure = protection.exposure(is_open=authenticator is None, host=host)
+        exposure, bounds = protection.exposure(is_open=authenticator is None, host=host), limits.in_force()
         flight = flight_door.flight_door(
-            service, host, flight_port, authenticator=authenticator, tls=tls, audit=exposure.audit
+            service,
+            host,
+            flight_port,
+            authenticator=authenticator,
+            tls=tls,
+            audit=exposure.audit,
+            sql_memory_bytes=bounds.sql_memory_bytes,
         )
         stack.enter_context(flight)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
-        app = make_app(service, authenticator, limits.in_force(), monitor=monitor, exposure=exposure)
+        app = make_app(service, authenticator, bounds, monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

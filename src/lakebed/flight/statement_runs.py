@@ -31,15 +31,22 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 """How soon a statement ends after its caller."""
 
+MEMORY_BYTES, TIME_S = 1024 * 1024 * 1024, 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
     """What one statement, and all of them together, may take."""
 
-    statement: Limits | None = field(default_factory=lambda: Limits(1024 * 1024 * 1024, 3600.0))
+    statement: Limits | None = field(default_factory=lambda: Limits(MEMORY_BYTES, TIME_S))
     """Memory of the process of one statement, and the time from its start to its last row. None: no process."""
     statements_max: int = 16
     """Statements that run at once; one more is refused."""
+
+    @classmethod
+    def of_memory(cls, memory_bytes: int) -> StatementLimits:
+        """The defaults with another limit on memory."""
+        return cls(Limits(memory_bytes, TIME_S))
 
 
 class StatementRuns:
