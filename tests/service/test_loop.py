@@ -47,6 +47,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def found(service: Service, name: str = "flights") -> TableStatus:
+    until(lambda: service.status().table(name))
     table = service.status().table(name)
     assert table is not None
     return table
