@@ -43,5 +43,5 @@ def served(
     """A client of a service whose instance has the table ``t`` with four rows."""
     lake = lakebed.create(str(folder / "lake"))
     lake.create_table("t", SCHEMA, split_points=[("b", 0)]).write(ROWS)
-    with Service(lake) as service, TestClient(make_app(service, authenticator, limits)) as client:
+    with Service(lake, maintain=False) as service, TestClient(make_app(service, authenticator, limits)) as client:
         yield client

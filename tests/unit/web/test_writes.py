@@ -103,7 +103,7 @@ def test_deletes(tmp_path: Path) -> None:
     lake.create_table("t", lakebed.Schema({"k": "string"}, {}, {"v": "int64"}), merge=lakebed.Latest()).write(
         pa.table({"k": ["a", "b", "c"], "v": pa.array([1, 2, 3], pa.int64())})
     )
-    with Service(lake) as service, TestClient(make_app(service)) as client:
+    with Service(lake, maintain=False) as service, TestClient(make_app(service)) as client:
         assert client.post(f"{T}/delete", json={"keys": [["a"]]}).json()["keys"] == 1
         assert client.post(f"{T}/delete", json={"where": "v = 3"}).json()["keys"] == 1
         assert ks(client) == ["b"]
@@ -186,7 +186,7 @@ def test_a_parked_job_is_tried_again(tmp_path: Path) -> None:
         id=clock.new_id(), operation="compaction", created=now, updated=now, outcome=RunOutcome.FAILED, parked=True
     )
     write_records(lake.storage, "a-service", [run], [])
-    with Service(lake) as service, TestClient(make_app(service)) as client:
+    with Service(lake, maintain=False) as service, TestClient(make_app(service)) as client:
         assert client.get("/v1/jobs").json()["jobs"][0]["id"] == run.id
         assert client.get(f"/v1/jobs/{run.id[-8:]}").json()["tasks"] == []
         assert client.post(f"/v1/jobs/{run.id}/retry").json() == {"job": run.id, "asked": True}
