@@ -208,13 +208,13 @@ LAKEBED = Group(
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
         Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
-        Deferred("status", "Show tables, backlogs, errors, and what comes next and why.", "status:show_status"),
+        Deferred("status", "Show tables, backlogs and errors, and what comes next and why.", "status:show_status"),
         Deferred("top", "Show the status live, in a terminal.", "status:top"),
         Group(
             "jobs",
             "List jobs, how far they are and how they ended; try parked ones again.",
             [
-                Deferred("list", "List jobs, newest first; the default command.", "jobs:list_jobs"),
+                Deferred("list", "List jobs, newest first, of all tables or of one.", "jobs:list_jobs"),
                 Deferred("show", "Show a job with its tasks and errors.", "jobs:show_job"),
                 Deferred("retry", "Have a parked job tried again.", "jobs:retry_job"),
             ],

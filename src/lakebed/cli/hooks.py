@@ -36,9 +36,10 @@ def add(
     since: int | None,
     secret_file: str | None,
 ) -> None:
-    """Tell a webhook or a command of the commits of a table: each at least once, in version order.
+    """Tell a webhook or a command of the commits of a table.
 
-    A service (`lakebed serve`) delivers. It runs commands only if it was started with --hook-commands.
+    A service (`lakebed serve`) delivers each commit at least once, in version order. It runs commands only if it was
+    started with --hook-commands.
     """
     kinds, secret = _checked_kinds(kinds), _secret(secret_file)
     found = cli.table(table)
@@ -63,7 +64,10 @@ def list_hooks(cli: Invocation) -> None:
 @command
 @click.argument("hook", metavar="HOOK", help="The hook's id.")
 def remove(cli: Invocation, *, hook: str) -> None:
-    """Remove a hook. Events that are being delivered still arrive."""
+    """Remove a hook.
+
+    Events that are being delivered still arrive.
+    """
     remove_hook(cli.instance().storage, hook)
     cli.out.document({"hook": hook}, [f"hook {hook} removed"])
 

@@ -38,8 +38,10 @@ _FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
 @click.option("--failed", is_flag=True, help="Only jobs that failed or were lost, or of which a task failed.")
 @click.option("--running", is_flag=True, help="Only jobs under way.")
 @click.option("--parked", is_flag=True, help="Only jobs that are not tried again before `lakebed jobs retry`.")
-@click.option("--operation", type=click.Choice([str(kind) for kind in WorkKind]), help="Only jobs that do this.")
-@options.limit(f"At most so many. Default: {RUNS_SHOWN}, and all with --json.")
+@click.option(
+    "--operation", metavar="KIND", type=click.Choice([str(kind) for kind in WorkKind]), help="Only jobs of this kind."
+)
+@options.limit(f"The number of jobs to print. Default: {RUNS_SHOWN}, and all with --json.")
 def list_jobs(
     cli: Invocation,
     *,
@@ -87,7 +89,7 @@ def show_job(cli: Invocation, *, job: str) -> None:
 @command
 @click.argument("job", metavar="ID", help="The id of a parked job, or at least the last 8 characters of it.")
 def retry_job(cli: Invocation, *, job: str) -> None:
-    """Have a parked job tried again, by the services that parked it.
+    """Have a parked job tried again.
 
     A service that finds the same operation of the same table failing again and again parks it. It looks for requests to
     try again in every round.

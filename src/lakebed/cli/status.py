@@ -29,7 +29,7 @@ _WHY_CHARS = 100
 @command
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, help="Only these tables.")
 def show_status(cli: Invocation, *, tables: tuple[str, ...]) -> None:
-    """Show the tables, what waits and fails in them, and what comes next and why.
+    """Show tables, backlogs and errors, and what comes next and why.
 
     It is read from the store alone, whether or not a service runs, and changes nothing. What the last hour cost counts
     commits: reads are on no record.
@@ -42,7 +42,9 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...]) -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, help="Only these tables.")
 @click.option("--every", metavar="SECONDS", type=click.FloatRange(min=0.2), default=2.0, help="Default: 2.")
 def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
-    """Show the status live, in a terminal; q or Ctrl-C ends it.
+    """Show the status live, in a terminal.
+
+    q or Ctrl-C ends it.
 
     Each refresh reads the store, as `lakebed status` does.
     """
