@@ -32,6 +32,7 @@ from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages import page_routes
 from lakebed.web.pages.page_memory import PageMemory
+from lakebed.web.parameters import known_parameters
 from lakebed.web.statements import StatementSlots
 from lakebed.web.submitted_queries import SubmittedQueries
 
@@ -94,7 +95,7 @@ def make_app(
             "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
             "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
         },
-        guards=[doors.guard],
+        guards=[doors.guard, known_parameters],
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
         on_startup=[set_threads, watching.install],
         on_shutdown=[queries.close, committers.close, memory.close, watching.uninstall],

@@ -47,6 +47,13 @@ def test_a_key_without_rows_gives_no_lines(client: TestClient[Any]) -> None:
     assert lines(client.get(f"{T}/get", params={"key": ["z", "1"]})) == []
 
 
+def test_a_parameter_that_there_is_not_is_refused_with_those_that_there_are(client: TestClient[Any]) -> None:
+    answer = client.get(f"{T}/scan", params={"limt": "10"})
+    assert error(answer) == (400, "request_invalid")
+    assert "'limt'" in answer.json()["error"]["message"]
+    assert ", limit" in answer.json()["error"]["message"]
+
+
 def test_a_key_in_json(client: TestClient[Any]) -> None:
     assert lines(client.post(f"{T}/get", json={"key": ["b", 1], "columns": ["v", "b"]})) == [{"v": "Infinity", "b": ""}]
 
@@ -168,7 +175,7 @@ def test_a_body_that_is_not_what_is_described_is_refused(client: TestClient[Any]
     assert error(client.post(f"{T}/get", content=body)) == (400, "request_invalid")
 
 
-@pytest.mark.parametrize("path", ["/v1/tables/%00/get", "/v1/tables/..%2f..%2fetc/get", "/v1/tables/%ff/schema"])
+@pytest.mark.parametrize("path", ["/v1/tables/%00/get", "/v1/tables/..%2f..%2fetc/get", "/v1/tables/%ff/get"])
 def test_tricks_in_names_find_nothing(client: TestClient[Any], path: str) -> None:
     assert client.get(path, params={"key": "a"}).status_code == 404
 
