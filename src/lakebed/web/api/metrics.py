@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import Request, Response, get
+from litestar.di import NamedDependency
 from litestar.params import Dependency
 
 from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
@@ -14,7 +15,7 @@ from lakebed.security.principal import Authenticator, Permission
 @get("/metrics", sync_to_thread=True, include_in_schema=False)
 def metrics(
     request: Request[Any, Any, Any],
-    monitor: Monitor,
+    monitor: NamedDependency[Monitor],
     authenticator: Annotated[Authenticator, Dependency(skip_validation=True)],
 ) -> Response[bytes]:
     """The metrics in the text format of Prometheus. They name all tables, so they need READ on every table.

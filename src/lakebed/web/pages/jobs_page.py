@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
-from litestar import Request, Response, post
+from litestar import Response, post
+from litestar.params import FromQuery
 
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.security.principal import Permission, Principal
-from lakebed.service.service import Service
 from lakebed.service.status import Work
 from lakebed.tracker.listing import job_runs, run_details
 from lakebed.tracker.retry_requests import request_retry
@@ -20,6 +20,7 @@ from lakebed.tracker.runs import JobRun, RunOutcome, TaskRun
 from lakebed.web.pages import rendering
 from lakebed.web.pages.form_checks import check_form
 from lakebed.web.pages.timeline import Timeline, WorkSpan, timeline
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService
 
 RUNS_READ = 1_000
 
@@ -162,12 +163,12 @@ def _task_span(task: TaskRun, now: datetime) -> WorkSpan:
 @rendering.page("/jobs")
 def jobs(
     *,
-    request: Request[Any, Any, Any],
-    service: Service,
-    principal: Principal,
-    show: Show = "all",
-    window: Window = "hour",
-    page: int = 1,
+    request: AnyRequest,
+    service: TheService,
+    principal: ThePrincipal,
+    show: FromQuery[Show] = "all",
+    window: FromQuery[Window] = "hour",
+    page: FromQuery[int] = 1,
 ) -> Response[bytes]:
     """The last runs of jobs."""
     found = [run for run in job_runs(service.instance.storage, limit=RUNS_READ) if may_see(principal, run)]
@@ -177,7 +178,7 @@ def jobs(
 
 
 @rendering.page("/jobs/{job:str}")
-def job_page(*, request: Request[Any, Any, Any], service: Service, principal: Principal, job: str) -> Response[bytes]:
+def job_page(*, request: AnyRequest, service: TheService, principal: ThePrincipal, job: PathText) -> Response[bytes]:
     """One run."""
     details = run_details(service.instance.storage, job.removesuffix(".json"))
     run, tasks = details.run, details.tasks
@@ -192,7 +193,7 @@ def job_page(*, request: Request[Any, Any, Any], service: Service, principal: Pr
 
 
 @post("/jobs/{job:str}/retry", sync_to_thread=True, include_in_schema=False)
-def retry(request: Request[Any, Any, Any], service: Service, principal: Principal, job: str) -> Response[bytes]:
+def retry(request: AnyRequest, service: TheService, principal: ThePrincipal, job: PathText) -> Response[bytes]:
     """Have a parked job tried again."""
     check_form(request)
     run = run_details(service.instance.storage, job).run

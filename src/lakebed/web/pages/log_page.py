@@ -8,9 +8,10 @@ from datetime import datetime
 from heapq import merge
 from itertools import islice, takewhile
 from operator import itemgetter
-from typing import Any
 
-from litestar import Request, Response
+from litestar import Response
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
 
 from lakebed.errors import NotRetainedError
 from lakebed.inspect.history import HistoryRow, rows_of
@@ -18,10 +19,10 @@ from lakebed.model.checks import INT64_MAX
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.service import Service
 from lakebed.table.table import Table
-from lakebed.web.access import OpenTables
 from lakebed.web.pages import rendering
 from lakebed.web.pages.activity import ROWS_KEPT
 from lakebed.web.pages.page_memory import PageMemory
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService, TheTables
 
 PAGE_ROWS = 100
 
@@ -95,11 +96,11 @@ def page_of_all(service: Service, memory: PageMemory, principal: Principal, befo
 @rendering.page("/log")
 def all_logs(
     *,
-    request: Request[Any, Any, Any],
-    service: Service,
-    memory: PageMemory,
-    principal: Principal,
-    before: datetime | None = None,
+    request: AnyRequest,
+    service: TheService,
+    memory: NamedDependency[PageMemory],
+    principal: ThePrincipal,
+    before: FromQuery[datetime | None] = None,
 ) -> Response[bytes]:
     """The last transactions of all tables."""
     found = page_of_all(service, memory, principal, before)
@@ -108,7 +109,12 @@ def all_logs(
 
 @rendering.page("/tables/{name:str}/log")
 def table_log(
-    *, request: Request[Any, Any, Any], tables: OpenTables, principal: Principal, name: str, before: int | None = None
+    *,
+    request: AnyRequest,
+    tables: TheTables,
+    principal: ThePrincipal,
+    name: PathText,
+    before: FromQuery[int | None] = None,
 ) -> Response[bytes]:
     """All that the log of a table has."""
     principal.require_all_rows(name)

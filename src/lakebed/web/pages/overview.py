@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from litestar import Request, Response
+from litestar import Response
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
 
 from lakebed import clock
-from lakebed.security.principal import Principal
-from lakebed.service.service import Service
 from lakebed.service.status import LastError, ServiceStatus, TableStatus, Work
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.activity import RecentCommits, throughput
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.table_health import Health, Level, health_of
+from lakebed.web.provided import AnyRequest, ThePrincipal, TheService
 
 PAGE_TABLES = 100
 
@@ -229,17 +230,17 @@ def make(
 
 @rendering.page("/")
 def overview(
-    request: Request[Any, Any, Any],
-    service: Service,
-    memory: PageMemory,
-    principal: Principal,
+    request: AnyRequest,
+    service: TheService,
+    memory: NamedDependency[PageMemory],
+    principal: ThePrincipal,
     *,
-    q: str = "",
-    health: str = "",
-    sort: Sort = "name",
-    desc: bool = False,
-    page: int = 1,
-    window: Window = "hour",
+    q: FromQuery[str] = "",
+    health: FromQuery[str] = "",
+    sort: FromQuery[Sort] = "name",
+    desc: FromQuery[bool] = False,
+    page: FromQuery[int] = 1,
+    window: FromQuery[Window] = "hour",
 ) -> Response[bytes]:
     """All tables that the principal may see whole."""
     status = service.status()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.params import QueryParameter
 
 from lakebed import clock
@@ -34,9 +34,9 @@ from lakebed.web.pages import rendering
 from lakebed.web.pages.funnel import Funnel, funnel_of
 from lakebed.web.pages.result_grid import Grid, grid_of
 from lakebed.web.pages.table_parts import ShownField, fields_of
+from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements, TheTables
 from lakebed.web.row_answers import answer_rows
 from lakebed.web.row_formats import CSV, JSON_LINES, PARQUET
-from lakebed.web.statements import StatementSlots
 
 Kind = Literal["key", "range", "sql"]
 
@@ -109,7 +109,7 @@ class QueryDoors:
     limits: RequestLimits
 
 
-def asked_rows(request: Request[Any, Any, Any]) -> AskedRows:
+def asked_rows(request: AnyRequest) -> AskedRows:
     """What the query of the URL asks for. Raises UsageError."""
     given = request.query_params
     kind = _KINDS.get(given.get("kind", "key"))
@@ -223,12 +223,12 @@ def _key_inputs(schema: Schema, asked: AskedRows) -> list[KeyInput]:
 @rendering.page("/query")
 async def query_page(
     *,
-    request: Request[Any, Any, Any],
-    service: Service,
-    tables: OpenTables,
-    limits: RequestLimits,
-    statements: StatementSlots,
-    principal: Principal,
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    limits: TheLimits,
+    statements: TheStatements,
+    principal: ThePrincipal,
 ) -> Response[bytes]:
     """The form, and the rows that it asks for."""
     asked = asked_rows(request)
@@ -250,12 +250,12 @@ async def query_page(
 @get("/query/download", include_in_schema=False)
 async def download(
     *,
-    request: Request[Any, Any, Any],
-    service: Service,
-    tables: OpenTables,
-    limits: RequestLimits,
-    statements: StatementSlots,
-    principal: Principal,
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    limits: TheLimits,
+    statements: TheStatements,
+    principal: ThePrincipal,
     form: Annotated[Literal["csv", "parquet", "json"], QueryParameter(name="format")],
 ) -> Response[bytes]:
     """All rows of what the page asks for, as a file."""

@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar import MediaType, Request, Response, get
 from litestar.exceptions import NotFoundException
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 
 from lakebed import clock
 from lakebed.security.principal import Principal
@@ -76,7 +77,7 @@ def _asset_path(name: str) -> str:
 
 
 @get("/static/{name:str}", sync_to_thread=False, include_in_schema=False)
-def asset(name: str) -> Response[bytes]:
+def asset(name: FromPath[str]) -> Response[bytes]:
     """A file that pages refer to."""
     for path, data in _assets().values():
         if path == name:

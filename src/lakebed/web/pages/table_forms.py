@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, Response, post
+from litestar import Response, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body
 
 from lakebed import settings
 from lakebed.errors import Code
 from lakebed.model.checks import shown
-from lakebed.security.principal import Permission, Principal
+from lakebed.security.principal import Permission
 from lakebed.service.service import Service
-from lakebed.web.access import OpenTables
 from lakebed.web.pages import rendering
 from lakebed.web.pages.form_checks import check_form
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService, TheTables
 
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 
 
 @post("/tables/{name:str}/settings", sync_to_thread=True, include_in_schema=False)
 def change_settings(
-    request: Request[Any, Any, Any], tables: OpenTables, principal: Principal, name: str, data: Form
+    request: AnyRequest, tables: TheTables, principal: ThePrincipal, name: PathText, data: Form
 ) -> Response[bytes]:
     """Set what differs from the values that the table has of its own; an empty value takes the instance's again."""
     check_form(request)
@@ -38,7 +38,7 @@ def change_settings(
 
 @post("/tables/{name:str}/switch", sync_to_thread=True, include_in_schema=False)
 def switch(
-    request: Request[Any, Any, Any], service: Service, principal: Principal, name: str, data: Form
+    request: AnyRequest, service: TheService, principal: ThePrincipal, name: PathText, data: Form
 ) -> Response[bytes]:
     """Pause or resume operations, or take the table offline or back."""
     check_form(request)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from litestar import Request, Response
+from litestar import Response
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
 
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import HistoryRow
 from lakebed.model.keys import EncodedRange
 from lakebed.model.operations import TableOperation
-from lakebed.security.principal import Permission, Principal
+from lakebed.security.principal import Permission
 from lakebed.service.service import Service
 from lakebed.service.status import OperationStatus
 from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
-from lakebed.web.access import OpenTables
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.web.pages.page_memory import PageMemory
@@ -36,6 +36,7 @@ from lakebed.web.pages.table_parts import (
     settings_of,
     shown_cell,
 )
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService, TheTables
 
 HISTORY_ROWS = 12
 
@@ -206,14 +207,14 @@ def _view_of(instance: Instance, state: TableState) -> ShownView | None:
 @rendering.page("/tables/{name:str}")
 def table_page(
     *,
-    request: Request[Any, Any, Any],
-    service: Service,
-    tables: OpenTables,
-    memory: PageMemory,
-    principal: Principal,
-    name: str,
-    share: Share = "rows",
-    colour: Colour = "files",
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    memory: NamedDependency[PageMemory],
+    principal: ThePrincipal,
+    name: PathText,
+    share: FromQuery[Share] = "rows",
+    colour: FromQuery[Colour] = "files",
 ) -> Response[bytes]:
     """One table, or a part of its key space: ``from`` and ``to`` are keys in hex digits."""
     name = name.removesuffix(".json")
