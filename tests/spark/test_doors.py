@@ -115,18 +115,9 @@ def test_duckdb_reads_them(doors):
             same(database.execute("SELECT * FROM rows ORDER BY place, n").to_arrow_table())
 
 
-@pytest.mark.spark
-def test_spark_reads_them(doors):
-    from lakebed.spark import Local
-    from lakebed.spark.session import start_session
-
-    session = start_session(Local("local[2]"))
-    try:
-        options = {"instance": doors.lake.url, "table": "readings"}
-        frame = session.read.format("lakebed").options(**options).load().orderBy("place", "n")
-        same(frame.toArrow())
-    finally:
-        session.stop()
+def test_spark_reads_them(doors, spark):
+    options = {"instance": doors.lake.url, "table": "readings"}
+    same(spark.read.format("lakebed").options(**options).load().orderBy("place", "n").toArrow())
 
 
 def test_rows_that_come_by_one_door_are_there_at_once_for_the_others(doors):
