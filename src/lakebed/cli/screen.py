@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 import termios
 import threading
@@ -49,11 +50,13 @@ def show_live(read: Callable[[], StoreStatus], every_s: float) -> None:
     console = Console()
     reader.start()
     try:
-        with _keys(), Live(reader.picture(console), console=console, screen=True, auto_refresh=False) as live:
-            while not _quit_pressed(min(every_s, 0.2)):
+        with (
+            _signals() as signalled,
+            _keys(),
+            Live(reader.picture(console), console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while not (signalled.is_set() or _quit_pressed(min(every_s, 0.2))):
                 live.update(reader.picture(console), refresh=True)
-    except KeyboardInterrupt:
-        return
     finally:
         reader.stop()
 
@@ -127,7 +130,20 @@ def _grid(cells: TextColumns) -> Table:
     return table
 
 
-# -- keys -------------------------------------------------------------------------------------------------------------
+# -- keys and signals -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set. An exception could be raised where it is only printed, and be lost."""
+    signalled = threading.Event()
+    numbers = [one for one in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, lambda *_: signalled.set()) for one in numbers}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

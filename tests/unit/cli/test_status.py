@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -167,8 +168,9 @@ def terminal(url: str, program: str = TOP) -> Iterator[tuple[subprocess.Popen[by
 
 def seen_until(screen: int, text: str) -> str:
     """What the terminal shows, without its control sequences, until the text is there."""
-    shown = ""
+    shown, until = "", time.monotonic() + WAIT_S
     while text not in shown:
+        assert time.monotonic() < until, shown[-2000:]
         assert select.select([screen], [], [], WAIT_S)[0], shown
         data = os.read(screen, 65_536)
         shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", data.decode(errors="replace"))
@@ -176,9 +178,9 @@ def seen_until(screen: int, text: str) -> str:
 
 
 def rest_of(screen: int) -> bytes:
-    data = b""
+    data, until = b"", time.monotonic() + WAIT_S
     try:
-        while select.select([screen], [], [], WAIT_S)[0]:
+        while time.monotonic() < until and select.select([screen], [], [], WAIT_S)[0]:
             data += os.read(screen, 65_536)
     except OSError:  # the other end is closed
         pass
