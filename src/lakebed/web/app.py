@@ -102,6 +102,8 @@ def make_app(
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),
+        # Log records go where the process sends them, not to a queue and a thread of each application.
+        logging_config=None,
         debug=False,
         pdb_on_exception=False,
     )
