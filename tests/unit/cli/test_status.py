@@ -148,7 +148,9 @@ def terminal(url: str, program: str = TOP) -> Iterator[tuple[subprocess.Popen[by
     """``lakebed top``, or another program, in a terminal of its own, and the other end of that terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
-    environment = os.environ | {"LAKEBED_INSTANCE": url, "TERM": "xterm-256color"}
+    # The terminal says how large it is, and not the environment.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment = inherited | {"LAKEBED_INSTANCE": url, "TERM": "xterm-256color"}
     process = subprocess.Popen(
         [sys.executable, "-c", OWN_TERMINAL + program],
         stdin=theirs,
