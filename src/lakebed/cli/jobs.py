@@ -55,7 +55,7 @@ def list_jobs(
     """List jobs, newest first, of all tables or of one.
 
     An import, a compaction of a table, an export and the like are jobs. A job whose process has ended without a word is
-    lost. With a table, jobs that are open in its log are listed too, whoever opened them. `list` may be left out, and
+    lost. With a table, the jobs of all processes that are open in its log are listed too. `list` may be left out, and
     with the id of a job in place of a table the job is shown.
     """
     options.check_at_most_one({"--failed": failed, "--running": running, "--parked": parked})

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--hook-commands",
     is_flag=True,
-    help="Run the commands of hooks, as this user: whoever can write to the instance's storage can add one.",
+    help="Run the commands of hooks, as this user. Everyone who can write to the instance's storage can add one.",
 )
 @request_limits.request_limits
 @protection.protection

@@ -1,7 +1,7 @@
 """Prepared statements as their own handles: the SQL and the values bound to its parameters. Pure.
 
 A handle holds all that the statement is, so a service keeps nothing between two calls: a handle survives its restart,
-and any service of the instance can take it. It grants nothing: the statement runs as whoever sends the handle.
+and any service of the instance can take it. It grants nothing: it runs as the principal that sends it.
 
 Parameters (``?``, or ``$1`` for the first value) are written into the SQL as literals before it runs.
 """

@@ -1,8 +1,8 @@
 """Requests to try a parked job again, as objects that every service of an instance finds.
 
 ``lakebed jobs retry ID`` puts one; a service lists them at the beginning of a round, tries the jobs that it parked
-under these ids, and deletes the requests. A request for a job that no service knows any more is deleted as well: what
-is due is planned anew in every round, so nothing is lost with it.
+under these ids, and deletes the requests. A request for a job that another service parked is left to that one. If that
+service has ended, the request stays and does nothing: what is due is planned anew by the others.
 
 Errors: StorageError.
 """

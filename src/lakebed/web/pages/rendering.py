@@ -167,7 +167,7 @@ def error_page(
 def page(path: str) -> Callable[[Callable[..., Any]], tuple[HTTPRouteHandler, ...]]:
     """Make a function the handlers of a page and of its twin; one that is no coroutine runs in threads."""
 
-    def handlers(function: Callable[..., Any]) -> tuple[HTTPRouteHandler, ...]:
+    def routes(function: Callable[..., Any]) -> tuple[HTTPRouteHandler, ...]:
         in_thread = function if iscoroutinefunction(function) else threaded(function)
         paths = [path]
         if not path.endswith("}"):
@@ -175,7 +175,7 @@ def page(path: str) -> Callable[[Callable[..., Any]], tuple[HTTPRouteHandler, ..
             paths.append("/index.json" if path == "/" else f"{path}.json")
         return tuple(get(one, include_in_schema=False)(in_thread) for one in paths)
 
-    return handlers
+    return routes
 
 
 ROUTES = (asset,)
