@@ -36,8 +36,6 @@ class WorkKind(StrEnum):
     REFRESH = "refresh"
     ERASE_REPORT = "erase-report"
     MAINTENANCE = "maintenance"
-    QUERY = "query"
-    HOOK = "hook"
 
 
 class RunOutcome(StrEnum):
