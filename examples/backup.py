@@ -9,7 +9,9 @@ the copy is made, and so it is in the copy: end that by ``lakebed table resume T
 
 Why it is consistent: an object is copied before those that refer to it could have been made, in reverse. Checkpoints
 come first, so the log, copied later, goes at least as far; the catalog's log before those of tables, so that each table
-that it names has one; sidecars and data last, so that each that an entry names was there.
+that it names has one; sidecars and data last, so that each that an entry names was there. A collection that had begun
+may retain a checkpoint meanwhile, and then truncate the log up to it: that checkpoint is copied last, unless it is of a
+version that the copied log does not have.
 
 A log in a database (``log_url``) is backed up with the database's own tools, before the data.
 """
@@ -38,7 +40,10 @@ REPLACED = re.compile(r".*/(manifest\.ndjson|log-start[^/]*)|jobs/.*")
 PASSED_OVER = re.compile(r".*/pins/.*")
 """A pin protects a reader of the original."""
 
-ENTRY = re.compile(r"(.*/log)/(\d{20})\.ndjson")
+ENTRY = re.compile(r"(.*)/log/(\d{20})\.ndjson")
+
+CHECKPOINT = re.compile(r"(.*)/checkpoints/(latest|\d{20})/.*")
+"""An object of the newest checkpoint, or of one that is retained, by its version."""
 
 
 def backup(source_url: str, target_url: str) -> int:
@@ -64,6 +69,7 @@ class Copy:
         self._target = target
         self._there = {found.name for found in target.list("")}
         self._done: set[str] = set()
+        self._last: dict[str, int] = {}
         self._logs_are_copied = False
         self._count = 0
 
@@ -73,8 +79,8 @@ class Copy:
         # A manifest names segments that were there before it.
         self._copy([name for name in checkpoints if name.endswith("manifest.ndjson")])
         self._copy(self._names("", "/checkpoints/"))
-        self._copy(entries_in_order(self._names("catalog", "/log/")))
-        self._copy(entries_in_order(self._names("tables", "/log/")))
+        self._copy_logs("catalog")
+        self._copy_logs("tables")
         self._logs_are_copied = True
         self._copy(self._names("", ""))
         return self._count
@@ -82,9 +88,20 @@ class Copy:
     def _names(self, folder: str, part: str) -> list[str]:
         return [found.name for found in self._source.list(folder) if part in found.name]
 
+    def _copy_logs(self, folder: str) -> None:
+        names = entries_in_order(self._names(folder, "/log/"))
+        self._last |= {found[1]: int(found[2]) for found in map(ENTRY.fullmatch, names) if found}
+        self._copy(names)
+
+    def _is_late(self, name: str) -> bool:
+        """Whether an object is of a version that the copied log may not have."""
+        if found := CHECKPOINT.fullmatch(name):
+            return found[2] == "latest" or int(found[2]) > self._last.get(found[1], 0)
+        return ENTRY.fullmatch(name) is not None
+
     def _copy(self, names: Iterable[str]) -> None:
         for name in names:
-            late = self._logs_are_copied and ENTRY.fullmatch(name)
+            late = self._logs_are_copied and self._is_late(name)
             if name in self._done or late or PASSED_OVER.fullmatch(name):
                 continue
             self._done.add(name)

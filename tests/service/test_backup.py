@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from examples.backup import backup, entries_in_order
+from examples.backup import Copy, backup, entries_in_order
 from lakebed.clock import random_token
 from lakebed.model.operations import TableOperation
 from lakebed.retention.run import gc
+from lakebed.storage import connect
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "backup.py"
 
@@ -75,6 +76,33 @@ def check(target, before):
         report = copy.table(name).verify(deep=True)
         assert report.sound, report.findings
         copy.table(name).scan().read_all()
+
+
+def test_checkpoints_that_a_collection_retains_meanwhile(tmp_path, monkeypatch):
+    """One beyond the copied log is left out; one that the log was truncated up to is copied."""
+    source, target = str(tmp_path / "lake"), str(tmp_path / "copy")
+    table = lakebed.create(source).create_table("t", lakebed.Schema({"k": "int64"}), settings={"log_s": 0})
+    table.write(rows(0, 10))
+    copy_logs = Copy._copy_logs
+
+    def retained_before_and_after(copy, folder):
+        if folder == "catalog":
+            return copy_logs(copy, folder)
+        table.write(rows(10, 10))
+        earlier = table.log.retain_checkpoint()
+        table.write(rows(20, 10))
+        table.log.retain_checkpoint()
+        table.log.truncate(earlier)
+        copy_logs(copy, folder)
+        table.write(rows(30, 10))
+        table.log.retain_checkpoint()
+        return None
+
+    monkeypatch.setattr(Copy, "_copy_logs", retained_before_and_after)
+    Copy(connect(source), connect(target)).run()
+    table.log.wait_for_checkpoint()
+    check(target, before=table.version - 1)
+    assert lakebed.open(target).table("t").count().rows == 30
 
 
 def test_the_example_says_how_much_it_copied(tmp_path):
