@@ -155,6 +155,9 @@ def write_delivered(storage: Storage, hook_id: str, delivered: Delivered, versio
     outcome = storage.replace_if(delivered_name(hook_id), version, document)
     if outcome is PutOutcome.UNCLEAR:
         raise Code.PUT_UNCLEAR(f"it is not clear whether {delivered_name(hook_id)} was replaced", transient=True)
+    if storage.get(hook_name(hook_id)) is None:
+        # A local file is not replaced and deleted in turn: the hook was removed, and this was written after that.
+        storage.delete([delivered_name(hook_id)])
     return outcome is PutOutcome.CREATED
 
 

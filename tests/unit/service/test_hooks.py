@@ -312,6 +312,25 @@ def test_a_hook_that_is_removed_gets_nothing_more(lake, table, receiver):
     assert list(lake.storage.list("hooks")) == []
 
 
+def test_a_hook_removed_while_its_progress_is_stored_leaves_no_object(lake, table, monkeypatch):
+    """A local file is replaced under a lock, and deleted without it."""
+    made = hook(table, command="true")
+    delivered, version = read_delivered(lake.storage, made.id)
+    replace_if = type(lake.storage).replace_if
+
+    def removed_meanwhile(storage, name, version, data):
+        outcome = replace_if(storage, name, version, data)
+        monkeypatch.undo()
+        kept = storage.get(name)
+        remove_hook(storage, made.id)
+        storage.create(name, kept)
+        return outcome
+
+    monkeypatch.setattr(type(lake.storage), "replace_if", removed_meanwhile)
+    write_delivered(lake.storage, made.id, delivered, version)
+    assert list(lake.storage.list("hooks")) == []
+
+
 def test_a_hook_of_a_dropped_table_does_no_harm(lake, table, receiver):
     hook(table, url=receiver.url)
     other = lake.create_table("other", lakebed.Schema({"k": "int64"}))
