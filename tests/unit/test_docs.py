@@ -82,6 +82,7 @@ RUN_BY = {
     "docs/merging.md": "tests/unit/test_docs.py",
     "docs/removing.md": "tests/unit/test_docs.py",
     "docs/views.md": "tests/unit/test_docs.py",
+    "docs/schemas.md": "tests/unit/test_schema_sources.py",
     "docs/service.md": "tests/service/test_loop.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",

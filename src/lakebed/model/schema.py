@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code, UsageError
+from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
-from lakebed.model.documents import UNREADABLE, load
-from lakebed.model.foreign_errors import error_text
 from lakebed.model.keys import KeyCodec
 
 if TYPE_CHECKING:
@@ -196,44 +194,46 @@ class Schema:
         """A schema from an Arrow schema; other columns than keys become values, and keep their nullability."""
         if not isinstance(schema, pa.Schema):
             raise Code.SCHEMA_INVALID(f"not an Arrow schema: {shown(schema)}")
-        for group in (row_key, sort_key):
-            if not isinstance(group, list | tuple) or not all(map(is_text, group)):
-                raise Code.SCHEMA_INVALID(f"key columns are a list of names, not {shown(group)}")
-        for name in (*row_key, *sort_key):
-            if schema.get_field_index(name) < 0:
-                raise Code.COLUMN_UNKNOWN(
-                    f"key column {name!r} is not in the data; its columns: {', '.join(schema.names)}"
-                )
-        keys = {*row_key, *sort_key}
-        plain = {name: types.canonical(schema.field(name).type) for name in keys}
-        values = {f.name: f.with_type(types.canonical(f.type)) for f in schema if f.name not in keys}
-        if len(values) + len(keys) != len(schema):
-            raise Code.SCHEMA_INVALID("duplicate column names: " + ", ".join(sorted(_duplicates(schema.names))))
-        return cls({n: plain[n] for n in row_key}, {n: plain[n] for n in sort_key}, values)
+        return cls.of(schema, key=row_key, sort_key=sort_key)
+
+    @classmethod
+    def of(cls, source: Any, *, key: str | Sequence[str], sort_key: str | Sequence[str] = ()) -> Schema:
+        """A schema from what describes rows; ``key`` and ``sort_key`` name the key fields, all others become values.
+
+        ``source`` is a dict of names and types, a class with annotations (a dataclass, a pydantic model, a NamedTuple,
+        a TypedDict), an Arrow schema, or data that has one. A type is an Arrow type, its name, or one of Python's:
+        ``int``, ``str``, ``datetime``, ``list[float]`` (docs/schemas.md). Values of a class are nullable if they are
+        annotated ``T | None``, those of a dict in any case.
+
+        Raises UsageError for a field whose type is none that a table can have, or a key field that is not there.
+        """
+        from lakebed.model.schema_sources import groups_of
+
+        return cls(*groups_of(source, key, sort_key))
 
     @classmethod
     def from_json(cls, text: str | Mapping[str, Any]) -> Schema:
-        """The inverse of :meth:`to_json`; also takes the short form ``{"row_key": {"k": "string"}, …}``."""
-        try:
-            document = load(text) if isinstance(text, str) else text
-            groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
-            unknown = set(document) - set(groups) - {"version"}
-        except UNREADABLE as error:
-            raise Code.SCHEMA_INVALID(
-                f"not a schema: expected JSON with row_key, sort_key and values ({error_text(error)})"
-            ) from error
-        if unknown:
-            names = ", ".join(sorted(map(shown, unknown)))
-            raise Code.SCHEMA_INVALID(f"not part of a schema: {names}; use row_key, sort_key, values")
-        version = document.get("version", 1)
-        return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
+        """The inverse of :meth:`to_json` and :meth:`declaration`: of a document, or its text."""
+        from lakebed.model.schema_documents import groups_from_json
+
+        groups, version = groups_from_json(text)
+        return cls(*groups, version=version)
 
     def to_json(self) -> dict[str, Any]:
         """The schema as a JSON document, with ids."""
-        return {"version": self.version} | {
-            name: [field_to_json(field) for field in group]
-            for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
-        }
+        from lakebed.model.schema_documents import groups_to_json
+
+        return {"version": self.version} | groups_to_json(self)
+
+    def declaration(self) -> dict[str, Any]:
+        """The schema as people write it, without ids: ``{"row_key": {"k": "string"}, "values": {"v": "double"}}``.
+
+        A field is a type, or ``{"type": …, "nullable": false}`` for a value that is never null, or
+        ``{"type": …, "generated": SQL}``. Groups without fields are left out.
+        """
+        from lakebed.model.schema_documents import declared_groups
+
+        return declared_groups(self)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -327,48 +327,14 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
             fields.append(Field(next_id + offset, name, kind.type, expression=kind.expression))
         elif isinstance(kind, pa.Field):
             fields.append(Field(next_id + offset, name, kind.type, kind.nullable))
-        else:
+        elif isinstance(kind, str | pa.DataType):
             fields.append(Field(next_id + offset, name, types.parse(kind), nullable))
+        else:
+            from lakebed.model.schema_sources import resolved
+
+            found, optional = resolved(kind, name)
+            fields.append(Field(next_id + offset, name, found, nullable or bool(optional)))
     return tuple(fields)
-
-
-def _fields_from_json(group: Any) -> Any:
-    try:
-        if isinstance(group, dict):
-            return {name: _kind_from_json(kind) for name, kind in group.items()}
-        return [field_from_json(document) for document in group]
-    except UsageError:
-        raise
-    except UNREADABLE as error:
-        raise Code.SCHEMA_INVALID(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
-
-
-def _kind_from_json(document: Any) -> Any:
-    match document:
-        case {"type": kind, "generated": str(expression)}:
-            return Generated(types.from_json(kind), expression)
-        case _:
-            return types.from_json(document)
-
-
-def field_from_json(document: Any) -> Field:
-    """A field of its JSON document. Raises as any use of a malformed document may."""
-    computed = document.get("generated", {"expression": "", "inputs": ()})
-    return Field(
-        document["id"],
-        document["name"],
-        types.from_json(document["type"]),
-        document["nullable"],
-        computed["expression"],
-        tuple(computed["inputs"]),
-    )
-
-
-def field_to_json(field: Field) -> dict[str, Any]:
-    """The JSON document of a field, with its id."""
-    document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
-    computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
-    return document | computed
 
 
 def _check(schema: Schema) -> None:

@@ -20,7 +20,7 @@ from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE
 from lakebed.model.files import NewFile
 from lakebed.model.key_summaries import Summary
-from lakebed.model.schema import field_from_json, field_to_json
+from lakebed.model.schema_documents import field_from_json, field_to_json
 from lakebed.state.fields import Bounds, Id, Positive, Whole, decode_bounds, encode_bounds
 from lakebed.state.file_document import FileDocument
 from lakebed.state.transactions import (
