@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES = "examples"
+HOME = re.compile(r"https://(?:github\.com/lakebed/lakebed/blob|raw\.githubusercontent\.com/lakebed/lakebed)/main/")
+"""What links in README.md begin with, since registries of packages show it too."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -31,6 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def links_inside(text: str) -> str:
     """The text of a page at the root of the repository, as a page of the site."""
+    text = HOME.sub("", text)
     text = re.sub(r"(\]\(|src=\")docs/decisions/\)", r"\1decisions/README.md)", text)
     text = re.sub(r"(\]\(|src=\")docs/", r"\1", text)
     for source, page in PAGES.items():

@@ -23,7 +23,7 @@ import psutil
 import pyspark
 import pytest
 
-from lakebed.spark.session import java_home
+from lakebed.spark.java_runtime import java_home
 from tests.s3.conftest import S3Server, serve
 
 TIMEOUT_S = 300

@@ -16,8 +16,8 @@ PASSED = (Error, StopIteration, MemoryError)
 """Not errors of the library: raised as they are."""
 
 EXTRAS = {
-    "boto3": "dynamodb",
-    "botocore": "dynamodb",
+    "boto3": "aws",
+    "botocore": "aws",
     "datasketches": "sketches",
     "duckdb": "duckdb",
     "google": "flight",
@@ -29,10 +29,10 @@ EXTRAS = {
     "opentelemetry": "otel",
     "polars": "polars",
     "prometheus_client": "serve",
-    "psycopg": "sql",
+    "psycopg": "postgres",
     "py4j": "spark",
     "pyspark": "spark",
-    "sqlalchemy": "sql",
+    "sqlalchemy": "postgres",
     "urllib3": "client",
     "uvicorn": "serve",
 }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.service.status import SparkState
+from lakebed.spark.java_runtime import java_home
 from lakebed.spark.pipeline import Pipeline
 from lakebed.spark.session import (
     InProcess,
@@ -27,7 +28,6 @@ from lakebed.spark.session import (
     Remote,
     end_session,
     has_ended,
-    java_home,
     launcher_of,
     start_session,
 )

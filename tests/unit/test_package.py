@@ -1,0 +1,70 @@
+"""The wheel: built twice it is the same, and it has the pages and addresses that its own texts name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOME = "https://github.com/lakebed/lakebed"
+
+
+def built(folder: Path, epoch: str) -> Path:
+    folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
+        timeout=120,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("wheel") / "first", "1700000000")
+
+
+def test_two_builds_of_one_time_are_equal_and_carry_that_time(wheel, tmp_path):
+    assert built(tmp_path / "again", "1700000000").read_bytes() == wheel.read_bytes()
+    assert {entry.date_time[:3] for entry in zipfile.ZipFile(wheel).infolist()} == {(2023, 11, 14)}
+
+
+def test_every_page_that_a_text_of_the_code_names_is_in_the_wheel(wheel):
+    pages = {name.removeprefix("lakebed/") for name in zipfile.ZipFile(wheel).namelist()}
+    source = "".join(path.read_text("utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
+    named = set(re.findall(r"\bdocs/[a-z][\w/-]*\.md", source))
+    assert "docs/import.md" in named
+    assert named <= pages | {"docs/x.md"}
+    assert not [name for name in pages if name.endswith((".png", ".svg")) and name.startswith("docs/")]
+
+
+def test_what_registries_show_has_absolute_links_to_files_that_there_are(wheel):
+    """Such a registry shows the README alone, so a link beside it would lead nowhere."""
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    shown = archive.read(metadata).decode()
+    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    assert len(links) > 20
+    assert not [link for link in links if not link.startswith(("https://", "#"))]
+    for link in links:
+        if found := re.match(r"https://\S+?/lakebed/lakebed/(?:blob/|tree/)?main/([^#]+)", link):
+            assert (ROOT / found[1]).exists(), link
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert all(address.startswith(HOME) for address in project["urls"].values())
+
+
+def test_the_extra_all_has_every_extra_but_none_of_its_own():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    (whole,) = extras["all"]
+    assert sorted(re.findall(r"[a-z]+", whole.removeprefix("lakebed"))) == sorted(extras.keys() - {"all"})
