@@ -227,9 +227,12 @@ LAKEBED = Group(
             "erasure:erase_report",
         ),
         Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "integrity:verify"),
+        Deferred("doctor", "Check this machine, and the instance if one is given.", "doctor:doctor"),
+        Deferred("docs", "List the pages of the documentation, or print one.", "doctor:docs"),
         Deferred("completion", "Print the completion script of a shell.", "commands:completion"),
     ],
-    epilog="`lakebed COMMAND --help` says more. Data go to stdout, messages to stderr.",
+    epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints docs/import.md. Data go to stdout, "
+    "messages to stderr.",
     params=[
         _flag("--version", "Show the version and exit.", _print_version),
         _flag(

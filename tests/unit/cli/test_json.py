@@ -86,6 +86,8 @@ WORDS: dict[str, list[str]] = {
     "history": ["history", "readings"],
     "history --failures": ["history", "readings", "--failures"],
     "status": ["status"],
+    "doctor": ["doctor"],
+    "docs": ["docs"],
     "jobs list": ["jobs", "readings"],
     "jobs show": ["jobs", "show", "{parked}"],
     "jobs retry": ["jobs", "retry", "{parked}"],
