@@ -1,6 +1,7 @@
 """Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds.
 
 Errors are here at once. What else is public is imported when it is first asked for, with the libraries that it needs.
+``open`` is not in ``__all__``, so that ``from lakebed import *`` leaves Python's own.
 """
 
 from importlib import import_module
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from lakebed.state.transactions.merge_changes import SetMerge
     from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
     from lakebed.table.instance import Instance
-    from lakebed.table.opening import create, open
+    from lakebed.table.opening import create
+    from lakebed.table.opening import open as open
     from lakebed.table.table import Table
 
 __version__ = VERSION
@@ -84,7 +86,6 @@ __all__ = [
     "__version__",
     "connect",
     "create",
-    "open",
     "read_cache_stats",
     "set_read_cache_bytes",
     "set_state_cache_bytes",
@@ -125,7 +126,7 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_HOMES})
 
 
 if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker

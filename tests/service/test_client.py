@@ -64,6 +64,18 @@ def table(request, lake):
     return made
 
 
+def test_tables_by_name_and_creations_that_may_be_repeated(lake, table):
+    assert lake[table.name].count().rows == 100
+    assert (table.name in lake, "nowhere" in lake) == (True, False)
+    assert list(lake) == lake.tables()
+    assert len(lake) == len(lake.tables())
+    assert lake.create_table(table.name, SCHEMA, if_not_exists=True).count().rows == 100
+    with pytest.raises(lakebed.ExistsError, match="there is no value z"):
+        lake.create_table(table.name, lakebed.Schema({"place": "string"}, {}, {"z": "int64"}), if_not_exists=True)
+    with pytest.raises(lakebed.ExistsError):
+        lake.create_table(table.name, SCHEMA)
+
+
 # -- the same answers ---------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ def public_error_classes():
 
 def test_the_api_reference_has_every_public_name():
     page = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
-    public = [f"lakebed.{name}" for name in lakebed.__all__]
+    public = [f"lakebed.{name}" for name in (*lakebed.__all__, "open")]
     public += [f"lakebed.spark.{name}" for name in lakebed.spark.__all__]
     assert not set(public) - set(page)
     assert len(set(page)) == len(page)
@@ -110,7 +110,7 @@ def test_the_code_of_the_page_on_instances_gives_what_stands_beside_it():
     first, *others = pages.blocks("docs/instances.md", "python")
     # The instances of memory:// live as long as the process, which other tests share.
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
-    assert sum(pages.run(block, names) for block in (first, *others)) == 6
+    assert sum(pages.run(block, names) for block in (first, *others)) == 9
 
 
 def test_the_code_of_the_page_on_removals_gives_what_stands_beside_it():

@@ -11,9 +11,11 @@ from lakebed.client.missing import missing
 from lakebed.client.remote_reads import rows_of
 from lakebed.client.remote_table import RemoteTable
 from lakebed.client.request_values import key_document
-from lakebed.errors import Code
+from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
+from lakebed.model.schema_difference import check_same
+from lakebed.model.table_names import TableNames
 
 if TYPE_CHECKING:
     from lakebed.client.remote_rows import RemoteRows
@@ -36,7 +38,7 @@ def connect(
     return RemoteInstance(Connection(url, token, timeout_s, ca_file))
 
 
-class RemoteInstance:
+class RemoteInstance(TableNames[RemoteTable]):
     """An instance of a service. Safe to use from many threads."""
 
     def __init__(self, connection: Connection) -> None:
@@ -83,15 +85,26 @@ class RemoteInstance:
         settings: Mapping[str, Any] | None = None,
         online: bool = True,
         merge: MergeMode = KEEP_ALL,
+        if_not_exists: bool = False,
     ) -> RemoteTable:
-        """Make an empty table; the arguments are those of :meth:`lakebed.Instance.create_table`."""
+        """Make an empty table; the arguments are those of :meth:`lakebed.Instance.create_table`.
+
+        With ``if_not_exists`` the schemas are compared, and not the merge modes, which a service does not show.
+        """
         check_text("name", name)
         check_flag("online", online)
+        check_flag("if_not_exists", if_not_exists)
         points = [key_document(p if isinstance(p, tuple | list) else (p,)) for p in split_points]
         document = {"name": name, "schema": schema.to_json(), "split_points": points, "online": online}
         document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
-        self._connection.ask("POST", "/v1/tables", document, reads=False)
-        return RemoteTable(self._connection, name)
+        table = RemoteTable(self._connection, name)
+        try:
+            self._connection.ask("POST", "/v1/tables", document, reads=False)
+        except ExistsError:
+            if not if_not_exists:
+                raise
+            check_same(name, table.schema, schema)
+        return table
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""

@@ -14,7 +14,8 @@ from lakebed.errors import Code
 from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.sql.limited import Limits, run_limited
 from lakebed.sql.query import SqlEngine
-from lakebed.table.instance import Instance, table_in
+from lakebed.table.instance import Instance
+from lakebed.table.instance_queries import table_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

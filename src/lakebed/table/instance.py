@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from lakebed import clock, settings
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, Error, ExistsError
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown
+from lakebed.model.checks import check_flag, check_text, is_id, shown
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
@@ -37,25 +37,21 @@ from lakebed.state.catalog import (
     decode_change,
 )
 from lakebed.state.machine import CATALOG
-from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
+from lakebed.table.instance_queries import InstanceQueries
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    import pyarrow as pa
-
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
     from lakebed.model.operations import TableOperation
-    from lakebed.snapshot.snapshot import Snapshot
-    from lakebed.sql.query import SqlEngine
     from lakebed.state.catalog import CatalogState, CatalogTable
     from lakebed.tracker.recorder import Recorder
 
 
-class Instance:
+class Instance(InstanceQueries):
     """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
 
     def __init__(
@@ -67,9 +63,7 @@ class Instance:
         commits: CommitService | None = None,
     ) -> None:
         self.id: str = document["instance"]
-        self.storage = storage
-        self.storage_options = dict(storage_options or {})
-        self.log_url: str | None = document.get("log_url")
+        super().__init__(storage, storage_options, document.get("log_url"))
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
         parts = {"storage": storage, "logs": self._logs, "defaults": self._defaults, "commits": commits}
@@ -77,7 +71,6 @@ class Instance:
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
         self._recent: OrderedDict[str, Table] = OrderedDict()
         self._opening = threading.Lock()
-        self._sql: SqlEngine | None = None
 
     def __repr__(self) -> str:
         return f"<lakebed instance at {self.url}>"
@@ -88,11 +81,6 @@ class Instance:
         from lakebed.tracker.recorder import Recorder
 
         return Recorder(self.storage, lambda: settings.in_force(self._defaults(), {}).jobs_kept_s)
-
-    @property
-    def url(self) -> str:
-        """The root URL."""
-        return str(self.storage.url)
 
     # -- tables -------------------------------------------------------------------------------------------------
 
@@ -105,26 +93,39 @@ class Instance:
         settings: Mapping[str, Any] | None = None,
         online: bool = True,
         merge: MergeMode = KEEP_ALL,
+        if_not_exists: bool = False,
     ) -> Table:
         """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut partitions at.
 
         ``merge`` says what rows with equal keys become: :class:`~lakebed.model.merge_modes.KeepAll`, ``Latest``,
         ``First``, ``Aggregate`` or ``Custom``.
 
-        With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so.
+        With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so. With
+        ``if_not_exists``, a table of that name is returned as it is if it has the same schema and merge mode.
 
         Raises:
-            ExistsError: the name is taken.
+            ExistsError: the name is taken; with ``if_not_exists``, by a table that differs, and the message says how.
             RejectedError: dropped tables were deleted at the same time; create it again.
             UsageError: a bad name, split point or setting, an expression that cannot generate its field, or a merge
                 mode that does not fit the schema.
         """
+        from lakebed.model.schema_difference import check_same
         from lakebed.table.creation import check_name, new_table
 
         check_name(name)
         check_flag("online", online)
+        check_flag("if_not_exists", if_not_exists)
         created = new_table(clock.new_id(), schema, split_points, {} if settings is None else settings, merge)
-        return self._register(name, created, online=online)
+        try:
+            return self._register(name, created, online=online)
+        except ExistsError:
+            if not if_not_exists:
+                raise
+        table = self.table(name)
+        there = table.state()
+        merged = [] if there.merge == created.merge else [f"it merges rows by {there.merge}, not {created.merge}"]
+        check_same(name, there.created, created.schema, *merged)
+        return table
 
     def create_view_table(
         self,
@@ -211,57 +212,6 @@ class Instance:
     def resume(self, name: str, *operations: str) -> None:
         """End a pause of operations, by default of all. Raises as :meth:`pause`."""
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=False), name)
-
-    # -- queries ------------------------------------------------------------------------------------------------
-
-    def sql(
-        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
-    ) -> pa.RecordBatchReader:
-        """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
-
-        Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
-        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before any merge
-        (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key
-        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY.
-        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
-        functions make is not: give the statement a limit of its own.
-
-        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
-        all its memory, or its time, is beyond the limit (:mod:`lakebed.sql.limited`). Both count from when that
-        process is ready. Close the reader, or drop it, to end the process.
-
-        Raises:
-            UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
-                ones). An invalid limit, one that the statement exceeds, or a limit on a ``memory://`` instance.
-            NotFoundError: no such table, tag or version.
-        """
-        check_text("statement", statement)
-        check_whole_number("memory_limit_bytes", memory_limit_bytes)
-        check_seconds("timeout_s", timeout_s)
-        if memory_limit_bytes is None and timeout_s is None:
-            engine, pool_bytes = self.sql_engine()
-            return engine.run(statement, pool_bytes)
-        if not self.storage.shared:
-            raise Code.INSTANCE_IN_MEMORY(
-                f"{self.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
-            )
-
-        from lakebed.sql.limited import Limits, run_limited
-
-        location = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
-        return run_limited(location, statement, Limits(memory_limit_bytes, timeout_s))
-
-    def sql_engine(self) -> tuple[SqlEngine, int]:
-        """What runs statements, and how much memory its pool has by the settings."""
-        if self._sql is None:
-            from lakebed.sql.query import SqlEngine
-
-            self._sql = SqlEngine(self.snapshot_named, self.tables)
-        return self._sql, self.sql_pool_bytes()
-
-    def sql_pool_bytes(self) -> int:
-        """The memory of the pool of statements, by the settings that are known."""
-        return settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
 
     # -- settings -----------------------------------------------------------------------------------------------
 
@@ -358,22 +308,6 @@ class Instance:
                 self._recent.popitem(last=False)
             return table
 
-    def snapshot_named(self, name: str) -> Snapshot | None:
-        """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
-
-        ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
-        NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
-        """
-        from lakebed.snapshot.row_views import raw_rows
-
-        table_name, at, moment = name.partition("@")
-        found = self._catalog.follow().named(table_in(name))
-        if found is None:
-            return None
-        table = self._handle(found.id, found.name)
-        snapshot = table.at(**moment_in(moment)) if at else table.snapshot()
-        return raw_rows(snapshot) if table_name.endswith(_RAW) else snapshot
-
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)
 
@@ -384,15 +318,8 @@ class Instance:
         version_of(outcome, name)
 
 
-_RAW = "$raw"
-
 TABLES_RECENT_MAX = 512
 """Tables whose states stay in memory although nobody holds them, those that were used last."""
-
-
-def table_in(name: str) -> str:
-    """The table that a name in a statement is of: ``flights`` in ``flights$raw@12``."""
-    return name.partition("@")[0].removesuffix(_RAW)
 
 
 def _taken(name: str) -> Error:

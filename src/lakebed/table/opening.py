@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, Error, ExistsError
 from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
@@ -35,6 +35,7 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     log_url: str | None = None,
     among_others: bool = False,
+    exist_ok: bool = False,
 ) -> Instance:
     """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
 
@@ -42,14 +43,27 @@ def create(
     ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
     are never stored, and a password in ``log_url``, which is, is refused.
 
-    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.
+    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one. With
+    ``exist_ok``, an instance that is there already is opened, as by :func:`open`.
 
     Raises:
         UsageError: a URL cannot be meant, or holds a password; or there are other files.
-        ExistsError: there is an instance already.
+        ExistsError: there is an instance already, without ``exist_ok``.
         UnsafeStoreError: the store ignores create-if-absent.
         StorageError: it cannot be reached or written.
     """
+    check_flag("exist_ok", exist_ok)
+    try:
+        return _created(url, storage_options, log_url, among_others=among_others)
+    except ExistsError:
+        if not exist_ok:
+            raise
+    return open(url, storage_options=storage_options, log_url=log_url)
+
+
+def _created(
+    url: str, storage_options: Mapping[str, str] | None, log_url: str | None, *, among_others: bool
+) -> Instance:
     from lakebed.storage.disk_space import keep_reserve
 
     storage = connect(url, storage_options)

@@ -1,0 +1,124 @@
+"""The querying half of an instance: SQL over its tables, by their names.
+
+A name in a statement is a table's, with more after it for a table as it was, or for its rows before any merge.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakebed import settings
+from lakebed.errors import Code
+from lakebed.model.checks import check_seconds, check_text, check_whole_number
+from lakebed.model.table_names import TableNames
+from lakebed.state.time_travel import moment_in
+from lakebed.table.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.sql.query import SqlEngine
+    from lakebed.state.catalog import CatalogState, CatalogTable
+    from lakebed.storage.contract import Storage
+
+_RAW = "$raw"
+
+
+class InstanceQueries(TableNames[Table]):
+    """What statements read of an instance. Safe to use from many threads."""
+
+    def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None, log_url: str | None) -> None:
+        self.storage = storage
+        self.storage_options = dict(storage_options or {})
+        self.log_url = log_url
+        self._sql: SqlEngine | None = None
+
+    @property
+    def url(self) -> str:
+        """The root URL."""
+        return str(self.storage.url)
+
+    @abstractmethod
+    def catalog(self) -> CatalogState:
+        """The catalog as it is now."""
+
+    @abstractmethod
+    def opened(self, found: CatalogTable) -> Table:
+        """The handle of a table of the catalog."""
+
+    @abstractmethod
+    def _defaults(self) -> dict[str, Any]:
+        """The settings of the instance that are known, without a request."""
+
+    def sql(
+        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+
+        Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
+        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before any merge
+        (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key
+        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY.
+        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
+        functions make is not: give the statement a limit of its own.
+
+        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
+        all its memory, or its time, is beyond the limit (:mod:`lakebed.sql.limited`). Both count from when that
+        process is ready. Close the reader, or drop it, to end the process.
+
+        Raises:
+            UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
+                ones). An invalid limit, one that the statement exceeds, or a limit on a ``memory://`` instance.
+            NotFoundError: no such table, tag or version.
+        """
+        check_text("statement", statement)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        if memory_limit_bytes is None and timeout_s is None:
+            engine, pool_bytes = self.sql_engine()
+            return engine.run(statement, pool_bytes)
+        if not self.storage.shared:
+            raise Code.INSTANCE_IN_MEMORY(
+                f"{self.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
+            )
+
+        from lakebed.sql.limited import Limits, run_limited
+
+        location = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
+        return run_limited(location, statement, Limits(memory_limit_bytes, timeout_s))
+
+    def sql_engine(self) -> tuple[SqlEngine, int]:
+        """What runs statements, and how much memory its pool has by the settings."""
+        if self._sql is None:
+            from lakebed.sql.query import SqlEngine
+
+            self._sql = SqlEngine(self.snapshot_named, self.tables)
+        return self._sql, self.sql_pool_bytes()
+
+    def sql_pool_bytes(self) -> int:
+        """The memory of the pool of statements, by the settings that are known."""
+        return settings.in_force(self._defaults(), {}).memory_limit_bytes
+
+    def snapshot_named(self, name: str) -> Snapshot | None:
+        """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
+
+        ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
+        NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
+        """
+        from lakebed.snapshot.row_views import raw_rows
+
+        table_name, at, moment = name.partition("@")
+        found = self.catalog().named(table_in(name))
+        if found is None:
+            return None
+        table = self.opened(found)
+        snapshot = table.at(**moment_in(moment)) if at else table.snapshot()
+        return raw_rows(snapshot) if table_name.endswith(_RAW) else snapshot
+
+
+def table_in(name: str) -> str:
+    """The table that a name in a statement is of: ``flights`` in ``flights$raw@12``."""
+    return name.partition("@")[0].removesuffix(_RAW)
