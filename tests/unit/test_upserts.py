@@ -161,12 +161,13 @@ def _write_by(table, schema, data):
     from lakebed.ingest.conformer import Conformer
     from lakebed.ingest.operation import Action, Operation
     from lakebed.ingest.row_encoder import RowEncoder
-    from lakebed.ingest.run import conformed, write_files
+    from lakebed.ingest.run import write_files
+    from lakebed.ingest.source_rows import RowInput, conformed
     from lakebed.state.transactions import ProposeFiles
 
     encoder = RowEncoder(Conformer(schema), Latest(), Operation(Action.PARTIAL))
     files = write_files(
-        conformed(data.to_reader(), encoder, "write"),
+        conformed(RowInput.of(data.to_reader()), encoder),
         replace(table.layout(), schema=encoder.schema),
         (table.storage, table.id, clock.new_id()),
         memory_limit_bytes=2**26,

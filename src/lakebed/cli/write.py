@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,20 +13,19 @@ from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
 from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.growth import Growth
-from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
-from lakebed.ingest.operation import UPSERT, Action, Operation
-from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.input_files import input_file, is_remote, kind_of, open_files, rows_known
+from lakebed.ingest.operation import Operation
 from lakebed.ingest.run import Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lakebed.ingest.attach import AttachReport
+    from lakebed.ingest.source_rows import SourceRows
     from lakebed.spark.bulk_import import ImportReport
     from lakebed.table.deletion import DeleteReport
 
@@ -51,25 +51,22 @@ def write(
             kind_of(input_file(text))
     operation = Operation.of(partial, row_kind)
     found = cli.table(table)
-    state = found.state()
-    operation.check(state.merge)
-    inputs = [input_file(text, found.storage) for text in files]
-    total = rows_known(inputs)
+    operation.check(found.state().merge)
+    stream = open_files(list(files), found.schema, found.storage)
+    total = rows_known([input_file(text, found.storage) for text in files])
     read = 0
     with ProgressBar(f"write {found.name}") as bar:
 
-        def progress(done: int) -> None:
+        def counted() -> Iterator[SourceRows]:
             nonlocal read
-            read = done
-            bar.update(done, total)
+            for rows in stream.rows:
+                yield rows
+                read += rows.batch.num_rows
+                bar.update(read, total)
 
-        settings = found.settings_in_force()
-        growth = Growth.of(state, settings)
-        conformer = Conformer(found.schema, value_bytes_max=settings.value_bytes_max)
-        rows = read_rows(inputs, RowEncoder(conformer, state.merge, operation), progress, growth)
-        stored = Operation(Action.STORED) if operation.marks else UPSERT
         with committed_on_interrupt(found.log):
-            version = add(found, rows, Write(commit_id, operation=stored)).version
+            write = Write(commit_id, operation=operation)
+            version = add(found, replace(stream, rows=counted()), write).version
     document = {"table": found.name, "version": version, "rows_read": read}
     cli.out.document(document, [f"table {found.name} at version {version}: {count_text(read, 'row')} read"])
 

@@ -111,7 +111,7 @@ class RemoteTable(RemoteReads):
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def write(
+    def write(  # noqa: PLR0913 - what users say of a write
         self,
         data: Any,
         *,
@@ -119,18 +119,21 @@ class RemoteTable(RemoteReads):
         base_version: int | None = None,
         partial: bool = False,
         row_kind: str | None = None,
+        casts: str | Sequence[str] = "lossless",
+        ignore_extra: bool = False,
     ) -> int:
         """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
         Rows are sent as they are read, and committed when the last one has arrived: a call that fails before adds
         nothing. Raises UnknownOutcomeError if the service does not answer; repeat it with the same ``commit_id``.
         """
-        from lakebed.ingest.run import open_stream
+        from lakebed.ingest.python_data import open_stream
 
         check_whole_number("base_version", base_version)
-        how = {"commit_id": commit_id, "base_version": base_version, "partial": partial, "row_kind": row_kind}
+        how: dict[str, Any] = {"commit_id": commit_id, "base_version": base_version}
+        how |= {"partial": partial, "row_kind": row_kind, "casts": casts, "ignore_extra": ignore_extra}
         path = path_with(f"{self._path}/rows", how)
-        rows = encoded(open_stream(data))
+        rows = encoded(open_stream(data, lambda: self.schema).reader())
         answer = self._connection.send("POST", path, rows, ARROW, JSON, reads=False, streamed=False)
         return int(load(answer.data)["version"])
 

@@ -132,7 +132,8 @@ def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         return cast
     # Cast back, or to a finer type: a value that lost something differs. NaN differs from itself, and is kept.
     back, exact = _cast(cast, finer), _cast(plain, finer)
-    lost = pc.fill_null(pc.not_equal(back, exact), fill_value=False)
+    # A number at the end of a float's range may have no way back.
+    lost = pc.fill_null(pc.not_equal(back, exact), pc.and_(pc.is_valid(exact), pc.is_null(back)))
     if pa.types.is_floating(finer):
         lost = pc.and_not(lost, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(exact)), fill_value=False))
     return pc.if_else(lost, pa.scalar(None, wanted), cast)

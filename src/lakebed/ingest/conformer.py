@@ -1,8 +1,8 @@
 """Makes rows of any source fit the schema of a table. Rows enter a table only through it.
 
-A :class:`Conformer` by itself allows what loses nothing: another order of columns, another layout of the same type, a
-wider number, another unit of time if it keeps each value. A field may be read from a column of another name. If a
-*cast* is requested, text is parsed, and numbers and times are converted if each value is kept
+A :class:`Conformer` by itself allows what loses nothing: another order of columns, another layout of the same type,
+another kind of number and another unit of time if each value is kept (:func:`lakebed.model.types.exact`). A field may
+be read from a column of another name. If a *cast* is requested, text is parsed, and values become text
 (:func:`lakebed.model.types.castable`). A generated field is computed; a source that has its column must agree with it.
 
 Core types: :class:`Conformer`.
@@ -23,13 +23,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code, SchemaMismatchError
+from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
 from lakebed.model.defaults import default_column
 from lakebed.model.keys import KEY_BYTES_MAX
@@ -51,6 +51,7 @@ class _Fault:
     bad: pa.Array
     code: Code
     reason: str
+    remedy: str = ""
 
 
 _Report = Callable[[pa.RecordBatch, _Fault], None]
@@ -67,11 +68,11 @@ class _Sieve:
     lacking: frozenset[str] = frozenset()
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
-    def drop(self, field: Field, bad: pa.Array, code: Code, reason: str) -> None:
+    def drop(self, field: Field, bad: pa.Array, code: Code, reason: str, *, remedy: str = "") -> None:
         """Report bad rows, if there are any, and drop them."""
         if not pc.any(bad).as_py():
             return
-        self.report(self.given, _Fault(field, bad, code, reason))
+        self.report(self.given, _Fault(field, bad, code, reason, remedy))
         good = pc.invert(bad)
         self.given = self.given.filter(good)
         self.columns = {name: column.filter(good) for name, column in self.columns.items()}
@@ -181,11 +182,13 @@ class Conformer:
         if castable and wanted.name in self.casts:
             return
         if wanted.name in self.casts:
-            remedy = "and no cast makes it one"
+            why = "and no cast makes it one"
         else:
-            remedy = "which cannot keep every value" + ("; ask for a cast, if it should" if castable else "")
+            why = "which is no form of it without loss"
+            if castable:
+                why = f"and the values are cast only if asked: casts=[{wanted.name!r}]"
         raise Code.COLUMN_TYPE_MISMATCH(
-            f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {remedy}",
+            f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {why}",
             column=wanted.name,
             source=source,
             found=str(kind),
@@ -194,8 +197,9 @@ class Conformer:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def conform(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
-        """The same rows as the schema has them; ``source`` names where they came from in errors.
+    def conform(self, batch: pa.RecordBatch, source: str, *, rows_before: int = 0) -> pa.RecordBatch:
+        """The same rows as the schema has them; ``source`` names where they came from in errors, which count rows from
+        0 and from the first of the ``rows_before`` that came before the batch.
 
         Raises SchemaMismatchError for columns that do not fit, a value that a cast cannot keep, a null where none is
         allowed, or a generated field that is given otherwise; BadKeyError for a key that is too long.
@@ -205,11 +209,13 @@ class Conformer:
             count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
             name = self.column(fault.field.name)
             value = f": {validity.shown(given.column(name), first)[:40]!r}" if name in given.schema.names else ""
+            advice = f"; {fault.remedy}" if fault.remedy else ""
             raise fault.code(
-                f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row {first}{value}",
+                f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row "
+                f"{rows_before + first}{value}{advice}",
                 column=fault.field.name,
                 source=source,
-                row=first,
+                row=rows_before + first,
             )
 
         return self._fitted(batch, source, refuse)
@@ -295,16 +301,10 @@ def malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
         ) from error
 
 
-def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    """The column with null in place of some values."""
-    places = np.arange(len(column))
-    return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
-
-
 def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     _drop_invalid(sieve, wanted, name)
     column = sieve.given.column(name)
-    taken = sieve.columns[wanted.name] = _converted(column, validity.free(wanted.type))
+    taken = sieve.columns[wanted.name] = converted(column, validity.free(wanted.type))
     if taken.null_count > column.null_count:
         lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
         sieve.drop(
@@ -312,6 +312,7 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             lost,
             Code.VALUE_NOT_REPRESENTABLE,
             f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep",
+            remedy=remedy(column.type, wanted),
         )
     bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
     if bad is not None:
@@ -343,21 +344,6 @@ def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
         )
 
 
-def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in another type that :meth:`Conformer.check` accepts; null where a value cannot be kept."""
-    if column.type == wanted:
-        return column
-    if "list_view" in str(column.type):
-        column = validity.canonical(column)
-    if types.widens(column.type, wanted) or types.exact(column.type, wanted):
-        with contextlib.suppress(pa.ArrowInvalid):
-            return column.cast(wanted)
-
-    from lakebed.engine.computed_columns import try_cast
-
-    return try_cast(column, wanted)
-
-
 def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
     column = sieve.columns[wanted.name]
     if wanted.nullable or not column.null_count:
@@ -377,7 +363,7 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
     _drop_nulls(sieve, wanted, f"field {wanted.name}, made of {', '.join(wanted.inputs)} as {wanted.expression},")
     if wanted.name in sieve.given.schema.names:
         _drop_invalid(sieve, wanted, wanted.name)
-        given, made = _converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
+        given, made = converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
         differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
         sieve.drop(
             wanted,

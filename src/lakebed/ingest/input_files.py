@@ -11,8 +11,8 @@ Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, Sc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lakebed.errors import Code, NotFoundError
+from lakebed.ingest.source_rows import RowInput, SourceRows
 
 if TYPE_CHECKING:
-    from lakebed.ingest.growth import Growth
-    from lakebed.ingest.row_encoder import RowEncoder
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.storage.external import ExternalFiles
@@ -148,41 +147,24 @@ def open_rows(path: InputFile, schema: Schema) -> Iterator[pa.RecordBatchReader]
         yield pa.RecordBatchReader.from_batches(found, batches)
 
 
-def read_rows(
-    paths: Sequence[InputFile], encoder: RowEncoder, progress: Callable[[int], None], growth: Growth | None = None
-) -> pa.RecordBatchReader:
-    """All rows of the files, in order, as they are stored; ``progress`` is called with the rows read so far.
+def open_files(items: Any, schema: Schema, home: Storage | None = None) -> RowInput:
+    """The rows of all files of a path or URL, or of a list of them, in order. Columns of CSV have the types of the
+    schema.
 
-    With a ``growth``, rows have the other columns of all files as well; those of CSV are text.
-
-    Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
-    BadKeyError.
+    Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
-    from lakebed.state.transactions.schema_growth import with_fields
-
-    if growth is not None:
-        schema, row_kind = encoder.conformer.schema, encoder.operation.row_kind
-        read = () if row_kind is None else (row_kind,)
-        added = growth.fields(schema, [(str(path), _columns(path, schema)) for path in paths], read)
-        conformer = replace(encoder.conformer, schema=with_fields(schema, added), grows=True)
-        encoder = replace(encoder, conformer=conformer)
-    return pa.RecordBatchReader.from_batches(encoder.schema.arrow, _batches(paths, encoder, progress))
+    given = [items] if isinstance(items, str | Path) else items
+    files = [input_file(str(item), home) for item in given]
+    return RowInput(tuple((str(file), _columns(file, schema)) for file in files), _rows(files, schema))
 
 
-def _batches(
-    paths: Sequence[InputFile], encoder: RowEncoder, progress: Callable[[int], None]
-) -> Iterator[pa.RecordBatch]:
-    from lakebed.parquet.sizes import BATCH_BYTES, cut
-
-    done = 0
-    for path in paths:
-        with _reading(path), _open(path, encoder.conformer.schema) as (found, batches):
-            encoder.check(found, str(path))
+def _rows(files: Sequence[InputFile], schema: Schema) -> Iterator[SourceRows]:
+    for file in files:
+        before = 0
+        with _reading(file), _open(file, schema) as (_, batches):
             for batch in batches:
-                for rows in cut(batch, BATCH_BYTES):
-                    yield encoder.conform(rows, str(path))
-                    done += rows.num_rows
-                    progress(done)
+                yield SourceRows(batch, str(file), before)
+                before += batch.num_rows
 
 
 @contextlib.contextmanager

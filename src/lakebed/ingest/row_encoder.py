@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code, SchemaMismatchError
-from lakebed.ingest.conformer import REASON, SOURCE, Conformer, malformed, without
+from lakebed.ingest.casts import without
+from lakebed.ingest.conformer import REASON, SOURCE, Conformer, malformed
 from lakebed.ingest.operation import LETTERS, UPSERT, Action, Operation
 from lakebed.model import types, validity
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Latest, MergeMode
@@ -87,7 +88,7 @@ class RowEncoder:
             return False
         return True
 
-    def conform(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+    def conform(self, batch: pa.RecordBatch, source: str, *, rows_before: int = 0) -> pa.RecordBatch:
         """The rows as they are stored, in their order; raises as :meth:`Conformer.conform`."""
         form = self._form(batch.schema, source)
         prepared, unknown = self._prepared(batch, form, source)
@@ -95,12 +96,12 @@ class RowEncoder:
             first, count = pc.index(unknown, pa.scalar(value=True)).as_py(), pc.sum(unknown).as_py()
             raise Code.VALUE_INVALID(
                 f"{source}: {self._said_of_kind(batch, first)}; {count} of {batch.num_rows} rows in a batch, first row "
-                f"{first}",
+                f"{rows_before + first}",
                 column=self.operation.row_kind or "",
                 source=source,
-                row=first,
+                row=rows_before + first,
             )
-        return form.conformer.conform(prepared, source)
+        return form.conformer.conform(prepared, source, rows_before=rows_before)
 
     def separate(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         """The stored rows, and the rows that do not fit; as :meth:`Conformer.separate`."""

@@ -16,6 +16,7 @@ full disk.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,40 +29,69 @@ from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.operation import UPSERT, Action, Operation
+from lakebed.ingest.python_data import open_stream
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import WriteTarget, commit_files, send_run
+from lakebed.ingest.source_rows import WRITE, RowInput, conformed
 from lakebed.log.outcomes import Committed, version_of
+from lakebed.model.checks import are_texts, check_flag, shown
 from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.model.row_kinds import hidden_of, without_hidden
-from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
+from lakebed.parquet.sizes import decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from lakebed.model.files import DataFile, NewFile
+    from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions.key_guard import KeyGuard
     from lakebed.storage.contract import Storage
 
 
+Casts = str | Sequence[str]
+"""LOSSLESS, TEXT, or the fields that may also be read from text and turned into text."""
+LOSSLESS = "lossless"
+TEXT = "text"
+
+Columns = Sequence[tuple[str, pa.Schema]]
+"""The columns of each source, after its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """What the caller of a write asked for besides its rows.
 
-    ``commit_id`` and ``base_version`` are those of :meth:`lakebed.table.table.Table.write`. ``guard`` is called after
-    the rows were read; the write is refused if the keys that they were derived from were written since.
+    ``commit_id``, ``base_version``, ``casts`` and ``ignore_extra`` are those of
+    :meth:`lakebed.table.table.Table.write`. ``guard`` is called after the rows were read; the write is refused if the
+    keys that they were derived from were written since. Raises UsageError for other casts.
     """
 
     commit_id: str | None = None
     base_version: int | None = None
     operation: Operation = UPSERT
     guard: Callable[[], KeyGuard] | None = None
+    casts: Casts = LOSSLESS
+    ignore_extra: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("ignore_extra", self.ignore_extra)
+        if self.casts not in (LOSSLESS, TEXT) if isinstance(self.casts, str) else not are_texts(self.casts):
+            raise Code.ARGUMENT_INVALID(
+                f"casts = {shown(self.casts)}: must be 'lossless', 'text' (for all fields), or a list of fields"
+            )
+
+    def conformer(self, schema: Schema, columns: Columns, *, untyped: bool = False) -> Conformer:
+        """How rows with these columns become rows of a schema."""
+        cast = schema.names if untyped or self.casts == TEXT else () if self.casts == LOSSLESS else self.casts
+        extra = {name for _, found in columns for name in found.names} if self.ignore_extra else set()
+        return Conformer(schema, casts=frozenset(cast), ignored=frozenset(extra - set(schema.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +114,7 @@ def add(table: WriteTarget, data: Any, write: Write) -> Added:
 
 
 def _added(table: WriteTarget, data: Any, write: Write) -> Added:
-    reader = open_stream(data)
+    stream = open_stream(data, lambda: table.schema, table.storage)
     # Without an id the version only says when the call began; a recent state is enough.
     any_will_do = write.commit_id is None and not write.operation.marks
     state = table.base_state() if any_will_do else table.state()
@@ -92,12 +122,14 @@ def _added(table: WriteTarget, data: Any, write: Write) -> Added:
     if first is not None:
         return Added(first, 0, repeated=True)
     base = based_on(state, write.commit_id, write.base_version)
-    if not RowEncoder(Conformer(table.schema), table.log.head.state.merge, write.operation).fits(reader.schema):
+    conformer = write.conformer(table.schema, stream.columns, untyped=stream.untyped)
+    encoder = RowEncoder(conformer, table.log.head.state.merge, write.operation)
+    if not all(encoder.fits(columns) for _, columns in stream.columns):
         # Another process may have altered the table meanwhile.
         table.state()
     try:
-        target = _Target.of(table, reader.schema, write.operation)
-        files = target.written(table, reader)
+        target = _Target.of(table, stream.columns, write, untyped=stream.untyped)
+        files = target.written(table, stream)
     except SchemaMismatchError:
         # Nulls may be allowed by now. The rows are consumed, so only the next call can succeed.
         table.state()
@@ -121,34 +153,40 @@ class _Target:
     layout: Layout
 
     @classmethod
-    def of(cls, table: WriteTarget, columns: pa.Schema, operation: Operation) -> _Target:
+    def of(cls, table: WriteTarget, columns: Columns, write: Write, *, untyped: bool = False) -> _Target:
         """The newest state known, with fields for other columns if the table takes them."""
         state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
+        operation = write.operation
         if operation.action is Action.PARTIAL and ages_by_sort_key(state.row_filter, state.merge, state.created):
             raise Code.MERGE_MODE_MISMATCH(
                 "a table whose rows age off by the sort key takes no partial rows, whose other values would age off "
                 "before them; write whole rows"
             )
-        growth = Growth.of(state, settings)
+        growth = None if write.ignore_extra else Growth.of(state, settings)
         if growth is not None:
             read = () if operation.row_kind is None else (operation.row_kind,)
             if operation.action is Action.STORED:
-                columns = pa.schema([columns.field(name) for name in without_hidden(columns.names)])
-            layout = growth.layout(layout, [("write", columns)], read)
-        conformer = Conformer(layout.schema, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
+                columns = [(name, _without_hidden(found)) for name, found in columns]
+            layout = growth.layout(layout, columns, read)
+        conformer = write.conformer(layout.schema, columns, untyped=untyped)
+        conformer = replace(conformer, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
         encoder = RowEncoder(conformer, state.merge, operation)
         return cls(state, encoder, replace(layout, schema=encoder.schema))
 
-    def written(self, table: WriteTarget, reader: pa.RecordBatchReader) -> tuple[NewFile, ...]:
+    def written(self, table: WriteTarget, stream: RowInput) -> tuple[NewFile, ...]:
         """The rows as files, sent and not committed."""
         return write_files(
-            conformed(reader, self.encoder, "write"),
+            conformed(stream, self.encoder),
             self.layout,
             (table.storage, table.id, clock.new_id()),
             memory_limit_bytes=table.settings_in_force().memory_limit_bytes,
             cuts=self.state.partitions.boundaries,
             merge=self.state.merge,
         )
+
+
+def _without_hidden(columns: pa.Schema) -> pa.Schema:
+    return pa.schema([columns.field(name) for name in without_hidden(columns.names)])
 
 
 def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool) -> tuple[NewFile, ...]:
@@ -162,7 +200,8 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
     before = state.schemas[files[0].file.schema_version - 2]
     kept = [field for field in (*before.fields, *files[0].added) if field.id in names]
     columns = pa.schema([(names[field.id], field.type) for field in kept])
-    target = _Target.of(table, columns, Operation(Action.STORED) if marked else UPSERT)
+    again = Write(operation=Operation(Action.STORED) if marked else UPSERT)
+    target = _Target.of(table, [(WRITE, columns)], again)
     stored = [(field.name, columns.field(place)) for place, field in enumerate(kept)]
     if marked:
         values = {field.name: field for field in target.encoder.conformer.schema.values}
@@ -177,7 +216,7 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
                 made = [batch.column(name).cast(column.type) for name, column in stored]
                 yield pa.RecordBatch.from_arrays(made, schema=schema)
 
-    return target.written(table, pa.RecordBatchReader.from_batches(schema, rows()))
+    return target.written(table, RowInput.of_batches(schema, rows()))
 
 
 def sent_rows(storage: Storage, table_id: str, file: DataFile, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -187,60 +226,6 @@ def sent_rows(storage: Storage, table_id: str, file: DataFile, memory_limit_byte
     name = data_name(table_id, file)
     with storage.fetch(name, digest=file.digest) as path, pa.OSFile(str(path)) as source:
         yield from map(decoded_rows, read_row_groups(source, file.id, pages_bytes=pages_bytes_max(memory_limit_bytes)))
-
-
-BATCH_ROWS_MAX = 65_536
-"""Larger batches are sliced, by rows and by bytes: a batch may be all rows of its producer, and they may be wide."""
-
-
-def open_stream(data: Any) -> pa.RecordBatchReader:
-    """A reader over any object with the Arrow C stream interface. Raises UsageError for others."""
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    if hasattr(data, "__arrow_c_stream__"):
-        with translate_errors(partial(_unread, type(data).__name__)):
-            return pa.RecordBatchReader.from_stream(data)
-    raise Code.SOURCE_UNSUPPORTED(
-        f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
-        "DuckDB relation, or anything else with __arrow_c_stream__"
-    )
-
-
-def conformed(reader: pa.RecordBatchReader, encoder: RowEncoder, source: str) -> Iterator[pa.RecordBatch]:
-    """The reader's rows as the encoder makes them; the columns are checked before the first row is read."""
-    encoder.check(reader.schema, source)
-    return _conform_batches(reader, encoder, source)
-
-
-def _conform_batches(reader: pa.RecordBatchReader, encoder: RowEncoder, source: str) -> Iterator[pa.RecordBatch]:
-    for batch in _read(reader):
-        for rows in _pieces(batch):
-            yield encoder.conform(rows, source)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from cut(batch, BATCH_BYTES, BATCH_ROWS_MAX)
-    except (ValueError, IndexError):
-        # An array has invalid offsets; the conformer says which.
-        yield batch
-
-
-def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream whose producer may raise anything."""
-    while True:
-        with translate_errors(partial(_unread, "their source")):
-            batch = next(reader, None)
-        if batch is None:
-            return
-        yield batch
-
-
-def _unread(source: str, error: BaseException) -> Error:
-    code = Code.SOURCE_UNPARSABLE if isinstance(error, pa.ArrowInvalid) else Code.SOURCE_UNSUPPORTED
-    return code(f"cannot read rows from {source}: {type(error).__name__}: {error_text(error)}")
 
 
 def _unwritten(error: BaseException) -> Error:

@@ -26,8 +26,9 @@ from lakebed.engine.row_query import RowQuery
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.run import conformed, write_files
+from lakebed.ingest.run import write_files
 from lakebed.ingest.send import commit_files
+from lakebed.ingest.source_rows import RowInput, conformed
 from lakebed.log.outcomes import version_of
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.parquet.sizes import gather
@@ -131,10 +132,11 @@ class _Reading:
     def written(self, rows: Iterable[pa.RecordBatch]) -> Ingested:
         """The files with what the query makes of the rows."""
         view, settings = self._view, self._settings
-        made = pa.RecordBatchReader.from_batches(self._query.schema, self._query.rows(self._counted(rows)))
+        source = f"the query of view {view.name}"
+        made = RowInput.of_batches(self._query.schema, self._query.rows(self._counted(rows)), source)
         conformer, mode = Conformer(view.schema, value_bytes_max=settings.value_bytes_max), view.log.head.state.merge
         files = write_files(
-            conformed(made, RowEncoder(conformer, mode), f"the query of view {view.name}"),
+            conformed(made, RowEncoder(conformer, mode)),
             view.layout(),
             (view.storage, view.id, clock.new_id()),
             memory_limit_bytes=settings.memory_limit_bytes,

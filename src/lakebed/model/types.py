@@ -251,32 +251,50 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of ``found`` are taken as ``wanted`` one by one, if each is kept: another unit of the same time.
+    """Whether values of ``found`` are taken as ``wanted`` one by one, if each is kept.
 
-    Parquet has no seconds and Spark nothing but microseconds, so a file may have a finer unit than its values need.
+    So are numbers as another kind of number, and times in another unit: what a library makes of a column of small
+    numbers is often an int64, Parquet has no seconds, and Spark nothing but microseconds. A date is the midnight that
+    it begins with. Text is never a number, and a time without a zone never one with a zone.
     """
+    found = canonical(found)
+    if is_number(found) and is_number(wanted):
+        return True
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
-    return bool(pa.types.is_time(found) and pa.types.is_time(wanted))
+    if pa.types.is_time(found) and pa.types.is_time(wanted):
+        return True
+    if pa.types.is_list(found) and is_list(wanted):
+        return _exact_inside(found.value_type, wanted.value_type)
+    return _is_day(found) and _is_day(wanted)
+
+
+def _exact_inside(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """As :func:`exact`, for items of lists: Arrow itself refuses to cast numbers to integers that cannot hold them."""
+    integers = pa.types.is_integer(wanted) and (pa.types.is_integer(found) or pa.types.is_floating(found))
+    return widens(found, wanted) or integers or (pa.types.is_list(found) and exact(found, wanted))
+
+
+def _is_day(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
 
 
 def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of ``found`` may be cast to ``wanted`` where someone asks for it, if each value is kept.
 
-    Text is read as any plain type. A number becomes another kind of number, a date or time a time; whole numbers,
-    decimals, booleans and dates become text.
+    Beside what is :func:`exact`, text is read as any plain type; whole numbers, decimals, booleans and dates become
+    text; and a time without a zone is one in UTC.
     """
     found = canonical(found)
     if pa.types.is_string(found):
         return (
             key_kind(wanted) is not None or pa.types.is_boolean(wanted) or is_number(wanted) or pa.types.is_time(wanted)
         )
-    if is_number(found) and is_number(wanted):
-        return True
     if pa.types.is_string(wanted):
         plain = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_date32)
         return any(is_kind(found) for is_kind in plain)
-    return bool(pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found)))
+    times = pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found))
+    return bool(times or exact(found, wanted))
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -62,6 +62,12 @@ def unstorable(column: pa.Array) -> pa.Array | None:
     return None
 
 
+def uncastable(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Marks the rows that Arrow does not cast to a type without loss."""
+    bad = _bad_rows(column, lambda part: part.cast(wanted))
+    return pa.repeat(pa.scalar(value=False), len(column)) if bad is None else bad
+
+
 def check_layout(column: pa.Array) -> None:
     """Raise ArrowInvalid if the array is malformed. After it, reading any value is safe, whether it is valid or not."""
     column.validate()

@@ -10,6 +10,7 @@ from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.transactions import ProposeRestore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from lakebed.log.outcomes import Outcome
@@ -37,7 +38,7 @@ class TableWrites(TableReads):
         """The latest schema known to this process."""
         return (self.log.head.state if self.log.head.version else self.state()).created
 
-    def write(
+    def write(  # noqa: PLR0913 - what users say of a write
         self,
         data: Any,
         *,
@@ -45,13 +46,25 @@ class TableWrites(TableReads):
         base_version: int | None = None,
         partial: bool = False,
         row_kind: str | None = None,
+        casts: str | Sequence[str] = "lossless",
+        ignore_extra: bool = False,
     ) -> int:
         """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
-        ``data`` is anything with ``__arrow_c_stream__``, of any length and in any order. Columns are matched by name
-        with the latest schema known to this process; a nullable field may be missing. If the setting ``schema_growth``
-        is ``add``, other columns become nullable fields in the same commit. Rows that fit that schema are accepted even
-        if another process has altered the table since. No rows make no entry.
+        ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``, a dataset of PyArrow, a frame of
+        pandas or Polars (lazy too), a relation of DuckDB, a dict of lists, a list or generator of dicts, dataclasses,
+        Pydantic models or batches, or files: a path, URL, folder or glob of Parquet, CSV, TSV, JSON lines, Arrow IPC or
+        ORC, or a list of them. It may have any length and order; only lists of rows are held in memory.
+
+        Columns are matched by name with the latest schema known to this process; a nullable field may be missing. If
+        the setting ``schema_growth`` is ``add``, other columns become nullable fields in the same commit; with
+        ``ignore_extra`` they are left out. Rows that fit that schema are accepted even if another process has altered
+        the table since. No rows make no entry.
+
+        Values of another type are converted if each keeps its value: 5 of an int64 or a float column into an int32
+        field. The first that does not is refused, with its row. Text is no number or time: with ``casts="text"``, or
+        ``casts=["amount", …]`` for some fields alone, it is read as one, whole numbers and dates become text, and
+        times without a zone are those of UTC. Files without types (CSV, JSON lines) are read as the table's types.
 
         Rows with equal keys become what the table's merge mode says, those of ``data`` in their order. By
         :class:`Latest` a write is an upsert; with ``partial``, the columns that ``data`` lacks stay as older rows have
@@ -65,7 +78,8 @@ class TableWrites(TableReads):
 
         Raises:
             UsageError: an invalid id or base version; ``partial`` or ``row_kind``, but the table does not merge by
-                Latest.
+                Latest; data that are no rows, such as a pandas frame whose index has a name.
+            NotFoundError: no such file.
             SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
                 null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8; or no
                 field can have the name or type of a new column; or a row kind is unknown, or an aggregate too large.
@@ -77,7 +91,9 @@ class TableWrites(TableReads):
         from lakebed.ingest.operation import Operation
         from lakebed.ingest.run import Write, add
 
-        return add(self, data, Write(commit_id, base_version, Operation.of(partial, row_kind))).version
+        operation = Operation.of(partial, row_kind)
+        write = Write(commit_id, base_version, operation, casts=casts, ignore_extra=ignore_extra)
+        return add(self, data, write).version
 
     def delete(
         self,

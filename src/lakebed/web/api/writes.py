@@ -10,6 +10,7 @@ from litestar import get, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from lakebed.errors import Code
+from lakebed.ingest.run import LOSSLESS, TEXT
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
@@ -33,6 +34,10 @@ async def write_rows(
     base_version: FromQuery[Version | None] = None,
     partial: FromQuery[bool] = False,
     row_kind: Annotated[str | None, QueryParameter(description="The column that says what each row does.")] = None,
+    casts: Annotated[
+        list[str] | None, QueryParameter(description="lossless, text, or the fields that may be read from text.")
+    ] = None,
+    ignore_extra: Annotated[bool, QueryParameter(description="Leave out columns that the table lacks.")] = False,
 ) -> dict[str, Any]:
     """Add rows in one commit; the version from which on they are visible. All or none of them."""
 
@@ -41,7 +46,15 @@ async def write_rows(
         found = tables.table(principal, Permission.WRITE, table)
         found.state()
         with upload.rows(found.schema) as rows:
-            return found.write(rows, commit_id=commit_id, base_version=base_version, partial=partial, row_kind=row_kind)
+            return found.write(
+                rows,
+                commit_id=commit_id,
+                base_version=base_version,
+                partial=partial,
+                row_kind=row_kind,
+                casts=_casts(casts),
+                ignore_extra=ignore_extra,
+            )
 
     # Before the body: what may not be written is not received.
     await anyio.to_thread.run_sync(tables.table, principal, Permission.WRITE, table)
@@ -51,6 +64,13 @@ async def write_rows(
     finally:
         await anyio.to_thread.run_sync(upload.close)
     return {"table": table, "version": version}
+
+
+def _casts(given: list[str] | None) -> str | list[str]:
+    """The casts of a write: one of two words, or fields."""
+    if given is None or given in ([LOSSLESS], [TEXT]):
+        return given[0] if given else LOSSLESS
+    return given
 
 
 @post("/v1/tables/{table:str}/delete", tags=["writes"], responses=ERRORS, status_code=200)

@@ -1,0 +1,59 @@
+"""Casts a column to the type of a field, value by value: what cannot be kept is null in the result.
+
+Rules. Only for types that :mod:`lakebed.ingest.conformer` has accepted. Arrow's own cast is used where it raises for
+each value that it does not keep, because it is much faster; for others, DataFusion's
+(:func:`lakebed.engine.computed_columns.try_cast`), whose result is cast back and compared. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.model import types, validity
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Field
+
+
+def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The column in another type that the conformer accepts; null where a value cannot be kept."""
+    found = column.type
+    if found == wanted:
+        return column
+    if "list_view" in str(found):
+        column = validity.canonical(column)
+    if types.widens(found, wanted) or types.is_list(wanted) or _refuses_loss(found, wanted):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return column.cast(wanted)
+    if types.is_list(wanted):
+        bad = validity.uncastable(column, wanted)
+        return without(column, np.asarray(bad)).cast(wanted)
+
+    from lakebed.engine.computed_columns import try_cast
+
+    return try_cast(column, wanted)
+
+
+def remedy(found: pa.DataType, wanted: Field) -> str:
+    """What to do about a value that a field cannot keep."""
+    if types.can_become(wanted.type, types.canonical(found)):
+        return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or mend the value"
+    return "mend the value, or leave the row out"
+
+
+def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+    """The column with null in place of some values."""
+    places = np.arange(len(column))
+    return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
+
+
+def _refuses_loss(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Arrow's own cast, which is much faster than the engine's, raises for each value that it does not keep."""
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+    times = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
+    return bool(times or (pa.types.is_time(found) and pa.types.is_time(wanted)))

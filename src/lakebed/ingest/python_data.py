@@ -1,0 +1,275 @@
+"""Opens Python objects as rows: Arrow data, frames of other libraries, rows as objects, columns as lists, and files.
+
+:func:`open_stream` takes anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``, datasets of PyArrow, frames of
+pandas and Polars (lazy ones too), relations of DuckDB, dicts of lists, lists and generators of dicts, of dataclasses,
+of Pydantic models or of batches, and paths of files.
+
+Rules. Names of columns count and their order does not. A library is not imported for its objects: what it has not been
+imported for cannot be one of them. A generator is read row by row, and never collected.
+
+Errors: UsageError for an object that has no rows; SchemaMismatchError for values of one column that no type holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Code, Error
+from lakebed.ingest.source_rows import WRITE, RowInput, unread
+from lakebed.model import types
+from lakebed.model.checks import shown
+from lakebed.model.foreign_errors import error_text, translate_errors
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.storage.contract import Storage
+
+CHUNK_ROWS = 10_000
+"""Rows of a generator that become one batch."""
+
+_UNCONVERTIBLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_KINDS = (
+    "give Arrow data, a pandas or Polars frame, a DuckDB relation, a list or generator of dicts, dataclasses or "
+    "Pydantic models, a dict of lists, or the path of a file"
+)
+
+
+def open_stream(data: Any, schema: Callable[[], Schema], home: Storage | None = None) -> RowInput:
+    """The rows of an object. ``schema`` gives that of the table, which rows without types are read by; ``home`` is the
+    store of the instance, for files. Raises UsageError for an object that has no rows.
+    """
+    if isinstance(data, RowInput):
+        return data
+    if isinstance(data, pa.RecordBatchReader):
+        return RowInput.of(data)
+    if isinstance(data, str | Path) or _are_paths(data):
+        from lakebed.ingest.input_files import open_files
+
+        return open_files(data, schema(), home)
+    with translate_errors(partial(unread, type(data).__name__)):
+        reader = _reader(data)
+    if reader is not None:
+        return RowInput.of(reader)
+    if isinstance(data, Mapping):
+        return _columns(data, schema())
+    if isinstance(data, Iterable) and not isinstance(data, bytes | bytearray):
+        return _items(data, schema)
+    raise _no_rows(data)
+
+
+def _no_rows(data: Any) -> Error:
+    return Code.SOURCE_UNSUPPORTED(f"cannot read rows from {type(data).__name__}: {_KINDS}")
+
+
+def _are_paths(data: Any) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
+
+
+# -- Arrow data and frames ------------------------------------------------------------------------------------------
+
+
+def _reader(data: Any) -> pa.RecordBatchReader | None:
+    """An Arrow stream over a table or frame of any library; None for other objects."""
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if _is_a(data, "pyarrow.dataset", "Dataset"):
+        return data.scanner().to_reader()
+    if _is_a(data, "pyarrow.dataset", "Scanner"):
+        return data.to_reader()
+    if _is_a(data, "pandas", "DataFrame"):
+        return _pandas_rows(data).to_reader()
+    if _is_a(data, "polars", "LazyFrame"):
+        return _lazy_rows(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    return None
+
+
+def _is_a(data: Any, module: str, name: str) -> bool:
+    found = sys.modules.get(module)
+    return found is not None and isinstance(data, getattr(found, name, ()))
+
+
+def _pandas_rows(frame: Any) -> pa.Table:
+    """The columns of a pandas frame, in which NaN is null. Raises UsageError for an index with a name."""
+    names = [str(name) for name in frame.index.names if name is not None]
+    if names:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{WRITE}: the frame has {', '.join(names)} as its index, which is no column: give frame.reset_index() to "
+            "write it too, or frame.reset_index(drop=True) to leave it out"
+        )
+    odd = [name for name in frame.columns if not isinstance(name, str)]
+    if odd:
+        raise Code.COLUMN_UNEXPECTED(
+            f"{WRITE}: the frame has a column named {shown(odd[0])}; names of columns are texts: rename it",
+            columns=[str(name) for name in odd],
+        )
+    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+    if twice:
+        raise Code.COLUMN_DUPLICATE(f"{WRITE}: the frame has two columns named {twice[0]}; rename one", columns=twice)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except _UNCONVERTIBLE:
+        for name in frame.columns:
+            _inferred(name, frame[name], 0, from_pandas=True)
+        raise
+
+
+def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
+    """The rows of a lazy frame, computed as they are read."""
+    batches = iter(frame.collect_batches())
+    first = next(batches, None)
+    if first is None:
+        return pa.RecordBatchReader.from_stream(frame.collect())
+    head = first.to_arrow()
+    rows = chain([head], (batch.to_arrow() for batch in batches))
+    return pa.RecordBatchReader.from_batches(head.schema, (part for table in rows for part in table.to_batches()))
+
+
+# -- rows and columns of Python values ------------------------------------------------------------------------------
+
+
+def _columns(data: Mapping[Any, Any], schema: Schema) -> RowInput:
+    """A dict of columns."""
+    _check_names(data)
+    single = [
+        name for name, values in data.items() if isinstance(values, str | bytes) or not hasattr(values, "__len__")
+    ]
+    if single:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{WRITE}: column {single[0]} is {shown(data[single[0]])}, not a list of values; one row is a list of one "
+            "dict: [{…}]"
+        )
+    lengths = {name: len(values) for name, values in data.items()}
+    if len(set(lengths.values())) > 1:
+        (a, rows), (b, others) = min(lengths.items(), key=_second), max(lengths.items(), key=_second)
+        raise Code.SOURCE_UNSUPPORTED(f"{WRITE}: column {a} has {rows:,} values, and {b} has {others:,}")
+    arrays = {name: _array(name, values, schema, 0) for name, values in data.items()}
+    return RowInput.of(pa.table(arrays).to_reader())
+
+
+def _second(pair: tuple[Any, int]) -> int:
+    return pair[1]
+
+
+def _items(data: Iterable[Any], schema: Callable[[], Schema]) -> RowInput:
+    """A list or generator, of batches or of rows."""
+    items = iter(data)
+    with translate_errors(partial(unread, "their source")):
+        head = list(islice(items, 1))
+    if not head:
+        return RowInput.of_batches(schema().arrow, iter(()))
+    everything = chain(head, _guarded(items))
+    reader = _reader(head[0])
+    if reader is not None:
+        others = map(_checked_reader, islice(everything, 1, None))
+        return RowInput.of_batches(reader.schema, _batches(chain([reader], others)))
+    rows = map(_row, everything)
+    batches = _row_batches(rows, schema(), len(data) if isinstance(data, Sequence) else CHUNK_ROWS)
+    first = next(batches)
+    return RowInput.of_batches(first.schema, chain([first], batches))
+
+
+def _guarded(items: Iterator[Any]) -> Iterator[Any]:
+    """The items of a generator, which may raise anything."""
+    while True:
+        with translate_errors(partial(unread, "their source")):
+            found = list(islice(items, 1))
+        if not found:
+            return
+        yield found[0]
+
+
+def _batches(readers: Iterable[pa.RecordBatchReader]) -> Iterator[pa.RecordBatch]:
+    for reader in readers:
+        with translate_errors(partial(unread, "their source")):
+            yield from reader
+
+
+def _checked_reader(item: Any) -> pa.RecordBatchReader:
+    reader = _reader(item)
+    if reader is None:
+        raise _no_rows(item)
+    return reader
+
+
+def _row(item: Any) -> Mapping[str, Any]:
+    """A row by the names of its columns."""
+    if isinstance(item, Mapping):
+        return item
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    if hasattr(item, "model_dump"):
+        return dict(item.model_dump())
+    if isinstance(item, tuple) and hasattr(item, "_asdict"):
+        return dict(item._asdict())
+    raise Code.SOURCE_UNSUPPORTED(f"{WRITE}: a row is {shown(item)}; give dicts, dataclasses or Pydantic models")
+
+
+def _row_batches(rows: Iterator[Mapping[str, Any]], schema: Schema, size: int) -> Iterator[pa.RecordBatch]:
+    before = 0
+    while chunk := list(islice(rows, size)):
+        names = dict.fromkeys(name for row in chunk for name in row)
+        _check_names(names)
+        arrays = [_array(name, [row.get(name) for row in chunk], schema, before) for name in names]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+        before += len(chunk)
+
+
+def _check_names(names: Iterable[Any]) -> None:
+    odd = [name for name in names if not isinstance(name, str)]
+    if odd:
+        raise Code.COLUMN_UNEXPECTED(
+            f"{WRITE}: a column is named {shown(odd[0])}; names of columns are texts", columns=[str(odd[0])]
+        )
+
+
+def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
+    """Values as a column: of the type that they have, or of the field's if that is no form of it, such as a map."""
+    wanted = schema.by_name[name].type if name in schema.by_name else None
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    found = None
+    try:
+        found = pa.array(values)
+        if wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted):
+            return found
+        return pa.array(values, wanted)
+    except _UNCONVERTIBLE:
+        # If the values have a type, the conformer says why it does not fit.
+        return _inferred(name, values, before) if found is None else found
+
+
+def _inferred(name: Any, values: Iterable[Any], before: int, *, from_pandas: bool = False) -> pa.Array:
+    """Values as a column. Raises SchemaMismatchError that names the first that is of another type than those before."""
+    try:
+        return pa.array(values, from_pandas=from_pandas)
+    except _UNCONVERTIBLE as error:
+        kept, first = list(values), None
+        for row, value in enumerate(kept):
+            try:
+                pa.array(kept[: row + 1] if first is None else [kept[first], value], from_pandas=from_pandas)
+            except _UNCONVERTIBLE:
+                other = "" if first is None else f", and row {before + first} has {shown(kept[first])}"
+                raise Code.VALUE_NOT_REPRESENTABLE(
+                    f"{WRITE}: column {name} has {shown(value)} ({type(value).__name__}) in row {before + row}{other}; "
+                    "the values of a column have one type",
+                    column=str(name),
+                    row=before + row,
+                ) from error
+            if first is None and value is not None and value == value:  # noqa: PLR0124 - not NaN, which may be null
+                first = row
+        raise Code.VALUE_NOT_REPRESENTABLE(
+            f"{WRITE}: column {name} cannot be read: {error_text(error)}", column=str(name)
+        ) from error
