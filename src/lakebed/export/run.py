@@ -1,23 +1,13 @@
 """Exports a table: its rows at one version, in key order, as files in an empty folder, complete or absent.
 
-:func:`export` plans the files, has tasks write and send them (:func:`run_export_task`), and publishes the manifest. The
-steps (docs/decisions/0023, docs/format.md 11):
-
-1. Tasks send files under names that no other attempt has.
-2. The driver puts the manifest, which names the files that count, create-if-absent.
-3. It lists the folder, and deletes what other attempts of this export have sent.
-4. It puts ``_SUCCESS``.
-
-An attempt that is given up and still runs sends its file, then looks for the manifest, and deletes the file if the
-manifest does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` no file
-stays that the manifest does not name, and no row is there twice. Nothing is renamed, because object stores cannot.
+:func:`export` plans the files, has tasks write and send them (:func:`run_export_task`), and publishes the manifest
+(:mod:`lakebed.export.publication`).
 
 The version is pinned while tasks run. Every input is verified against its digest, and the number of rows is checked if
 all partitions are exported whole and counted exactly.
 
-*Formats.* Parquet files are like those of the table, so that they can be attached to one. CSV has a header; a null is
-empty and an empty text is ``""``. JSON has an object a line; nulls are left out, binary is hex digits, and NaN and the
-infinities, which JSON does not have, are null.
+Parquet files are like those of the table, so that they can be attached to one; for CSV and JSON see
+:mod:`lakebed.export.row_files`.
 
 Core types: :class:`ExportRequest`, :class:`ExportTask`, :class:`ExportReport`.
 
@@ -26,43 +16,34 @@ Errors: UsageError, BadKeyError and ExistsError before anything is written; Dama
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lakebed import clock, runner
-from lakebed.clock import random_token
 from lakebed.errors import Code, Error
-from lakebed.export.plan import FORMATS, Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdraw
+from lakebed.export.row_files import check_format, write_rows
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
-from lakebed.model.documents import dump, load, reading
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, KeyRange
 from lakebed.model.merge_modes import KEEP_ALL, merge_key
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout
-from lakebed.parquet.sizes import gather
 from lakebed.read.plan import is_merged
 from lakebed.read.summaries import load_summaries
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.disk_space import scratch_folder, writing_to
-from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.schema import Schema
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
     from lakebed.table.table import Table
-
-MANIFEST = "_manifest.json"
-SUCCESS = "_SUCCESS"
 
 ROWS_A_CELL = 60_000
 """Rows that are read in the 15 ms that a cell costs: many key ranges should not become as many cells."""
@@ -109,16 +90,6 @@ class ExportTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedFile:
-    """One object of an export."""
-
-    name: str
-    rows: int
-    size_bytes: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExportReport:
     """What an export wrote: the table at ``version``, in ``files`` below ``url``."""
 
@@ -146,12 +117,12 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
         ExistsError: there is something at the target.
         DamagedError: an input is not what was written; names it. Nothing is left at the target.
     """
-    check_format(wanted.format, snapshot.schema)
+    check_format(wanted.format, snapshot.schema.arrow)
     if wanted.partitions is not None and wanted.partitions < 1:
         raise Code.ARGUMENT_INVALID(f"partitions = {wanted.partitions}: must be 1 or more")
     ranges = [snapshot.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
     planned, _ = snapshot.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
-    _check_empty(target)
+    check_empty(target)
     held = cells(snapshot.state, planned)
     export_id = clock.new_id()
     tasks = _tasks(table, snapshot, wanted, held, export_id)
@@ -160,12 +131,10 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
         results = list(execute(tasks)) if tasks else []
         files = [file for result in results if not isinstance(result, Error) for file in result]
         _check_results(held, results, files, wanted)
-        _publish(
-            target, export_id, dump(_manifest(table, snapshot, wanted, files)) + b"\n", [file.name for file in files]
-        )
+        publish(target, _manifest(table, snapshot, wanted, export_id, files), export_id)
     except BaseException:
         with suppress(Error):
-            _delete_but(target, export_id, ())
+            withdraw(target, export_id)
         raise
     rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
     return ExportReport(table.name, snapshot.version, target.url, rows, len(files), size_bytes)
@@ -179,26 +148,8 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
             name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
             for name, file in files.items()
         }
-        written = write_export(
-            _rows(task, paths, scratch),
-            task.format,
-            task.layout,
-            scratch,
-            rows_estimate=task.rows,
-            memory_limit_bytes=task.memory_limit_bytes,
-        )
-    if written is None:
-        return ()
-    name = f"part-{task.index:05d}-{task.export}-{clock.random_token()}.{task.format}"
-    stored = target.send(name, written.path)
-    written.path.unlink(missing_ok=True)
-    manifest = target.get(MANIFEST)
-    if manifest is not None and name not in _names(manifest):
-        target.delete([name])
-        raise Code.EXPORT_INCOMPLETE(
-            f"the export was finished without {name}, which another attempt wrote as well", name=name
-        )
-    return (ExportedFile(name, written.rows, stored.size_bytes, stored.digest),)
+        written = _written(task, _rows(task, paths, scratch), scratch)
+    return () if written is None else (send(written, task.export, task.index, target),)
 
 
 # -- within -----------------------------------------------------------------------------------------------------
@@ -216,6 +167,21 @@ def _tasks(
         ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown, mode)
         for index, part in enumerate(share_out(held, summaries, count))
     ]
+
+
+_ONE_FILE_BYTES = 2**62
+
+
+def _written(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
+    """The rows as a file; None without rows."""
+    limit_bytes, layout = task.memory_limit_bytes, task.layout
+    if task.format == "parquet":
+        one = replace(layout, file_bytes=_ONE_FILE_BYTES)
+        files = write_run(rows, one, scratch, rows_estimate=task.rows, memory_limit_bytes=limit_bytes)
+        return LocalFile(files[0].path, files[0].rows) if files else None
+    fitted = (as_schema(batch, layout.schema) for batch in rows)
+    file = write_rows(fitted, layout.schema.arrow, task.format, scratch, memory_limit_bytes=limit_bytes)
+    return file if file.rows else None
 
 
 def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
@@ -243,18 +209,6 @@ def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[
             yield from rows if where is None or not above else (keep(batch, where) for batch in rows)
 
 
-def _check_empty(target: Storage) -> None:
-    found = next(iter(target.list("")), None)
-    if found is not None:
-        finished = target.get(SUCCESS) is not None
-        what = "an export that was finished" if finished else "it may be what an export left that did not finish"
-        raise Code.EXPORT_TARGET_NOT_EMPTY(
-            f"{target.url} is not empty: it contains {found.name} ({what}). Export to another folder, or empty "
-            "this one",
-            url=target.url,
-        )
-
-
 def _check_results(
     held: Sequence[Cell], results: Sequence[ExportResult], files: Sequence[ExportedFile], wanted: ExportRequest
 ) -> None:
@@ -268,12 +222,15 @@ def _check_results(
         )
 
 
-def _manifest(table: Table, snapshot: Snapshot, wanted: ExportRequest, files: Sequence[ExportedFile]) -> dict[str, Any]:
+def _manifest(
+    table: Table, snapshot: Snapshot, wanted: ExportRequest, export_id: str, files: Sequence[ExportedFile]
+) -> dict[str, Any]:
     codec = snapshot.schema.codec
     encoded = [codec.encode_range(one) for one in wanted.ranges]
     return {
         "format": FORMAT,
         "features": [],
+        "export": export_id,
         "table": table.id,
         "name": table.name,
         "version": snapshot.version,
@@ -284,114 +241,3 @@ def _manifest(table: Table, snapshot: Snapshot, wanted: ExportRequest, files: Se
         "rows": sum(file.rows for file in files),
         "files": [[file.name, file.rows, file.size_bytes, file.digest] for file in files],
     }
-
-
-def _names(manifest: bytes) -> set[str]:
-    with reading(f"{MANIFEST} of the export is not one that an export writes"):
-        return {file[0] for file in load(manifest)["files"]}
-
-
-def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[str]) -> None:
-    _put(target, MANIFEST, manifest)
-    _delete_but(target, export_id, names)
-    _put(target, SUCCESS, b"")
-
-
-def _put(target: Storage, name: str, data: bytes) -> None:
-    outcome = put_until_clear(lambda: target.create(name, data), name)
-    if outcome is PutOutcome.EXISTS and target.get(name) != data:
-        raise Code.EXPORT_TARGET_NOT_EMPTY(
-            f"{target.object_url(name)} exists: another export wrote to the same folder", name=name
-        )
-
-
-def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:
-    """Delete what this export sent, except for the files to keep. Files of others stay."""
-    ours = [found.name for found in target.list("") if f"-{export_id}-" in found.name]
-    target.delete(sorted(set(ours) - set(kept)))
-
-
-# -- files of an export --------------------------------------------------------------------------------------------
-
-
-_ONE_FILE_BYTES = 2**62
-_JSON_ROWS, _JSON_BYTES_MAX, _JSON_SHARE = 500_000, 64 * 1024 * 1024, 8
-"""Rows that the engine writes at once; they are held a few times, as rows and as text, beside those of the merge."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A local file, and its rows."""
-
-    path: Path
-    rows: int
-
-
-def check_format(format: str, schema: Schema) -> str:
-    """The format, if it exists and can hold the schema's rows. Raises UsageError otherwise."""
-    if format not in FORMATS:
-        raise Code.FORMAT_UNKNOWN(f"unknown export format {format!r}; formats: {', '.join(FORMATS)}", format=format)
-    if format == "csv":
-        for field in schema.fields:
-            if (
-                pa.types.is_nested(field.type)
-                or pa.types.is_binary(field.type)
-                or pa.types.is_fixed_size_binary(field.type)
-            ):
-                raise Code.TYPE_UNSUPPORTED(
-                    f"CSV cannot represent field {field.name} of type {field.type}; export Parquet or JSON",
-                    column=field.name,
-                )
-    return format
-
-
-def write_export(  # noqa: PLR0913 - what, how, where, how much
-    batches: Iterable[pa.RecordBatch],
-    format: str,
-    layout: Layout,
-    scratch: Path,
-    *,
-    rows_estimate: int,
-    memory_limit_bytes: int,
-) -> Written | None:
-    """Write the rows as one file in the folder ``scratch``, which the caller owns; None without rows."""
-    if format == "parquet":
-        one = replace(layout, file_bytes=_ONE_FILE_BYTES)
-        files = write_run(batches, one, scratch, rows_estimate=rows_estimate, memory_limit_bytes=memory_limit_bytes)
-        return Written(files[0].path, files[0].rows) if files else None
-    path = scratch / f"export-{random_token()}.{format}"
-    if format == "csv":
-        rows = _write_csv(batches, layout.schema, path)
-    else:
-        rows = _write_json(batches, layout.schema, path, min(_JSON_BYTES_MAX, memory_limit_bytes // _JSON_SHARE))
-    return Written(path, rows) if rows else None
-
-
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -> int:
-    import pyarrow.csv as pacsv
-
-    rows = 0
-    with writing_to(path.parent), pacsv.CSVWriter(path, schema.arrow) as writer:
-        for batch in batches:
-            writer.write_batch(as_schema(batch, schema))
-            rows += batch.num_rows
-    return rows
-
-
-def _write_json(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path, bytes_max: int) -> int:
-    """Write JSON lines by the engine, some rows at a time, and append them to one file."""
-    from lakebed.engine.datafusion import context
-
-    rows = 0
-    with scratch_folder(path.parent, "json") as folder, path.open("wb") as whole:
-        tables = gather((as_schema(batch, schema) for batch in batches), _JSON_ROWS, bytes_max)
-        for number, table in zip(count(), tables, strict=False):
-            part = folder / f"{number:06d}.json"
-            with writing_to(folder):
-                context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(table).write_json(part)
-                with part.open("rb") as stream:
-                    while chunk := stream.read(2**20):
-                        whole.write(chunk)
-            part.unlink()
-            rows += table.num_rows
-    return rows

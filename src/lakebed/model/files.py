@@ -39,6 +39,7 @@ _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summa
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
+_QUERY_NAME = re.compile(rf"queries/({_ID})/(.+)")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
 _HOOK_NAME = re.compile(rf"hooks/({_ID})\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
@@ -261,6 +262,22 @@ def run_of_retry(name: str) -> str | None:
     """The id of the job run that an object asks to try again; None if it does not."""
     match = _RETRY_NAME.fullmatch(name)
     return match[1] if match else None
+
+
+def queries_folder() -> str:
+    """The folder of submitted queries."""
+    return "queries"
+
+
+def query_object(query: str, name: str) -> str:
+    """An object, or a folder, of a submitted query."""
+    return f"{queries_folder()}/{query}/{name}"
+
+
+def query_of(name: str) -> tuple[str, str] | None:
+    """The query of an object, and its name in the folder of the query; None if it is of no query."""
+    match = _QUERY_NAME.fullmatch(name)
+    return (match[1], match[2]) if match else None
 
 
 def copy_folder(table_id: str) -> str:

@@ -42,6 +42,7 @@ from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
 from lakebed.storage.disk_space import with_reserve
 from lakebed.table.expiry import age_off
+from lakebed.tracker.submitted_queries import QueryObjects
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -116,6 +117,7 @@ def gc(
     dropped = delete_dropped(instance, dry_run=dry_run) if tables is None else DroppedReport((), 0, dry_run)
     if not dry_run:
         instance.tracker.trim()
+        QueryObjects(instance.storage).expire()
     return GcReport(tuple(collections), tuple(orphans), dropped, dry_run, tuple(errors))
 
 

@@ -99,7 +99,9 @@ class Service:
         self.instance = instance
         self.limits = limits or ServiceLimits()
         self.maintains = maintain and instance.storage.shared
-        self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if self.maintains else None
+        # Submitted queries need them as well.
+        shared = instance.storage.shared
+        self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if shared else None
         self._report = report or (lambda _: None)
         self.hooks = HookDelivery(instance, commands=hook_commands, report=self._report)
         self._started_at: datetime | None = None
@@ -225,10 +227,11 @@ class Service:
         self._follower.follow(now_s)
         self._parking.look(now_s)
         self._followed.set()
-        if self.engines is not None and not self._stopping.is_set():
+        if self.maintains and not self._stopping.is_set():
             waiting = (one for watch in self._follower.watches.values() for one in watch.waiting)
             for one in choose(waiting, self._running, self.limits):
                 self._begin(one)
+        if self.engines is not None:
             self.engines.end_idle()
 
     # -- operations ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Executes the tasks of compactions, rewrites, ingest, exports, attaches and searches, on Spark or in workers.
+"""Executes the tasks of compactions, rewrites, ingest, exports, queries, attaches and searches, on Spark or in workers.
 
 An executor has :class:`~lakebed.spark.batch.Tasks` run a function of this module on each task. What all tasks of a call
 share, such as the partition boundaries of a table, is an argument of that function and not part of each task. A large
@@ -14,8 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code, Error
+from lakebed.export.publication import ExportedFile
+from lakebed.export.query_result import Execute as Query
+from lakebed.export.query_result import QueryTask, run_query_task
 from lakebed.export.run import Execute as Export
-from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
+from lakebed.export.run import ExportResult, ExportTask, run_export_task
 from lakebed.ingest.attach import AttachTarget, AttachTask, run_attach_task
 from lakebed.ingest.attach import Execute as Attach
 from lakebed.ingest.plan import Method
@@ -101,6 +104,23 @@ def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callba
 def _export(source: Place, target: Place, task: ExportTask) -> tuple[ExportedFile, ...]:
     with task_scratch() as scratch:
         return run_export_task(task, source.connect(), target.connect(), scratch)
+
+
+def query_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Query:
+    """Runs the tasks of one submitted query, whose rows go from one place to another."""
+    stop, run = current_stop(), current_run()
+
+    def execute(queries: Sequence[QueryTask]) -> Sequence[tuple[ExportedFile, ...] | Error]:
+        rows, limit = sum(task.rows for task in queries), queries[0].memory_limit_bytes
+        work, made = partial(_query, source, target), tuple[ExportedFile, ...]
+        return tasks.run(queries, work, made, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run)
+
+    return execute
+
+
+def _query(source: Place, target: Place, task: QueryTask) -> tuple[ExportedFile, ...]:
+    with task_scratch() as scratch:
+        return run_query_task(task, source.open(), target.connect(), scratch)
 
 
 def attach_executor(tasks: Tasks, place: Place) -> Attach:

@@ -32,6 +32,7 @@ class WorkKind(StrEnum):
     SPLIT = "split"
     JOIN = "join"
     EXPORT = "export"
+    QUERY = "query"
     GC = "gc"
     REFRESH = "refresh"
     ERASE_REPORT = "erase-report"

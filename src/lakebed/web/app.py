@@ -19,6 +19,7 @@ from litestar.router import Router
 from lakebed.errors import Error
 from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
+from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web import api
@@ -34,7 +35,6 @@ from lakebed.web.pages import page_routes
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.parameters import known_parameters
 from lakebed.web.statements import StatementSlots
-from lakebed.web.submitted_queries import SubmittedQueries
 
 __all__ = ["RequestLimits", "make_app"]
 
@@ -71,7 +71,7 @@ def make_app(
     committers = Committers()
     tables = OpenTables(service)
     statements = StatementSlots(bounds.sql_statements)
-    queries = SubmittedQueries(service.instance, threads=bounds.query_threads, kept_s=bounds.query_kept_s)
+    queries = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.principal(request)
@@ -97,7 +97,7 @@ def make_app(
         },
         guards=[doors.guard, known_parameters],
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
-        on_startup=[set_threads, watching.install],
+        on_startup=[set_threads, queries.start, watching.install],
         on_shutdown=[queries.close, committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakebed.service.query_work import QueryLimits
 from lakebed.web.row_answers import AnswerLimits
 
 
@@ -31,6 +32,10 @@ class RequestLimits:
     """Requests that work at once; others wait."""
     sources: tuple[str, ...] = ()
     """Beginnings of the URLs that may be read for ingest, and written for results, with the service's credentials."""
+
+    def of_queries(self) -> QueryLimits:
+        """The limits of submitted queries."""
+        return QueryLimits(self.query_threads, self.query_kept_s, self.sql_memory_bytes, self.query_s)
 
     def of_answer(self) -> AnswerLimits:
         """The limits of one answer."""

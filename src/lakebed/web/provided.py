@@ -9,11 +9,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from lakebed.security.principal import Principal
+from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
 from lakebed.web.access import OpenTables
 from lakebed.web.limits import RequestLimits
 from lakebed.web.statements import StatementSlots
-from lakebed.web.submitted_queries import SubmittedQueries
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 TheService = NamedDependency[Service]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -144,6 +144,7 @@ class SubmitQueryBody(Struct, forbid_unknown_fields=True):
     scan: ScanBody | None = None
     statement: Annotated[str, Meta(min_length=1)] | None = None
     url: Annotated[str, Meta(description="Write the rows below this URL, in place of keeping them.")] | None = None
+    format: Annotated[Literal["parquet", "csv", "json"], Meta(description="Of the files below the URL.")] | None = None
 
 
 Body = TypeVar("Body")

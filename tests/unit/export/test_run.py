@@ -12,7 +12,8 @@ import pytest
 import lakebed
 from lakebed import KeyRange
 from lakebed.errors import DamagedError, ExistsError, StorageError, UsageError
-from lakebed.export.run import MANIFEST, SUCCESS, ExportRequest, export, run_export_task
+from lakebed.export.publication import MANIFEST, SUCCESS
+from lakebed.export.run import ExportRequest, export, run_export_task
 from lakebed.model.schema import Schema
 from lakebed.storage import connect
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 import lakebed
 from lakebed import DamagedError, Schema
 from lakebed.errors import Code
-from lakebed.export.run import ExportedFile
+from lakebed.export.publication import ExportedFile
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
 from lakebed.spark.batch import Place, SparkTasks, decode, scattered, spark_errors

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import errors
-from lakebed.export.run import ExportedFile
+from lakebed.export.publication import ExportedFile
 from lakebed.maintenance.compaction.run import MergeTask
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange

@@ -11,7 +11,7 @@ import lakebed
 from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
-from lakebed.export.run import _publish
+from lakebed.export.publication import publish
 from lakebed.ingest.send import _put_summary
 from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.spark.batch import Place
@@ -109,7 +109,7 @@ def write_a_segment(storage, _):
 
 
 def finish_an_export(storage, _):
-    _publish(storage, "0192", b"{}", [])
+    publish(storage, {"export": "0192", "files": []}, "0192")
 
 
 def finish_a_quarantine(storage, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -11,24 +10,26 @@ from litestar import Response, delete, get, post
 from litestar.params import JSONBody
 
 from lakebed.errors import Code
+from lakebed.model.keys import ALL_KEYS
 from lakebed.read.row_stream import RowStream
 from lakebed.security.principal import Permission
-from lakebed.sql.limited import Limits
+from lakebed.tracker.submitted_queries import AskedScan, not_there
 from lakebed.web.api.descriptions import ERRORS, RowsOperation
 from lakebed.web.api.reads import opened_scan
 from lakebed.web.api.writes import check_source
 from lakebed.web.audited_requests import note
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheService, TheTables
-from lakebed.web.request_bodies import SubmitQueryBody
+from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheTables
+from lakebed.web.request_bodies import ScanBody, SubmitQueryBody
 from lakebed.web.row_answers import answer_rows
 from lakebed.web.row_formats import chosen_format
-from lakebed.web.submitted_queries import QueryState
+from lakebed.web.selections import key_ranges
 from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
     from lakebed.security.principal import Principal
-    from lakebed.web.row_answers import RowReader
-    from lakebed.web.submitted_queries import SubmittedQueries
+    from lakebed.service.query_runs import SubmittedQueries
+    from lakebed.tracker.submitted_queries import QueryState, SubmittedQuery
+    from lakebed.web.access import OpenTables
 
 
 @post("/v1/queries", tags=["queries"], responses=ERRORS, status_code=202)
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 def submit_query(
     *,
     request: AnyRequest,
-    service: TheService,
     tables: TheTables,
     principal: ThePrincipal,
     limits: TheLimits,
@@ -52,42 +52,57 @@ def submit_query(
         raise Code.ARGUMENTS_CONFLICT("a query is a scan of a table or a statement in SQL: give table or statement")
     if data.statement is not None and data.scan is not None:
         raise Code.ARGUMENTS_CONFLICT("scan goes with table; a statement says itself what it reads")
+    if data.format is not None and data.url is None:
+        raise Code.ARGUMENTS_CONFLICT("format goes with url; rows that are kept are fetched in any format")
     if data.url is not None:
         check_source(data.url, limits.sources)
-    if data.table is not None:
-        at = None if data.scan is None else data.scan.at
-        snapshot = tables.readable(principal, data.table, at).snapshot()
-
-    def rows(cancelled: threading.Event) -> RowReader:
-        if data.statement is None:
-            return opened_scan(snapshot, data.scan)
-        bounds = Limits(limits.sql_memory_bytes, limits.query_s, cancelled)
-        found: RowReader = principal.sql(service.instance, data.statement, bounds)
-        return found
-
     asked = msgspec.to_builtins(data)
-    return _shown(queries.submit(asked, principal.name, rows, data.url))
+    scan = None if data.table is None else _asked_scan(tables, principal, data.table, data.scan or ScanBody())
+    state = queries.submit(
+        principal, asked, scan=scan, statement=data.statement, url=data.url, file_format=data.format or "parquet"
+    )
+    return _shown(state)
+
+
+def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanBody) -> AskedScan:
+    """The scan, of the version that the table has now. Raises what it would raise when it runs."""
+    found = tables.readable(principal, name, body.at)
+    snapshot = found.snapshot(body.max_staleness, body.at_least)
+    opened_scan(snapshot, msgspec.structs.replace(body, max_staleness=None, at_least=None)).close()
+    codec = snapshot.schema.codec
+    ranges = [codec.encode_range(one) for one in key_ranges(snapshot.schema, body.ranges)] or [ALL_KEYS]
+    return AskedScan(
+        table=name,
+        table_id=tables.table(principal, Permission.READ, name).id,
+        version=snapshot.version,
+        ranges=tuple((one.min.hex(), None if one.max is None else one.max.hex()) for one in ranges),
+        columns=None if body.columns is None else tuple(body.columns),
+        where=body.where,
+        limit=body.limit,
+        reverse=body.reverse,
+        raw=body.raw,
+    )
 
 
 @get("/v1/queries", tags=["queries"], responses=ERRORS)
 @threaded
 def list_queries(principal: ThePrincipal, queries: TheQueries) -> dict[str, Any]:
-    """The queries of the principal, those of all for admins; the newest first."""
-    return {"queries": [_shown(state) for state in queries.states() if _may_see(principal, state)]}
+    """The queries of the principal, and those of tables that it administers; the newest first."""
+    return {"queries": [_shown(queries.state(query)) for query in queries.queries() if _may_see(principal, query)]}
 
 
 @get("/v1/queries/{query_id:str}", tags=["queries"], responses=ERRORS)
 @threaded
 def show_query(principal: ThePrincipal, queries: TheQueries, query_id: PathText) -> dict[str, Any]:
     """How far a query is: queued, running, completed, failed, cancelled or lost."""
-    return _shown(_found(queries, principal, query_id))
+    return _shown(queries.state(_found(queries, principal, query_id)))
 
 
 @delete("/v1/queries/{query_id:str}", tags=["queries"], responses=ERRORS, status_code=200)
 @threaded
 def cancel_query(principal: ThePrincipal, queries: TheQueries, query_id: PathText) -> dict[str, Any]:
     """End a query that runs; delete one that has ended, with the rows that the service keeps."""
-    return _shown(queries.cancel(_found(queries, principal, query_id).id))
+    return _shown(queries.cancel(_found(queries, principal, query_id)))
 
 
 @get("/v1/queries/{query_id:str}/rows", tags=["queries"], operation_class=RowsOperation, responses=ERRORS)
@@ -96,25 +111,40 @@ async def query_rows(
 ) -> Response[bytes]:
     """The rows of a completed query."""
     form = chosen_format(request.headers.get("accept"))
-    state = await anyio.to_thread.run_sync(_found, queries, principal, query_id)
+    query = await anyio.to_thread.run_sync(_found, queries, principal, query_id)
+    _check_roles(principal, query)
 
     def kept() -> RowStream:
-        schema, batches = queries.rows(state)
+        schema, batches = queries.rows(query)
         return RowStream(schema, (batch for batch in batches))
 
     return await answer_rows(request, kept, form, limits.of_answer())
 
 
-def _may_see(principal: Principal, state: QueryState) -> bool:
-    return state.submitted_by == principal.name or principal.permission() == Permission.ADMIN
+def _may_see(principal: Principal, query: SubmittedQuery) -> bool:
+    return query.submitted_by == principal.name or _administers(principal, query)
 
 
-def _found(queries: SubmittedQueries, principal: Principal, query: str) -> QueryState:
-    state = queries.get(query)
-    if not _may_see(principal, state):
+def _administers(principal: Principal, query: SubmittedQuery) -> bool:
+    """Whether the principal is an admin of all that the query may read: of its table, or for SQL of every table."""
+    return principal.permission(None if query.scan is None else query.scan.table) == Permission.ADMIN
+
+
+def _check_roles(principal: Principal, query: SubmittedQuery) -> None:
+    """Raise AccessError for rows that the principal could see when it asked, and perhaps may not see now."""
+    if not _administers(principal, query) and query.principal != principal.to_json():
+        raise Code.PERMISSION_MISSING(
+            f"the roles of {principal.name} are not those with which query {query.id} was submitted; submit it again",
+            permission="READ",
+        )
+
+
+def _found(queries: SubmittedQueries, principal: Principal, query_id: str) -> SubmittedQuery:
+    query = queries.query(query_id)
+    if not _may_see(principal, query):
         # As if it were not there: ids of others are nothing to know of.
-        raise Code.QUERY_NOT_FOUND(f"no query {query[:100]!r}: it expired, or never was", query=query[:100])
-    return state
+        raise not_there(query_id)
+    return query
 
 
 def _shown(state: QueryState) -> dict[str, Any]:

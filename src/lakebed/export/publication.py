@@ -1,0 +1,138 @@
+"""Publishes the files of an export: all of them, or none (docs/decisions/0023, docs/format.md 11).
+
+1. Tasks send files under names that no other attempt has (:func:`send`).
+2. The driver puts the manifest, which names the files that count, create-if-absent.
+3. It lists the folder, and deletes what other attempts of this export have sent.
+4. It puts ``_SUCCESS``.
+
+An attempt that is given up and still runs sends its file, then looks for the manifest, and deletes the file if the
+manifest does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` no file
+stays that the manifest does not name, and no row is there twice. Nothing is renamed, because object stores cannot.
+
+Several attempts of one export may run, in several processes. The first manifest counts.
+
+Core types: :class:`ExportedFile`. Errors: ExistsError if there is something of another at the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed.clock import random_token
+from lakebed.errors import Code, DamagedError
+from lakebed.model.documents import dump, load, reading
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+
+MANIFEST = "_manifest.json"
+SUCCESS = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One object of an export."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file that is yet to be sent, and its rows."""
+
+    path: Path
+    rows: int
+
+
+def check_empty(target: Storage) -> None:
+    """Raise ExistsError if there is anything at the target."""
+    found = next(iter(target.list("")), None)
+    if found is not None:
+        finished = target.get(SUCCESS) is not None
+        what = "an export that was finished" if finished else "it may be what an export left that did not finish"
+        raise Code.EXPORT_TARGET_NOT_EMPTY(
+            f"{target.url} is not empty: it contains {found.name} ({what}). Export to another folder, or empty "
+            "this one",
+            url=target.url,
+        )
+
+
+def send(file: LocalFile, export_id: str, index: int, target: Storage) -> ExportedFile:
+    """Send a file as the one with this index, and delete it here.
+
+    Raises NotFoundError if the export was published meanwhile without it.
+    """
+    name = f"part-{index:05d}-{export_id}-{random_token()}{file.path.suffix}"
+    stored = target.send(name, file.path)
+    file.path.unlink(missing_ok=True)
+    manifest = target.get(MANIFEST)
+    if manifest is not None and name not in names_of(_loaded(manifest)):
+        target.delete([name])
+        raise Code.EXPORT_INCOMPLETE(
+            f"the export was finished without {name}, which another attempt wrote as well", name=name
+        )
+    return ExportedFile(name, file.rows, stored.size_bytes, stored.digest)
+
+
+def published(target: Storage) -> Mapping[str, Any] | None:
+    """The manifest of the export at the target; None if none was published."""
+    manifest = target.get(MANIFEST)
+    return None if manifest is None else _loaded(manifest)
+
+
+def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> Mapping[str, Any]:
+    """Put the manifest, and delete the other files of the export whose ids begin with ``attempts_of``.
+
+    Returns the manifest that counts: this one, or that of another attempt of the same ``export``.
+    """
+    data = dump(manifest) + b"\n"
+    outcome = put_until_clear(lambda: target.create(MANIFEST, data), MANIFEST)
+    counts = manifest
+    if outcome is PutOutcome.EXISTS and (found := target.get(MANIFEST)) != data:
+        try:
+            counts = _loaded(found or b"")
+        except DamagedError:
+            counts = {}
+        if counts.get("export") != manifest["export"]:
+            raise _taken(target, MANIFEST)
+    _delete_sent(target, attempts_of, names_of(counts))
+    if put_until_clear(lambda: target.create(SUCCESS, b""), SUCCESS) is PutOutcome.EXISTS and target.get(SUCCESS):
+        raise _taken(target, SUCCESS)
+    return counts
+
+
+def names_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The names of an export's files, in the order of their rows."""
+    return [file[0] for file in manifest["files"]]
+
+
+def withdraw(target: Storage, export_id: str) -> None:
+    """Delete what an export sent that failed, unless it was published."""
+    if target.get(MANIFEST) is None:
+        _delete_sent(target, export_id, ())
+
+
+def _delete_sent(target: Storage, export_id: str, kept: Sequence[str]) -> None:
+    ours = [found.name for found in target.list("") if f"-{export_id}" in found.name]
+    target.delete(sorted(set(ours) - set(kept)))
+
+
+def _loaded(manifest: bytes) -> Mapping[str, Any]:
+    with reading(f"{MANIFEST} of the export is not one that an export writes"):
+        found: Mapping[str, Any] = load(manifest)
+        names_of(found)
+        return found
+
+
+def _taken(target: Storage, name: str) -> Exception:
+    return Code.EXPORT_TARGET_NOT_EMPTY(
+        f"{target.object_url(name)} exists: another export wrote to the same folder", name=name
+    )

@@ -1,0 +1,116 @@
+"""Writes rows as one local file: Parquet, CSV or JSON lines.
+
+CSV has a header; a null is empty and an empty text is ``""``. JSON has an object a line; nulls are left out, binary is
+hex digits, and NaN and the infinities, which JSON does not have, are null.
+
+Errors: UsageError for a format that cannot hold the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakebed.clock import random_token
+from lakebed.errors import Code
+from lakebed.export.plan import FORMATS
+from lakebed.export.publication import LocalFile
+from lakebed.parquet.sizes import gather
+from lakebed.storage.disk_space import scratch_folder, writing_to
+
+_JSON_ROWS, _JSON_BYTES_MAX, _JSON_SHARE = 500_000, 64 * 1024 * 1024, 8
+"""Rows that the engine writes at once; they are held a few times, as rows and as text, beside those of the merge."""
+
+
+def check_format(format: str, arrow: pa.Schema) -> str:
+    """The format, if it exists and can hold the columns. Raises UsageError otherwise."""
+    if format not in FORMATS:
+        raise Code.FORMAT_UNKNOWN(f"unknown export format {format!r}; formats: {', '.join(FORMATS)}", format=format)
+    if format == "csv":
+        for field in arrow:
+            if (
+                pa.types.is_nested(field.type)
+                or pa.types.is_binary(field.type)
+                or pa.types.is_large_binary(field.type)
+                or pa.types.is_binary_view(field.type)
+                or pa.types.is_fixed_size_binary(field.type)
+            ):
+                raise Code.TYPE_UNSUPPORTED(
+                    f"CSV cannot represent field {field.name} of type {field.type}; export Parquet or JSON",
+                    column=field.name,
+                )
+    return format
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch], arrow: pa.Schema, format: str, scratch: Path, *, memory_limit_bytes: int
+) -> LocalFile:
+    """Write the rows, which have the columns ``arrow``, as one file in the folder ``scratch``, which the caller owns.
+
+    A Parquet file is not one of a table: it has no keys, summaries or filters.
+    """
+    path = scratch / f"rows-{random_token()}.{format}"
+    counted = _CountedBatches(batches)
+    match format:
+        case "csv":
+            _write_csv(counted, arrow, path)
+        case "json":
+            _write_json(counted, path, min(_JSON_BYTES_MAX, memory_limit_bytes // _JSON_SHARE))
+        case _:
+            _write_parquet(counted, arrow, path)
+    return LocalFile(path, counted.rows)
+
+
+def until_full(batches: Iterator[pa.RecordBatch], folder: Path, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Batches until what is written of them in the folder has this size; the others stay in the iterator."""
+    for batch in batches:
+        yield batch
+        if sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) >= bytes_max:
+            return
+
+
+class _CountedBatches:
+    """The batches, and how many rows they had so far."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with writing_to(path.parent), pq.ParquetWriter(path, arrow, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_csv(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) -> None:
+    import pyarrow.csv as pacsv
+
+    with writing_to(path.parent), pacsv.CSVWriter(path, arrow) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:
+    """Write JSON lines by the engine, some rows at a time, and append them to one file."""
+    from lakebed.engine.datafusion import context
+
+    with scratch_folder(path.parent, "json") as folder, path.open("wb") as whole:
+        for number, table in zip(count(), gather(batches, _JSON_ROWS, bytes_max), strict=False):
+            part = folder / f"{number:06d}.json"
+            with writing_to(folder):
+                context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(table).write_json(part)
+                with part.open("rb") as stream:
+                    while chunk := stream.read(2**20):
+                        whole.write(chunk)
+            part.unlink()

@@ -1,0 +1,128 @@
+"""Carries out one submitted query: finds or makes its result, and publishes it where its rows go.
+
+A scan reads a pinned version, partition by partition, in the tasks of a pipeline: in worker processes, or on Spark if
+it is large. A statement runs in the sandboxed worker of SQL, and its rows are written here. Both see what the roles of
+the submitter show.
+
+Core types: :class:`QueryWork`, :class:`QueryLimits`. Errors: those of the read, and of writing there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Error
+from lakebed.export.query_result import Attempt, QueryResult, ScanQuery, plan_query, result_at, run_query, write_stream
+from lakebed.model.files import query_object
+from lakebed.model.keys import EncodedRange
+from lakebed.security.principal import Principal
+from lakebed.service.work import is_fault
+from lakebed.spark.executors import place_of, query_executor
+from lakebed.spark.interrupt import current_stop
+from lakebed.spark.job_progress import Progress
+from lakebed.sql.limited import Limits
+from lakebed.state.catalog import CatalogTable
+from lakebed.tracker.submitted_queries import ROWS
+
+if TYPE_CHECKING:
+    from lakebed.service.engines import Engines
+    from lakebed.spark.batch import Place
+    from lakebed.table.instance import Instance
+    from lakebed.tracker.submitted_queries import AskedScan, SubmittedQuery
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """What submitted queries may take: of each statement the memory and the time, and how many run at once.
+
+    They are deleted ``kept_s`` after their end.
+    """
+
+    running_max: int
+    kept_s: float
+    statement_memory_bytes: int
+    statement_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWork:
+    """What carries out the queries of an instance."""
+
+    instance: Instance
+    engines: Engines
+    limits: QueryLimits
+
+    def result(self, query: SubmittedQuery, number: int, report: Report) -> QueryResult:
+        """The published result of a query, made by this attempt or by an earlier one, which died before it could say
+        so. Ends with KeyboardInterrupt when the stop of the calling thread is asked for.
+        """
+        place = target_of(query, self.instance)
+        target = place.connect()
+        done = result_at(target, query.id)
+        if done is not None:
+            return done
+        attempt = Attempt(query.id, number, target, query.file_format)
+        principal = Principal.from_json(query.principal)
+        if query.scan is not None:
+            return self._scanned(query.scan, principal, attempt, place, report)
+        assert query.statement is not None
+        return self._answered(query.statement, principal, attempt, report)
+
+    def _scanned(
+        self, asked: AskedScan, principal: Principal, attempt: Attempt, place: Place, report: Report
+    ) -> QueryResult:
+        wanted = ScanQuery(
+            tuple(map(_range_of, asked.ranges)),
+            asked.columns,
+            asked.where,
+            asked.limit,
+            asked.reverse,
+            asked.raw,
+            principal.policy(asked.table),
+        )
+        table = self.instance.opened(CatalogTable(asked.table_id, asked.table))
+        with table.pin(asked.version) as snapshot:
+            size_bytes = plan_query(table, snapshot, wanted, cores=1).size_bytes
+            with self.engines.pipeline(size_bytes) as pipeline:
+                maintenance = pipeline.maintenance(table)
+                planned = plan_query(table, snapshot, wanted, maintenance.cores)
+                execute = query_executor(maintenance.tasks, maintenance.place, place, report)
+                return run_query(table, planned, attempt, execute)
+
+    def _answered(self, statement: str, principal: Principal, attempt: Attempt, report: Report) -> QueryResult:
+        memory_bytes, cancelled = self.limits.statement_memory_bytes, threading.Event()
+        limits = Limits(memory_bytes, self.limits.statement_s, cancelled)
+        with (
+            current_stop().cancelling(cancelled.set),
+            tempfile.TemporaryDirectory(prefix="lakebed-query-") as folder,
+            principal.sql(self.instance, statement, limits) as rows,
+        ):
+            return write_stream(
+                rows,
+                attempt,
+                Path(folder),
+                memory_limit_bytes=memory_bytes,
+                progress=lambda done: report(Progress(done, 0)),
+            )
+
+
+def target_of(query: SubmittedQuery, instance: Instance) -> Place:
+    """Where the rows of a query go: below its URL, or beside the query."""
+    return place_of(query.url or f"{instance.url}/{query_object(query.id, ROWS)}", instance)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether another attempt may succeed: a store, or Spark, was away."""
+    return not is_fault(error) and not (isinstance(error, Error) and error.facts.get("transient") is False)
+
+
+def _range_of(bounds: tuple[str, str | None]) -> EncodedRange:
+    low, high = bounds
+    return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))

@@ -1,0 +1,324 @@
+"""Submitted queries as objects, by which any service of an instance can run a query, show it and end it.
+
+A query is a folder of objects. Each is put create-if-absent, which decides every race; only an attempt is written
+again, by the process that made it.
+
+====================  ==================================================================================
+``query.json``        what was asked, by whom, of which version; never changed
+``attempt-NNN.json``  who runs it and how far it is, written again every few seconds: a sign of life
+``released-NNN.json`` the attempt was given up in good order, and the next one may begin
+``end.json``          how the query ended: the first that is put counts
+``rows/``             the rows that are kept, as an export (docs/format.md 11)
+====================  ==================================================================================
+
+An attempt is *lost* when it shows no sign of life for :data:`LOST_S` by the store's clock. Two attempts may run at the
+same time without harm: each writes files of its own, and the first result that is published counts.
+
+Core types: :class:`QueryObjects`, :class:`SubmittedQuery`, :class:`QueryState`. Errors: StorageError; DamagedError for
+an object that is not what was written; NotFoundError. Source: docs/format.md 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.model.checks import is_id
+from lakebed.model.documents import reading
+from lakebed.model.files import queries_folder, query_object, query_of
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
+from lakebed.tracker.runs import RunError, RunPlace
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Listed, Storage
+
+LOST_S = 60.0
+
+QUERY, END, ROWS = "query.json", "end.json", "rows"
+
+UNDER_WAY = ("queued", "running", "lost")
+"""The states of a query that has not ended."""
+
+
+class AskedScan(Struct, frozen=True, kw_only=True):
+    """A scan of one version of a table; ``ranges`` are encoded keys in hex, from the first up to the second."""
+
+    table: str
+    table_id: str
+    version: int
+    ranges: tuple[tuple[str, str | None], ...]
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    limit: int | None = None
+    reverse: bool = False
+    raw: bool = False
+
+
+class SubmittedQuery(Struct, frozen=True, kw_only=True):
+    """What was asked: a scan, or a statement. It runs with the roles that ``principal`` had then.
+
+    ``asked`` is the request as it was made. Rows go to ``url`` in a format of exports, or are kept beside the query.
+    The query and the rows that are kept are deleted ``kept_s`` after its end.
+    """
+
+    id: str
+    submitted_by: str
+    principal: dict[str, Any]
+    asked: dict[str, Any]
+    created_at: datetime
+    kept_s: float
+    scan: AskedScan | None = None
+    statement: str | None = None
+    url: str | None = None
+    file_format: str = "parquet"
+    format: int = FORMAT
+    features: tuple[str, ...] = ()
+
+
+class QueryAttempt(Struct, frozen=True, kw_only=True):
+    """One attempt to run a query, which waits until it has ``started``; ``token`` tells apart those who begin it."""
+
+    number: int
+    token: str
+    where: RunPlace
+    updated_at: datetime
+    started_at: datetime | None = None
+    rows: int = 0
+    rows_total: int = 0
+    format: int = FORMAT
+    features: tuple[str, ...] = ()
+
+
+class QueryEnd(Struct, frozen=True, kw_only=True):
+    """How a query ended: ``completed``, ``failed`` or ``cancelled``."""
+
+    state: str
+    ended_at: datetime
+    rows: int = 0
+    size_bytes: int = 0
+    files: int = 0
+    error: RunError | None = None
+    format: int = FORMAT
+    features: tuple[str, ...] = ()
+
+
+class QueryState(Struct, frozen=True, kw_only=True):
+    """A query as it is shown: what was asked by whom, and how far it is.
+
+    ``state`` is queued, running, completed, failed, cancelled, or lost: the service that ran it died, and another takes
+    it over. ``rows_total`` is about how many rows are read, 0 if that is not known.
+    """
+
+    id: str
+    submitted_by: str
+    query: dict[str, Any]
+    state: str
+    created_at: datetime
+    url: str | None
+    version: int | None
+    attempt: int
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    expires_at: datetime | None = None
+    rows: int = 0
+    rows_total: int = 0
+    size_bytes: int = 0
+    files: int = 0
+    error: RunError | None = None
+
+
+class FoundQuery(Struct, frozen=True):
+    """What a listing says of a query: when its objects were last modified, by the store's clock."""
+
+    id: str
+    objects: dict[str, datetime]
+
+    @property
+    def attempt(self) -> int:
+        """The number of the last attempt; 0 if there was none."""
+        return max((int(name[8:11]) for name in self.objects if name.startswith("attempt-")), default=0)
+
+    @property
+    def lost_attempts(self) -> int:
+        """How many attempts began and were not given up in good order, the last one included."""
+        released = sum(name.startswith("released-") for name in self.objects)
+        return sum(name.startswith("attempt-") for name in self.objects) - released
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended; None if it has not."""
+        return self.objects.get(END)
+
+    @property
+    def active(self) -> datetime:
+        """When an object of it was last written."""
+        return max(self.objects.values())
+
+    def is_waiting(self, now: datetime) -> bool:
+        """Whether an attempt may begin: no other runs, as far as is known."""
+        if self.ended is not None or QUERY not in self.objects:
+            return False
+        number = self.attempt
+        if number == 0 or f"released-{number:03d}.json" in self.objects:
+            return True
+        return now - self.objects[_attempt_name(number)] > timedelta(seconds=LOST_S)
+
+
+Document = TypeVar("Document", SubmittedQuery, QueryAttempt, QueryEnd)
+
+
+class QueryObjects:
+    """The submitted queries on the storage of an instance. Safe to use from many threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    # -- what services write --------------------------------------------------------------------------------------
+
+    def submit(self, query: SubmittedQuery) -> None:
+        """Put a query on record."""
+        self._create(query.id, QUERY, query)
+
+    def claim(self, query: str, attempt: QueryAttempt) -> bool:
+        """Begin an attempt; False if another process has begun it."""
+        return self._create(query, _attempt_name(attempt.number), attempt)
+
+    def beat(self, query: str, attempt: QueryAttempt) -> None:
+        """Say that the attempt goes on, and how far it is."""
+        self.storage.replace(query_object(query, _attempt_name(attempt.number)), msgspec.json.encode(attempt))
+
+    def release(self, query: str, attempt: QueryAttempt) -> None:
+        """Let another attempt begin at once."""
+        self._create(query, f"released-{attempt.number:03d}.json", attempt)
+
+    def end(self, query: str, end: QueryEnd) -> bool:
+        """Say how the query ended; False if it had ended before."""
+        return self._create(query, END, end)
+
+    def has_ended(self, query: str) -> bool:
+        """Whether the query ended, or was deleted."""
+        return self._read(query, END, QueryEnd) is not None or self._read(query, QUERY, SubmittedQuery) is None
+
+    def delete(self, query: str) -> None:
+        """Delete all of a query; what was asked last, so that the rest is found again."""
+        names = [one.name for one in self.storage.list(f"{queries_folder()}/{query}")]
+        last = query_object(query, QUERY)
+        self.storage.delete([name for name in names if name != last])
+        self.storage.delete([last])
+
+    # -- what is there --------------------------------------------------------------------------------------------
+
+    def found(self) -> list[FoundQuery]:
+        """All queries, the newest first; one request for a thousand objects."""
+        return _grouped(self.storage.list(queries_folder()))
+
+    def query(self, query_id: str) -> SubmittedQuery:
+        """What was asked. Raises NotFoundError."""
+        found = self._read(query_id, QUERY, SubmittedQuery) if is_id(query_id) else None
+        if found is None:
+            raise not_there(query_id)
+        return found
+
+    def state(self, query: SubmittedQuery) -> QueryState:
+        """How far a query is."""
+        found = _grouped(self.storage.list(f"{queries_folder()}/{query.id}"))
+        number = found[0].attempt if found else 0
+        end = self._read(query.id, END, QueryEnd)
+        attempt = self._read(query.id, _attempt_name(number), QueryAttempt) if number else None
+        return shown_state(query, attempt, end)
+
+    def expire(self) -> int:
+        """Delete the queries that ended, or were given up, longer ago than they are kept; returns how many."""
+        found = self.found()
+        if not found:
+            return 0
+        now, deleted = self.storage.now(), 0
+        for one in found:
+            query = self._read(one.id, QUERY, SubmittedQuery)
+            # What a process wrote after the query was deleted goes when it is old enough to be of no attempt.
+            kept_s = 10 * LOST_S if query is None else query.kept_s
+            if now - (one.ended or one.active) > timedelta(seconds=kept_s):
+                self.delete(one.id)
+                deleted += 1
+        return deleted
+
+    # -- within ---------------------------------------------------------------------------------------------------
+
+    def _create(self, query: str, name: str, document: Struct) -> bool:
+        target, data = query_object(query, name), msgspec.json.encode(document)
+        outcome = put_until_clear(lambda: self.storage.create(target, data), target)
+        return outcome is PutOutcome.CREATED or self.storage.get(target) == data
+
+    def _read(self, query: str, name: str, kind: type[Document]) -> Document | None:
+        target = query_object(query, name)
+        data = self.storage.get(target)
+        if data is None:
+            return None
+        with reading(f"{self.storage.object_url(target)} is no document of a submitted query", name=target):
+            parse_header(data, target)
+            try:
+                return msgspec.json.decode(data, type=kind)
+            except msgspec.MsgspecError as error:
+                raise ValueError(str(error)) from error
+
+
+def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryEnd | None) -> QueryState:
+    """The state of a query by its documents."""
+    state, started = "queued", None
+    rows = rows_total = 0
+    if attempt is not None:
+        started, rows, rows_total = attempt.started_at, attempt.rows, attempt.rows_total
+        if clock.now() - attempt.updated_at > timedelta(seconds=LOST_S):
+            state = "lost"
+        elif started is not None:
+            state = "running"
+    shown = QueryState(
+        id=query.id,
+        submitted_by=query.submitted_by,
+        query=query.asked,
+        state=state,
+        created_at=query.created_at,
+        url=query.url,
+        version=None if query.scan is None else query.scan.version,
+        attempt=0 if attempt is None else attempt.number,
+        started_at=started,
+        rows=rows,
+        rows_total=rows_total,
+    )
+    if end is None:
+        return shown
+    return msgspec.structs.replace(
+        shown,
+        state=end.state,
+        ended_at=end.ended_at,
+        expires_at=end.ended_at + timedelta(seconds=query.kept_s),
+        rows=end.rows,
+        size_bytes=end.size_bytes,
+        files=end.files,
+        error=end.error,
+    )
+
+
+def not_there(query_id: str) -> Error:
+    """The error for an id that is not known, or not to be known."""
+    return Code.QUERY_NOT_FOUND(f"no query {query_id[:100]!r}: it expired, or never was", query=query_id[:100])
+
+
+def _attempt_name(number: int) -> str:
+    return f"attempt-{number:03d}.json"
+
+
+def _grouped(listed: Iterator[Listed]) -> list[FoundQuery]:
+    found: dict[str, dict[str, datetime]] = {}
+    for one in listed:
+        if (parts := query_of(one.name)) is not None:
+            found.setdefault(parts[0], {})[parts[1]] = one.last_modified
+    return [FoundQuery(query, found[query]) for query in sorted(found, reverse=True)]

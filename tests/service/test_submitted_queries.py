@@ -1,0 +1,346 @@
+"""Submitted queries: how they run, who may see their rows, and that a query outlives the service that ran it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from litestar.testing import TestClient
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import ExistsError, NotFoundError, UsageError
+from lakebed.export.publication import MANIFEST
+from lakebed.retention.run import gc
+from lakebed.security.principal import Permission, Principal
+from lakebed.security.roles import Role
+from lakebed.service.engines import Engines
+from lakebed.service.query_runs import SubmittedQueries
+from lakebed.service.query_work import QueryLimits, QueryWork
+from lakebed.service.service import Service
+from lakebed.spark.job_progress import Progress
+from lakebed.tracker import submitted_queries
+from lakebed.tracker.listing import run_details
+from lakebed.tracker.runs import RunPlace
+from lakebed.tracker.submitted_queries import AskedScan, QueryAttempt, QueryObjects, SubmittedQuery
+from lakebed.web.app import RequestLimits, make_app
+
+LIMITS = QueryLimits(running_max=1, kept_s=100, statement_memory_bytes=2**30, statement_s=60)
+LOCAL = Principal.everywhere("local", Permission.ADMIN)
+SCHEMA = lakebed.Schema({"k": "int64"}, {}, {"n": "int64", "secret": "string"})
+COUNT = 90
+ROWS = pa.table(
+    {
+        "k": pa.array(range(COUNT), pa.int64()),
+        "n": pa.array([i % 7 for i in range(COUNT)], pa.int64()),
+        "secret": [f"s{random.Random(i).randbytes(300).hex()}" for i in range(COUNT)],
+    }
+)
+PARTLY = Role("partly", Permission.READ, frozenset({"t"}), where="n < 5", masks=(("secret", "'x'"),))
+READER = Principal("reader", (PARTLY,))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = lakebed.create(str(tmp_path_factory.mktemp("queries") / "lake"))
+    made.create_table("t", SCHEMA, split_points=[30, 60], settings={"file_bytes": 4096}).write(ROWS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def engines(lake: Any) -> Iterator[Engines]:
+    made = Engines(lake)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def queries(lake: Any, engines: Engines) -> Iterator[SubmittedQueries]:
+    made = SubmittedQueries(lake, engines, LIMITS)
+    yield made
+    made.close()
+
+
+def until(holds: Callable[[], Any]) -> None:
+    for _ in range(6000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came to hold")
+
+
+def scan_of(lake: Any, **options: Any) -> AskedScan:
+    table = lake.table("t")
+    asked: dict[str, Any] = {"ranges": (("", None),), **options}
+    return AskedScan(table="t", table_id=table.id, version=table.version, **asked)
+
+
+def ended(queries: SubmittedQueries, query_id: str) -> Any:
+    query = queries.query(query_id)
+    until(lambda: queries.state(query).state not in submitted_queries.UNDER_WAY and query_id not in queries._runs)
+    return queries.state(query)
+
+
+def fetched(queries: SubmittedQueries, query_id: str) -> pa.Table:
+    schema, batches = queries.rows(queries.query(query_id))
+    return pa.Table.from_batches(batches, schema)
+
+
+def found(queries: SubmittedQueries, principal: Principal = LOCAL, **asked: Any) -> pa.Table:
+    state = ended(queries, queries.submit(principal, {}, **asked).id)
+    assert (state.state, state.error) == ("completed", None)
+    return fetched(queries, state.id)
+
+
+def test_a_scan_is_divided_among_tasks_and_on_record_as_a_job(lake: Any, queries: SubmittedQueries) -> None:
+    state = ended(queries, queries.submit(LOCAL, {"table": "t"}, scan=scan_of(lake)).id)
+    assert (state.state, state.rows) == ("completed", COUNT)
+    assert state.files > 2
+    assert fetched(queries, state.id).equals(lake.table("t").to_arrow())
+    lake.tracker.flush()
+    details = run_details(lake.storage, state.id)
+    assert (details.run.operation, details.run.table, details.run.outcome.value) == ("query", "t", "succeeded")
+    assert len(details.tasks) == state.files
+    assert sum(task.rows for task in details.tasks) == COUNT
+
+
+SCANS: list[dict[str, Any]] = [
+    {},
+    {"columns": ("secret", "k")},
+    {"where": "secret = 'x' AND k % 2 = 0"},
+    {"where": "n = 6"},
+    {"where": "k = 40 OR k = 70", "columns": ("n",)},
+    {"limit": 3},
+    {"limit": 0},
+    {"reverse": True},
+    {"reverse": True, "limit": 40, "where": "n <> 1"},
+    {"raw": True, "columns": ("k", "secret")},
+]
+
+
+@pytest.mark.parametrize("principal", [LOCAL, READER], ids=lambda one: one.name)
+@pytest.mark.parametrize("options", SCANS, ids=repr)
+def test_rows_are_those_of_a_scan_of_the_submitter(
+    lake: Any, queries: SubmittedQueries, principal: Principal, options: dict[str, Any]
+) -> None:
+    expected = principal.readable(lake.table("t")).scan(**options).read_all()
+    rows = found(queries, principal, scan=scan_of(lake, **options))
+    assert rows.equals(expected)
+    if principal is READER:
+        assert not any(
+            text.startswith("s") for name in ("secret",) if name in rows.column_names for text in rows[name].to_pylist()
+        )
+
+
+def test_a_statement_sees_what_the_roles_of_its_submitter_show(queries: SubmittedQueries) -> None:
+    statement = "SELECT count(*) AS n, max(secret) AS s FROM t"
+    assert found(queries, READER, statement=statement).to_pylist() == [{"n": 65, "s": "x"}]
+    failed = ended(queries, queries.submit(READER, {}, statement="SELECT nothing FROM t").id)
+    assert (failed.state, failed.error.code) == ("failed", "sql_invalid")
+    with pytest.raises(UsageError, match="is failed"):
+        fetched(queries, failed.id)
+
+
+def test_a_query_without_rows_has_their_columns(lake: Any, queries: SubmittedQueries) -> None:
+    rows = found(queries, scan=scan_of(lake, where="k > 1000", columns=("n",)))
+    assert (rows.num_rows, rows.schema.names) == (0, ["n"])
+
+
+def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQueries, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/out"
+    scan = scan_of(lake, columns=("k",), where="k < 1")
+    state = ended(queries, queries.submit(LOCAL, {}, scan=scan, url=url, file_format="csv").id)
+    (file,) = (tmp_path / "out").glob("*.csv")
+    assert file.read_text() == '"k"\n0\n'
+    with pytest.raises(UsageError, match="are csv files at"):
+        fetched(queries, state.id)
+    with pytest.raises(ExistsError):
+        queries.submit(LOCAL, {}, scan=scan, url=url)
+
+
+# -- services that come and go -------------------------------------------------------------------------------------
+
+
+def put_query(lake: Any, number: int | None = 1, **asked: Any) -> SubmittedQuery:
+    """A query as a service leaves it that died in its attempt of this number."""
+    query = SubmittedQuery(
+        id=clock.new_id(),
+        submitted_by="local",
+        principal=LOCAL.to_json(),
+        asked={},
+        created_at=clock.now(),
+        kept_s=100,
+        **asked,
+    )
+    objects = QueryObjects(lake.storage)
+    objects.submit(query)
+    for attempt in range(1, (number or 0) + 1):
+        assert objects.claim(query.id, attempt_of(attempt))
+    return query
+
+
+def attempt_of(number: int) -> QueryAttempt:
+    return QueryAttempt(number=number, token=f"t{number}", where=RunPlace("h", "p"), updated_at=clock.now())
+
+
+def test_a_query_whose_service_died_is_taken_over(
+    lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = put_query(lake, scan=scan_of(lake))
+    queries.look()
+    assert queries.state(query).attempt == 1, "its service may live"
+    monkeypatch.setattr(submitted_queries, "LOST_S", -1.0)
+    assert queries.state(query).state == "lost"
+    queries.look()
+    monkeypatch.undo()
+    state = ended(queries, query.id)
+    assert (state.state, state.attempt, state.rows) == ("completed", 2, COUNT)
+
+
+def test_a_query_that_services_die_of_fails(
+    lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = put_query(lake, 3, scan=scan_of(lake))
+    monkeypatch.setattr(submitted_queries, "LOST_S", -1.0)
+    queries.look()
+    assert queries.state(query).state == "failed"
+
+
+def test_a_service_that_ends_leaves_its_queries_to_the_next(lake: Any, engines: Engines) -> None:
+    first, second = (SubmittedQueries(lake, engines, LIMITS) for _ in range(2))
+    ids = [
+        first.submit(LOCAL, {}, statement=text).id
+        for text in ("SELECT count(*) FROM t a, t b, t c, t d, t e", "SELECT 1")
+    ]
+    until(lambda: first.state(first.query(ids[0])).state == "running")
+    first.close()
+    second.cancel(second.query(ids[0]))
+    second.look()
+    assert ended(second, ids[0]).state == "cancelled"
+    assert ended(second, ids[1]).state == "completed"
+    second.close()
+
+
+def test_a_query_is_cancelled_through_another_service(lake: Any, engines: Engines, queries: SubmittedQueries) -> None:
+    query = queries.query(queries.submit(LOCAL, {}, statement="SELECT count(*) FROM t a, t b, t c, t d, t e").id)
+    until(lambda: queries.state(query).state == "running")
+    other = SubmittedQueries(lake, engines, LIMITS)
+    assert other.cancel(query).state == "cancelled"
+    queries.beat()
+    until(lambda: not queries._cancel_stopped() and query.id not in queries._runs)
+    assert queries.state(query).state == "cancelled"
+    queries.cancel(query)
+    with pytest.raises(NotFoundError):
+        queries.query(query.id)
+    other.close()
+
+
+def test_the_first_of_two_attempts_that_publishes_is_the_result(lake: Any, engines: Engines) -> None:
+    def ignore(_: Progress) -> None:
+        pass
+
+    work = QueryWork(lake, engines, LIMITS)
+    query = put_query(lake, 2, scan=scan_of(lake))
+    first = work.result(query, 1, ignore)
+    manifest = lake.storage.get(f"queries/{query.id}/rows/{MANIFEST}")
+    # The second one had begun before the first one published.
+    lake.storage.delete([f"queries/{query.id}/rows/{MANIFEST}"])
+    second = work.result(query, 2, ignore)
+    assert set(first.files).isdisjoint(second.files)
+    assert second.rows == first.rows == COUNT
+    names = {one.name for one in lake.storage.list(f"queries/{query.id}/rows")}
+    assert len(names) == len(second.files) + 2
+    assert manifest is not None
+    assert work.result(query, 3, ignore) == second
+
+
+def test_queries_expire_with_their_rows(lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ended(queries, queries.submit(LOCAL, {}, statement="SELECT 1 AS one").id)
+    gc(lake)
+    assert queries.query(state.id)
+    later = lake.storage.now() + timedelta(seconds=101)
+    monkeypatch.setattr(type(lake.storage), "now", lambda _: later)
+    gc(lake)
+    assert not list(lake.storage.list("queries"))
+
+
+# -- over HTTP -----------------------------------------------------------------------------------------------------
+
+
+class Named:
+    """Principals by the token that is their name."""
+
+    def __init__(self, *principals: Principal) -> None:
+        self.principals = {one.name: one for one in principals}
+
+    def authenticate(self, authorization: str | None) -> Principal:
+        assert authorization is not None
+        return self.principals[authorization.removeprefix("Bearer ")]
+
+
+@contextmanager
+def served(lake: Any, named: Named, **limits: Any) -> Iterator[TestClient[Any]]:
+    with (
+        Service(lake, maintain=False) as service,
+        TestClient(make_app(service, named, RequestLimits(**limits))) as client,
+    ):
+        yield client
+
+
+def test_rows_are_given_to_their_submitter_and_to_admins(lake: Any, tmp_path: Path) -> None:
+    admin, other = Principal.everywhere("admin", Permission.ADMIN), Principal.everywhere("other", Permission.READ)
+    named = Named(READER, admin, other)
+
+    def asked(who: str, method: str, path: str, **more: Any) -> Any:
+        return client.request(method, path, headers={"Authorization": f"Bearer {who}"}, **more)
+
+    with served(lake, named, sources=(f"file://{tmp_path}/out/",)) as client:
+        scan = {"table": "t", "scan": {"ranges": [{"from": [10], "to": [13]}], "columns": ["k", "secret"]}}
+        query = asked("reader", "POST", "/v1/queries", json=scan).json()["id"]
+        until(lambda: asked("reader", "GET", f"/v1/queries/{query}").json()["state"] == "completed")
+        rows = asked("reader", "GET", f"/v1/queries/{query}/rows").text.splitlines()
+        assert [json.loads(row) for row in rows] == [{"k": k, "secret": "x"} for k in (10, 11)]
+        for path in (f"/v1/queries/{query}", f"/v1/queries/{query}/rows"):
+            assert asked("other", "GET", path).json()["error"]["code"] == "query_not_found"
+            assert asked("admin", "GET", path).status_code == 200
+        assert asked("other", "DELETE", f"/v1/queries/{query}").status_code == 404
+        listed = {who: len(asked(who, "GET", "/v1/queries").json()["queries"]) for who in ("reader", "other", "admin")}
+        assert listed["reader"] == 1
+        assert listed["other"] == 0
+        assert listed["admin"] >= 1
+        # The roles of the submitter show less than when it asked.
+        named.principals["reader"] = Principal(
+            "reader", (Role("less", Permission.READ, frozenset({"t"}), where="n < 1"),)
+        )
+        assert asked("reader", "GET", f"/v1/queries/{query}").status_code == 200
+        assert asked("reader", "GET", f"/v1/queries/{query}/rows").status_code == 403
+        named.principals["reader"] = READER
+
+        refused: list[tuple[dict[str, Any], int]] = [
+            ({}, 400),
+            ({"table": "t", "statement": "SELECT 1"}, 400),
+            ({"statement": "SELECT 1", "scan": {}}, 400),
+            ({"table": "t", "format": "csv"}, 400),
+            ({"table": "t", "scan": {"where": "hidden > 1"}}, 400),
+            ({"table": "u"}, 403),
+            ({"table": "t", "url": f"file://{tmp_path}/elsewhere"}, 403),
+        ]
+        for body, status in refused:
+            assert asked("reader", "POST", "/v1/queries", json=body).status_code == status, body
+        assert listed == {
+            who: len(asked(who, "GET", "/v1/queries").json()["queries"]) for who in ("reader", "other", "admin")
+        }
+        url = f"file://{tmp_path}/out/a"
+        query = asked("reader", "POST", "/v1/queries", json={"statement": "SELECT 1 AS n", "url": url}).json()["id"]
+        until(lambda: asked("reader", "GET", f"/v1/queries/{query}").json()["state"] == "completed")
+        (file,) = (tmp_path / "out" / "a").glob("*.parquet")
+        assert pq.read_table(file).to_pylist() == [{"n": 1}]
