@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,7 +197,9 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
         if name in REMOVED:
             raise Code.SETTING_UNKNOWN(f"the setting {name} was removed: {REMOVED[name]}", setting=name)
         if setting is None:
-            raise Code.SETTING_UNKNOWN(f"unknown setting {shown(name)}; settings: {', '.join(NAMES)}", setting=name)
+            raise Code.SETTING_UNKNOWN(
+                f"unknown setting {shown(name)}; settings: {', '.join(NAMES)}{did_you_mean(name, NAMES)}", setting=name
+            )
         if value is None:
             valid[name] = None
         else:

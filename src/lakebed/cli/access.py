@@ -14,6 +14,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.security.roles import Role
@@ -151,7 +152,10 @@ def _check_fits(role: Role, cli: Invocation, table: str) -> None:
     schema = cli.table(table).schema
     for column in sorted({*role.hidden, *dict(role.masks)}):
         if column not in schema.by_name:
-            raise Code.COLUMN_UNKNOWN(f"unknown column {column!r} of {table}; columns: {', '.join(schema.names)}")
+            raise Code.COLUMN_UNKNOWN(
+                f"unknown column {column!r} of {table}; columns: {', '.join(schema.names)}"
+                f"{did_you_mean(column, schema.names)}"
+            )
         if column in schema.sort_names:
             raise Code.ROLE_INVALID(
                 f"{column} is a key field of {table}: rows are found by it, so it cannot be hidden or masked"

@@ -81,11 +81,6 @@ LAKEBED = Group(
                 ),
                 Deferred("resume", "Resume operations of a table that are paused, by default all.", "pauses:resume"),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
-                Deferred(
-                    "restore",
-                    "Give a table the rows of an older version back; asks for its name first.",
-                    "versions:restore",
-                ),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
                 Deferred(
@@ -153,6 +148,9 @@ LAKEBED = Group(
             "write:delete",
         ),
         Deferred("remove", "Remove the rows of key ranges; asks for the table's name first.", "write:remove"),
+        Deferred(
+            "restore", "Give a table the rows of an older version back; asks for its name first.", "versions:restore"
+        ),
         Deferred("import", "Add large files at once, on Spark.", "write:import_rows"),
         Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),
         Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "write:export"),

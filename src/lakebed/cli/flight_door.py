@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli.grammar import WholeNumber
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 flight_port = click.option(
     "--flight-port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="Answer Flight SQL as well, for ADBC and JDBC, on this port of the same host; 0: a free one.",
 )
 

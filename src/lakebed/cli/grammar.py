@@ -171,6 +171,12 @@ def byte_count(text: str) -> int:
     return int(found[1]) << 10 * ("", "KiB", "MiB", "GiB", "TiB").index(found[2])
 
 
+class WholeNumber(click.IntRange):
+    """Click's range of integers, under the name that its messages are to use."""
+
+    name = "whole number"
+
+
 KEY_WORD: click.ParamType[str] = click.types.FuncParamType(lambda text: text.removeprefix(_MARK))
 """A positional word of a key; may be a negative number."""
 KEY: click.ParamType[tuple[str, ...]] = click.types.FuncParamType(lambda text: tuple(text.split(_MARK)))
@@ -225,7 +231,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as Click does, after the words of each key were joined into one."""
-        return super().parse_args(ctx, self._with_keys(ctx, args))
+        return _parsed(super().parse_args, ctx, self._with_keys(ctx, args))
 
     def _with_keys(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = {name: one for one in self.params if isinstance(one, click.Option) for name in one.opts}
@@ -260,6 +266,15 @@ class Command(click.Command):
             if shown := [record for record in records if record is not None]:
                 with formatter.section(title):
                     formatter.write_dl(shown)
+
+
+def _parsed(parse: Callable[[click.Context, list[str]], list[str]], ctx: click.Context, args: list[str]) -> list[str]:
+    """What ``parse`` returns; an error of it names the command, which Click's parser leaves out of some."""
+    try:
+        return parse(ctx, args)
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
 
 
 def _is_value(word: str) -> bool:
@@ -302,7 +317,7 @@ class Group(click.Group):
         """Parse as Click does, after the name of the default command was added."""
         if self.default is not None and (not args or args[0] not in {*self.commands, *ctx.help_option_names}):
             args = [self.default, *args]
-        return super().parse_args(ctx, args)
+        return _parsed(super().parse_args, ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order of the help."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import Invocation, WholeNumber, command
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.hooks import add_hook, checked_hook, read_delivered, read_hooks, remove_hook
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--url", metavar="URL", help="Send each event to this URL, by POST.")
 @click.option("--command", "words", metavar="CMD", help="Run this command for each event, without a shell.")
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Only such transactions, as in `history`; repeat.")
-@click.option("--since", metavar="VERSION", type=click.IntRange(min=0), help="Begin after this version.")
+@click.option("--since", metavar="VERSION", type=WholeNumber(min=0), help="Begin after this version.")
 @click.option("--secret-file", metavar="FILE", help="Sign requests with the secret in this file.")
 def add(
     cli: Invocation,

@@ -203,12 +203,12 @@ def maintain(
     For cron, Airflow or a Kubernetes CronJob, where no `lakebed serve` runs. Run `lakebed gc` once a day as well.
     """
     if (table is None) is not every:
-        raise Code.ARGUMENTS_CONFLICT("name a table, or give --all for all tables")
+        raise Code.ARGUMENTS_CONFLICT("name a table, or give --all for all tables: one of them")
     if table is None:
         _maintain_all(cli, launcher, memory_bytes)
         return
     if memory_bytes is not None:
-        raise Code.ARGUMENTS_CONFLICT("--memory goes with --all")
+        raise Code.ARGUMENTS_CONFLICT("--memory is for --all; leave it out, or maintain all tables")
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"maintain {table}") as progress:
         report = pipeline.maintain(table, progress=progress)
     lines = list(ingest_lines(report.ingest)) if report.ingest.version or report.ingest.failed else []

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli.grammar import KEY, KEY_WORD
-from lakebed.errors import Code
+from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber
+from lakebed.errors import BadKeyError, Code
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
@@ -36,7 +36,7 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 def limit(help: str) -> Decorator:
     """``--limit``."""
-    return click.option("--limit", metavar="N", type=click.IntRange(min=0), help=help)
+    return click.option("--limit", metavar="N", type=WholeNumber(min=0), help=help)
 
 
 def file(name: str, help: str) -> Decorator:
@@ -107,7 +107,7 @@ def launcher(function: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--master", metavar="URL", help=_MASTER)
     @click.option("--in-process", is_flag=True, help=_IN_PROCESS)
-    @click.option("--workers", metavar="N", type=click.IntRange(min=1), help=_WORKERS)
+    @click.option("--workers", metavar="N", type=WholeNumber(min=1), help=_WORKERS)
     @functools.wraps(function)
     def with_launcher(*args: Any, master: str | None, in_process: bool, workers: int | None, **others: Any) -> None:
         check_at_most_one({"--master": master, "--in-process": in_process})
@@ -153,10 +153,20 @@ def key_values(schema: Schema, texts: Sequence[str]) -> tuple[Any, ...]:
 
 
 def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
-    """The keys of a text file, one a line, with fields as in CSV. Raises as :func:`read_text`."""
+    """The keys of a text file, one a line, with fields as in CSV.
+
+    Raises as :func:`read_text`, and BadKeyError with the number of the line.
+    """
     from lakebed.ingest.input_files import read_text
 
-    return [key_values(schema, texts) for texts in csv.reader(read_text(path).splitlines()) if texts]
+    lines = csv.reader(read_text(path).splitlines())
+    found = []
+    for texts in lines:
+        try:
+            found += [key_values(schema, texts)] if texts else []
+        except BadKeyError as error:
+            raise Code(error.code)(f"{path}, line {lines.line_num}: {error.message}", **error.facts) from None
+    return found
 
 
 def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakebed.cli.grammar import WholeNumber
+
 if TYPE_CHECKING:
     from lakebed.web.limits import RequestLimits
 
@@ -56,7 +58,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
         metavar="MIB",
         default=1024,
         show_default=True,
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         help="What one statement in SQL may take. Four run at once.",
     )
     @functools.wraps(function)

@@ -21,7 +21,7 @@ from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 EXIT_CODES = {
     0: "done, also when the reader of stdout went away (`| head`)",
@@ -88,9 +88,10 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
         invocation.report_url = invocation.report_url or _value_of("--report", words)
         with contextlib.suppress(errors.Error):
             invocation.begin_report()
-        command = error.ctx.command_path if error.ctx is not None else "lakebed"
-        message = f"{error.format_message().rstrip('.')}; see `{command} --help`"
-        return _print_error(errors.Code.COMMAND_LINE_INVALID(message), invocation, as_json=as_json)
+        from lakebed.cli.mistakes import beside, mistake_in
+
+        refusal = errors.Code.COMMAND_LINE_INVALID(mistake_in(error))
+        return _print_error(refusal, invocation, as_json=as_json, beside=beside(error))
     except click.exceptions.Exit as stop:  # --help and --version
         return stop.exit_code, {}
     except errors.Error as error:
@@ -134,9 +135,11 @@ def exit_code(error: errors.Error) -> int:
     return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
 
 
-def _print_error(error: errors.Error, invocation: Invocation, *, as_json: bool) -> tuple[int, Mapping[str, Any]]:
-    """Print the error: its exit code, and its document for a report."""
-    print(f"lakebed: {error.message}", file=sys.stderr)
+def _print_error(
+    error: errors.Error, invocation: Invocation, *, as_json: bool, beside: Iterable[str] = ()
+) -> tuple[int, Mapping[str, Any]]:
+    """Print the error and the lines beside it: its exit code, and its document for a report."""
+    print("\n".join([f"lakebed: {error.message}", *beside]), file=sys.stderr)
     if not as_json and invocation.report is None:
         return exit_code(error), {}
     from lakebed.cli.render import json_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import flight_door, protection, request_limits, upkeep
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import Invocation, WholeNumber, command
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.model.foreign_errors import optional_imports
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--port",
     default=8017,
     show_default=True,
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="Its port; 0: a free one.",
 )
 @flight_door.flight_port
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     "--metrics-tables",
     default=100,
     show_default=True,
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Tables with metrics of their own.",
 )
 @click.option(
     "--read-cache",
     "read_cache_bytes",
     metavar="BYTES",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="What the read cache may hold. Default: 1 GiB.",
 )
 @click.option("--otlp", metavar="URL", help="Send metrics and traces to a collector, by OTLP/HTTP.")

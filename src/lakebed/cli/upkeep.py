@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
+from lakebed.cli.grammar import WholeNumber
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "Memory that tasks in worker processes may use together; default: 80% of the machine's."
 
-memory = click.option("--memory", "memory_bytes", metavar="BYTES", type=click.IntRange(min=1), help=_MEMORY)
+memory = click.option("--memory", "memory_bytes", metavar="BYTES", type=WholeNumber(min=1), help=_MEMORY)
 
 
 def _period(text: str) -> tuple[TableOperation, float]:
@@ -72,7 +73,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         "--at-once",
         default=2,
         show_default=True,
-        type=click.IntRange(1, 1000),
+        type=WholeNumber(1, 1000),
         help="Operations at once that bring rows, and as many that compact, split or collect garbage.",
     )
     @click.option(

@@ -1,4 +1,4 @@
-"""``lakebed history``, ``tag`` and ``table restore``: the versions of a table, what made each, names that keep their
+"""``lakebed history``, ``tag`` and ``restore``: the versions of a table, what made each, names that keep their
 files, and the way back to one.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import Invocation, WholeNumber, command
 from lakebed.cli.render import columns, count_text, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.history import committed_on_interrupt, described
@@ -39,7 +39,7 @@ VALUE_CHARS_MAX = 1_000
 @options.table
 @options.limit(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
 @click.option("--entries", is_flag=True, help="Print the entries of the log.")
-@click.option("--entry", metavar="N", type=click.IntRange(min=1), help="Print log entry N in full.")
+@click.option("--entry", metavar="N", type=WholeNumber(min=1), help="Print log entry N in full.")
 @click.option("--failures", is_flag=True, help="Print calls that failed, and why; within jobs_kept_s.")
 def history(
     cli: Invocation, *, table: str, limit: int | None, entries: bool, entry: int | None, failures: bool
@@ -175,10 +175,10 @@ def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: boo
     One commit, which moves no data. What was written since is gone as well; it stays readable at its own version, so a
     restore is undone by another. Schema, settings and tags stay.
     """
-    if not yes and not dry_run:
-        options.check_answerable(f"whether to restore {table}")
     found = cli.table(table)
     target = found.at(**moment_in(moment)).state
+    if not yes and not dry_run:
+        options.check_answerable(f"whether to restore {table}")
     change = restored(found.state(), ProposeRestore(target))
     before, after = (count_text(rows, "row", exact=change.exact) for rows in (change.rows_before, change.rows_after))
     version = None

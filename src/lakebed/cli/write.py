@@ -122,12 +122,12 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
 
     Ranges are given as to scan; at least one. Older versions and tags still have the rows.
     """
-    if not yes and not dry_run:
-        options.check_answerable(f"whether to remove rows of {table}")
     found = cli.table(table)
     wanted = ranges.of(found.schema)
     if not wanted:
         raise Code.ARGUMENT_MISSING("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
+    if not yes and not dry_run:
+        options.check_answerable(f"whether to remove rows of {table}")
     snapshot = found.snapshot()
     going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, snapshot.encoded(wanted)))
     rows = count_text(going.rows, "row", exact=going.exact)

@@ -15,6 +15,7 @@ from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
 from lakebed.model.schema_difference import check_same
+from lakebed.model.suggestions import did_you_mean
 from lakebed.model.table_names import TableNames
 
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ class RemoteInstance(TableNames[RemoteTable]):
     def table(self, name: str) -> RemoteTable:
         """The table of that name. Raises NotFoundError if there is none."""
         check_text("name", name)
-        if name not in self.tables():
-            names = ", ".join(self.tables()) or "none yet"
-            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+        names = self.tables()
+        if name not in names:
+            known = f"{', '.join(names) or 'none yet'}{did_you_mean(name, names)}"
+            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {known}", table=name)
         return RemoteTable(self._connection, name)
 
     def create_table(  # noqa: PLR0913 - as Instance.create_table

@@ -76,7 +76,7 @@ def checked_hook(
 ) -> Hook:
     """A new hook. Raises UsageError if it cannot be meant."""
     if (url is None) == (command is None):
-        raise Code.ARGUMENTS_CONFLICT("a hook has a URL or a command, one of them")
+        raise Code.ARGUMENTS_CONFLICT("a hook has a URL (--url) or a command (--command): give one of them")
     if url is not None:
         _check_url(url)
     else:

@@ -119,7 +119,7 @@ class KeyRange:
         *fields, stem = values
         if not isinstance(stem, str | bytes):
             raise Code.KEY_RANGE_INVALID(
-                f"starts_with needs text or bytes as its last value, not {shown(stem)}; use KeyRange.prefix for others"
+                f"starts_with needs text or bytes as its last value, not {shown(stem)}; prefix takes any value"
             )
         end = _stem_successor(stem)
         if end is not None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -144,6 +145,7 @@ def check_age_field(change: AgeOff, schema: Schema) -> Field:
     if field is None:
         raise Code.FILTER_INVALID(
             f"AgeOff: there is no field {change.field!r}; the fields are: {', '.join(schema.names)}"
+            f"{did_you_mean(change.field or '', schema.names)}"
         )
     is_integer = pa.types.is_integer(field.type)
     if not (is_integer or pa.types.is_timestamp(field.type) or pa.types.is_date32(field.type)):

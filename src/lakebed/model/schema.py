@@ -23,6 +23,7 @@ from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
 from lakebed.model.keys import KeyCodec
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -302,6 +303,7 @@ class Schema:
         if unknown or not columns:
             raise Code.COLUMN_UNKNOWN(
                 f"unknown column {', '.join(map(repr, unknown))}; columns: {', '.join(self.names)}"
+                f"{did_you_mean(unknown[0], self.names) if unknown else ''}"
             )
         return columns
 

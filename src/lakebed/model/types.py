@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code, UsageError
 from lakebed.model.checks import shown
+from lakebed.model.suggestions import did_you_mean
 
 KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
 """Bytes that each fixed-width kind of key takes when encoded."""
@@ -88,7 +89,10 @@ def _parse_name(name: str) -> pa.DataType:
             raise Code.TYPE_INVALID(f"not a decimal type: {name!r} ({error})") from error
     if match := _FIXED.fullmatch(name):
         return _fixed(name, int(match[1]))
-    raise Code.TYPE_INVALID(f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
+    raise Code.TYPE_INVALID(
+        f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}"
+        f"{did_you_mean(name, [*_PLAIN, *_ALIASES])}"
+    )
 
 
 def _fixed(name: str, width: int) -> pa.DataType:

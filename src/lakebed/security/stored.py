@@ -27,6 +27,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, are_texts, is_id, is_text, shown
 from lakebed.model.documents import dump, load, reading
+from lakebed.model.suggestions import did_you_mean
 from lakebed.security.principal import Principal
 from lakebed.security.roles import BUILT_IN, Role
 from lakebed.storage.contract import PutOutcome
@@ -289,4 +290,5 @@ def _token_of(data: bytes) -> AccessToken:
 
 
 def _no_role(name: str, known: Iterable[str]) -> Error:
-    return Code.ROLE_NOT_FOUND(f"no role named {shown(name)}; the roles: {', '.join([*BUILT_IN, *known])}")
+    names = [*BUILT_IN, *known]
+    return Code.ROLE_NOT_FOUND(f"no role named {shown(name)}; the roles: {', '.join(names)}{did_you_mean(name, names)}")

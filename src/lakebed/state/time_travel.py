@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +122,9 @@ def _tagged(state: TableState, tag: str) -> int:
     check_text("tag", tag)
     if tag not in state.tags:
         names = ", ".join(sorted(state.tags)) or "none"
-        raise Code.TAG_NOT_FOUND(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)
+        text = f"the table has no tag {tag!r}; its tags: {names}"
+        text += did_you_mean(tag, state.tags) or "; a time is written as 2026-01-31T12:00:00Z"
+        raise Code.TAG_NOT_FOUND(text, tag=tag)
     return state.tags[tag]
 
 

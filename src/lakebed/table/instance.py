@@ -25,6 +25,7 @@ from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
+from lakebed.model.suggestions import did_you_mean
 from lakebed.state.catalog import (
     CatalogChange,
     FenceCreations,
@@ -294,8 +295,8 @@ class Instance(InstanceQueries):
         check_text("name", name)
         found = self._catalog.follow().named(name)
         if found is None:
-            names = ", ".join(self.tables()) or "none yet"
-            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+            known = f"{', '.join(self.tables()) or 'none yet'}{did_you_mean(name, self.tables())}"
+            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {known}", table=name)
         return found
 
     def _handle(self, table_id: str, name: str) -> Table:

@@ -69,7 +69,7 @@ WORDS: dict[str, list[str]] = {
     "table repair": ["table", "repair", "readings"],
     "table repair --dry-run": ["table", "repair", "readings", "--dry-run"],
     "table rewrite --dry-run": ["table", "rewrite", "readings", "--delete-where", "reading > 1", "--dry-run"],
-    "table restore": ["table", "restore", "readings", "--to", "1", "--yes"],
+    "restore": ["restore", "readings", "--to", "1", "--yes"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],
     "view create": ["view", "create", "rooms", "--source", "readings", "--select", "{query}", "--row-key", "place"],

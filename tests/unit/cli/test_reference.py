@@ -31,5 +31,4 @@ def test_the_version_is_told(cli: Cli) -> None:
 def test_a_mistake_points_to_the_help(cli: Cli, words: list[str]) -> None:
     ran = cli(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert "--help`" in ran.err
-    assert len(ran.err.splitlines()) == 1
+    assert ran.err.splitlines()[-1].endswith("--help`")

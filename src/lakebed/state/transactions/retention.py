@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct
 
 from lakebed.errors import Code
+from lakebed.model.suggestions import did_you_mean
 from lakebed.state.fields import Id, Positive, StoredAsIs, TagName, Whole
 from lakebed.state.transactions.add_files import committed_file
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
@@ -184,7 +185,7 @@ class SetTag(StoredAsIs, frozen=True, tag="set_tag"):
         if held is not None:
             if held == self.version:
                 return Repeated(state.version)
-            text = f"tag {self.name} stands at version {held} already; remove it first"
+            text = f"tag {self.name} stands at version {held} already; drop it first, or choose another name"
             return Rejected(Code.TAG_EXISTS, text, facts)
         if not 1 <= self.version <= state.version:
             text = f"there is no version {self.version}; the newest is {state.version}"
@@ -212,7 +213,9 @@ class RemoveTag(StoredAsIs, frozen=True, tag="remove_tag"):
         """Itself, if there is such a tag."""
         if self.name in state.tags:
             return self
-        return Rejected(Code.TAG_MISSING, f"there is no tag {self.name}", {"tag": self.name})
+        names = ", ".join(sorted(state.tags)) or "none"
+        text = f"there is no tag {self.name}; its tags: {names}{did_you_mean(self.name, state.tags)}"
+        return Rejected(Code.TAG_MISSING, text, {"tag": self.name})
 
     def apply(self, state: TableState) -> TableState:
         """The tag is gone."""

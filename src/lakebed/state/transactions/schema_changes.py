@@ -27,6 +27,7 @@ from lakebed.model.checks import shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
+from lakebed.model.suggestions import did_you_mean
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit
@@ -167,7 +168,8 @@ def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
     facts: Facts = {"column": change.name}
     field = schema.by_name.get(change.name)
     if field is None:
-        text = f"there is no field {change.name!r}; the fields are: {', '.join(schema.names)}"
+        names = ", ".join(schema.names)
+        text = f"there is no field {change.name!r}; the fields are: {names}{did_you_mean(change.name, schema.names)}"
         return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
     used = [computed.name for computed in schema.generated if change.name in computed.inputs]
     if used and not isinstance(change, AllowNulls):
@@ -182,8 +184,9 @@ def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
         case WidenField():
             if types.can_become(field.type, change.type):
                 return None
-            wider = ", ".join(_wider(field.type)) or "nothing"
-            text = f"{change.name} is {field.type} and cannot become {change.type}, only {wider}"
+            wider = ", ".join(_wider(field.type))
+            text = f"{change.name} is {field.type} and cannot become {change.type}"
+            text += f", only {wider}" if wider else f"; no type is wider than {field.type}"
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
         case AllowNulls():
             text = f"{change.name} may be null already"

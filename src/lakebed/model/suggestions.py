@@ -1,0 +1,35 @@
+"""The names that a mistyped one resembles, for error messages. Pure.
+
+Source: difflib's ratio of matching characters (Ratcliff and Obershelp); letters in another case count as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NAMES_SEARCHED_MAX = 5_000
+"""About 50 ms; an error message is not worth more."""
+_ALIKE = 0.6
+_NEARLY_AS_ALIKE = 0.1
+_SHOWN_MAX = 3
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names most like ``name``, the best first: at most three, and none that is much less like it than the best."""
+    from difflib import SequenceMatcher
+    from itertools import islice
+
+    matcher = SequenceMatcher(None, b=name.casefold())
+    found = []
+    for other in islice(names, NAMES_SEARCHED_MAX):
+        matcher.set_seq1(other.casefold())
+        if matcher.real_quick_ratio() >= _ALIKE and (alike := matcher.ratio()) >= _ALIKE:
+            found.append((-alike, other))
+    found.sort()
+    return [other for alike, other in found[:_SHOWN_MAX] if alike <= found[0][0] + _NEARLY_AS_ALIKE]
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: ``; did you mean 'readings'?``, or nothing if none is like it."""
+    found = nearest(name, names)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
