@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -225,6 +227,110 @@ def test_sql(lake, table):
     assert lake.sql("SELECT 1 AS one", timeout_s=60, memory_limit_bytes=2**30).read_all().to_pydict() == {"one": [1]}
 
 
+def test_the_schema_is_altered_and_rows_are_hidden(table):
+    before = table.version
+    version = table.alter(lakebed.AddField("note", "string"), lakebed.RenameField("x", "y"))
+    assert version == table.version
+    assert table.schema.names == ("place", "n", "at", "y", "b", "note")
+    assert table.at(version=before).schema == SCHEMA
+    table.alter(lakebed.DropField("note"))
+    table.alter(lakebed.SetFilter("n < 50"), lakebed.AgeOff("at", days=18_000))
+    assert table.count(exact=True).rows == 50
+    table.alter(lakebed.SetFilter(None), lakebed.AgeOff(None))
+    assert table.count(exact=True).rows == 100
+
+
+def test_rows_are_removed_and_restored(table):
+    before = table.version
+    table.remove(KeyRange.prefix("p1"), fence=True)
+    assert table.count(exact=True).rows == 90
+    table.remove(prefix=["p2", ("p3", 13)])
+    assert table.count(exact=True).rows == 79
+    table.remove(choose=lambda found: [place == "p4" for place in found["place"].to_pylist()], depth=1)
+    table.remove(choose=lambda found: [("p5", 5)], depth=2)
+    assert table.count(exact=True).rows == 68
+    assert table.remove(choose=lambda found: [], depth=1) == table.version
+    assert table.restore(version=before) == table.version
+    assert table.count(exact=True).rows == 100
+    assert table.tag("whole") == table.at(tag="whole").version
+    table.remove(KeyRange())
+    table.restore(tag="whole")
+    assert table.count(exact=True).rows == 100
+
+
+def test_changes(table):
+    before = table.version
+    after = table.write(rows(3, first=100), commit_id="late")
+    with table.changes(before, columns=["n"]) as stream:
+        found = stream.read_all()
+    assert found.schema.names == ["_version", "_change", "_range", "n"]
+    assert found.to_pydict()["n"] == [100, 101, 102]
+    assert set(found["_version"].to_pylist()) == {after}
+    assert table.changes(str(before), after, ranges=[KeyRange.prefix("p1")], where="n > 0").read_all().num_rows == 1
+    assert table.changes(after).read_all().num_rows == 0
+    assert table.outcome("late") == after
+    assert table.outcome("never") is None
+
+
+def test_parts_and_verification(table):
+    assert table.partitions().num_rows == 3
+    assert table.at(version=1).partitions()["rows"].to_pylist() == [0, 0, 0]
+    assert table.files().num_rows == 3
+    (url,) = set(table.files(KeyRange.prefix("p1"))["url"].to_pylist())
+    assert url.endswith(".parquet")
+    report = table.verify(files=True)
+    assert report.sound
+    assert (report.table, report.version, report.objects) == (table.name, table.version, 1)
+    assert table.failures().schema.names[0] == "time"
+    assert [row.version for row in table.history_rows(2)] == [2, 1]
+
+
+def test_requests_that_are_withdrawn(lake, service, request, tmp_path):
+    table = lake.create_table(f"r{abs(hash(request.node.name))}", SCHEMA)
+    pq.write_table(rows(), tmp_path / "more.parquet")
+    # A service takes files below folders that its operator names; here the instance itself submits.
+    submitted = service.lake.table(table.name).submit(tmp_path / "more.parquet")
+    (found,) = table.requests().to_pylist()
+    assert (found["id"], found["state"]) == (submitted.files[0].request, "open")
+    report = table.withdraw(found["id"])
+    assert (report.withdrawn, report.late) == ((found["id"],), ())
+    assert table.requests()["state"].to_pylist() == ["rejected"]
+    assert isinstance(table.requests()["time"][0].as_py(), dt.datetime)
+
+
+def test_views_and_pauses(lake, table, request):
+    name = f"v{abs(hash(request.node.name))}"
+    select = "SELECT place, count(*) AS n FROM source GROUP BY place"
+    merge = lakebed.Aggregate({"n": "sum"})
+    view = lake.create_view_table(name, source=table.name, select=select, row_key=["place"], merge=merge)
+    assert view.schema.names == ("place", "n")
+    assert lake.paused(name) == frozenset()
+    lake.pause(name, "compaction", "gc")
+    assert lake.paused(name) == {"compaction", "gc"}
+    lake.resume(name, "gc")
+    assert lake.paused(name) == {"compaction"}
+    lake.pause(name)
+    assert len(lake.paused(name)) == 5
+    lake.resume(name)
+    assert lake.paused(name) == frozenset()
+
+
+def test_raw_rows_of_keys_and_installed_functions(lake, request, monkeypatch):
+    schema = lakebed.Schema({"k": "int64"}, {}, {"v": "int64"})
+    table = lake.create_table(f"w{abs(hash(request.node.name))}", schema, merge=lakebed.Latest())
+    for v in (1, 2):
+        table.write(pa.table({"k": [1], "v": [v]}))
+    assert table.get(1)["v"].to_pylist() == [2]
+    assert sorted(table.get(1, raw=True)["v"].to_pylist()) == [1, 2]
+    assert table.get_many([1], raw=True).num_rows == 2
+    assert table.get_many(pa.table({"k": [1]}), raw=True).num_rows == 2
+    for call in (table.get, lambda *key, apply: table.get_many([key], apply=apply).num_rows):
+        with pytest.raises(lakebed.UsageError, match="nowhere"):
+            call(1, apply="nowhere")
+    with pytest.raises(lakebed.UsageError, match="nowhere"):
+        table.scan(apply="nowhere").read_all()
+
+
 # -- the same errors ----------------------------------------------------------------------------------------------
 
 FAULTS = {
@@ -250,6 +356,25 @@ FAULTS = {
     "no rows": (lambda t: t.write([1, 2]), Code.SOURCE_UNSUPPORTED),
     "partial": (lambda t: t.write(rows(), partial=True), None),
     "delete": (lambda t: t.delete([("p1", 1)]), None),
+    "no change": (lambda t: t.alter(), Code.ARGUMENT_INVALID),
+    "strange change": (lambda t: t.alter("add"), Code.ARGUMENT_INVALID),
+    "no such field": (lambda t: t.alter(lakebed.DropField("nope")), Code.SCHEMA_CHANGE_REJECTED),
+    "changes of two kinds": (lambda t: t.alter(lakebed.SetFilter("n > 1"), lakebed.DropField("x")), None),
+    "filter that is none": (lambda t: t.alter(lakebed.SetFilter("n >")), Code.PREDICATE_INVALID),
+    "nothing to remove": (lambda t: t.remove(), None),
+    "empty prefix": (lambda t: t.remove(prefix=()), None),
+    "long prefix": (lambda t: t.remove(prefix=("p", 1, 2)), None),
+    "choice without depth": (lambda t: t.remove(choose=lambda found: []), Code.ARGUMENTS_CONFLICT),
+    "restore of nothing": (lambda t: t.restore(), Code.ARGUMENTS_CONFLICT),
+    "restore of no version": (lambda t: t.restore(version=10**6), Code.VERSION_NOT_FOUND),
+    "changes until before": (lambda t: t.changes(2, 1).read_all(), None),
+    "changes of no version": (lambda t: t.changes(10**6).read_all(), None),
+    "changes since no moment": (lambda t: t.changes(1.5).read_all(), None),
+    "no key of a request": (lambda t: t.outcome(""), None),
+    "withdrawn twice": (lambda t: t.withdraw("nope"), None),
+    "withdrawn nothing": (lambda t: t.withdraw(), None),
+    "raw and apply": (lambda t: t.scan(raw=True, apply="f"), Code.ARGUMENTS_CONFLICT),
+    "verify what": (lambda t: t.verify(files="yes"), Code.ARGUMENT_INVALID),
     "no setting": (lambda t: t.set(nope=1), Code.SETTING_UNKNOWN),
     "bad setting": (lambda t: t.set(split_rows=-1), None),
 }
@@ -284,6 +409,9 @@ def test_errors_have_the_class_and_the_code(service, fault):
         lambda lake: lake.sql("SELEC 1").read_all(),
         lambda lake: lake.sql("SELECT * FROM nope").read_all(),
         lambda lake: lake.set(nope=1),
+        lambda lake: lake.pause("nope"),
+        lambda lake: lake.paused("nope"),
+        lambda lake: lake.create_view_table("faulty3", source="nope", select="SELECT 1", row_key=["k"]),
     ],
 )
 def test_errors_of_the_instance_are_the_same(service, call):
@@ -299,12 +427,9 @@ def test_errors_of_the_instance_are_the_same(service, call):
 # -- what there is not --------------------------------------------------------------------------------------------
 
 MISSING = {
-    RemoteTable: {
-        "alter", "changes", "failures", "files", "history_rows", "lazy_polars", "outcome", "partitions", "pin",
-        "register", "remove", "requests", "restore", "to_duckdb", "verify", "withdraw",
-    },
-    RemoteInstance: {"create_view_table", "named", "pause", "paused", "resume"},
-}  # fmt: skip
+    RemoteTable: {"lazy_polars", "pin", "register", "to_duckdb"},
+    RemoteInstance: {"named"},
+}
 INNER = {
     # What the pipeline and the service themselves use.
     "base_state", "catalog", "commit", "commit_service", "fence_creations", "id", "known_tables", "layout",
@@ -329,15 +454,25 @@ def test_every_method_is_there_or_says_what_to_do(remote, local):
     assert refusing == MISSING[remote]
 
 
+@pytest.mark.parametrize(("remote", "local"), [(RemoteTable, lakebed.Table), (RemoteInstance, lakebed.Instance)])
+def test_methods_have_the_same_parameters(remote, local):
+    for name in {name for name in dir(local) if not name.startswith("_")} - INNER - MISSING[remote]:
+        ours, theirs = (getattr(one, name) for one in (remote, local))
+        if callable(theirs) and name != "create_view_table":  # its options are those of create_table
+            shapes = [
+                [(p.name, p.kind, p.default) for p in inspect.signature(one).parameters.values()]
+                for one in (ours, theirs)
+            ]
+            assert shapes[0] == shapes[1], name
+
+
 def test_options_that_are_not_there_say_what_to_do(service):
     service.lake.create_table("options", SCHEMA)
     table = lakebed.connect(service.url).table("options")
     for call in (
-        lambda: table.scan(apply="f"),
-        lambda: table.get("p1", 1, apply="f"),
-        lambda: table.get("p1", 1, raw=True),
-        lambda: table.get_many([("p1", 1)], raw=True),
-        lambda: table.at(version=1).schema,
+        lambda: table.scan(apply=lambda rows: rows),
+        lambda: table.get("p1", 1, apply=lambda rows: rows),
+        lambda: table.verify(deep=True),
     ):
         with pytest.raises(lakebed.UsageError) as caught:
             call()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,12 +14,14 @@ from lakebed.client.request_values import key_document
 from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
+from lakebed.model.operations import operations_named
 from lakebed.model.schema_difference import check_same
 from lakebed.model.suggestions import did_you_mean
 from lakebed.model.table_names import TableNames
 
 if TYPE_CHECKING:
     from lakebed.client.remote_rows import RemoteRows
+    from lakebed.model.operations import TableOperation
     from lakebed.model.schema import Schema
 
 TIMEOUT_S = 90.0
@@ -96,8 +98,8 @@ class RemoteInstance(TableNames[RemoteTable]):
         check_text("name", name)
         check_flag("online", online)
         check_flag("if_not_exists", if_not_exists)
-        points = [key_document(p if isinstance(p, tuple | list) else (p,)) for p in split_points]
-        document = {"name": name, "schema": schema.to_json(), "split_points": points, "online": online}
+        document: dict[str, Any] = {"name": name, "schema": schema.to_json(), "online": online}
+        document["split_points"] = _points(split_points)
         document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
         table = RemoteTable(self._connection, name)
         try:
@@ -111,7 +113,7 @@ class RemoteInstance(TableNames[RemoteTable]):
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
         check_text("new_name", new_name)
-        self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", {"name": new_name}, reads=False)
+        self._change_table(name, {"name": new_name})
 
     def drop_table(self, name: str) -> None:
         """Take a table away; every later use of it is refused. Raises NotFoundError."""
@@ -124,7 +126,43 @@ class RemoteInstance(TableNames[RemoteTable]):
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - as Instance.set_online
         """Take a table's splitting and compaction out of service, or back."""
         check_flag("online", online)
-        self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", {"online": online}, reads=False)
+        self._change_table(name, {"online": online})
+
+    def create_view_table(  # noqa: PLR0913 - as Instance.create_view_table
+        self,
+        name: str,
+        *,
+        source: str,
+        select: str,
+        row_key: Sequence[str],
+        sort_key: Sequence[str] = (),
+        split_points: Iterable[Any] = (),
+        settings: Mapping[str, Any] | None = None,
+        merge: MergeMode = KEEP_ALL,
+    ) -> RemoteTable:
+        """Make a table that is fed from the rows of another: ``select`` is SQL over the table ``source``."""
+        check_text("name", name)
+        document: dict[str, Any] = {"name": name, "source": source, "select": select, "row_key": list(row_key)}
+        document |= {"sort_key": list(sort_key), "split_points": _points(split_points)}
+        document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
+        self._connection.ask("POST", "/v1/views", document, reads=False)
+        return RemoteTable(self._connection, name)
+
+    def paused(self, name: str) -> frozenset[TableOperation]:
+        """The operations of a table that are paused. Raises NotFoundError."""
+        found = self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True)["paused"]
+        return frozenset(operations_named(found) if found else ())
+
+    def pause(self, name: str, *operations: str) -> None:
+        """Pause operations of a table, by default all, until :meth:`resume`."""
+        self._change_table(name, {"pause": sorted(operations_named(operations))})
+
+    def resume(self, name: str, *operations: str) -> None:
+        """End a pause of operations, by default of all."""
+        self._change_table(name, {"resume": sorted(operations_named(operations))})
+
+    def _change_table(self, name: str, changes: dict[str, Any]) -> None:
+        self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", changes, reads=False)
 
     # -- queries ------------------------------------------------------------------------------------------------
 
@@ -152,8 +190,8 @@ class RemoteInstance(TableNames[RemoteTable]):
         """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
         self._connection.ask("PATCH", "/v1/settings", changes, reads=False)
 
-    create_view_table = missing("create_view_table", "use `lakebed view create`, or lakebed.open(url)")
     named = missing("named", "use table, with its name")
-    pause = missing("pause", "use `lakebed table pause`, or lakebed.open(url)")
-    resume = missing("resume", "use `lakebed table resume`, or lakebed.open(url)")
-    paused = missing("paused")
+
+
+def _points(split_points: Iterable[Any]) -> list[list[int | str]]:
+    return [key_document(point if isinstance(point, tuple | list) else (point,)) for point in split_points]

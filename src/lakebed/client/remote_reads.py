@@ -17,22 +17,17 @@ from lakebed.client.request_values import key_document, keys_document, ranges_do
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_seconds, check_whole_number
 from lakebed.model.documents import dump
-from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import KeyRange
 from lakebed.read.counting import Count
 from lakebed.read.explain import Explanation, Step
+from lakebed.snapshot.row_conversions import RowConversions
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
     from lakebed.client.connection import Connection
     from lakebed.model.schema import Schema
 
-_HERE = "read the rows, and apply it to them here"
 
-
-class RemoteReads:
+class RemoteReads(RowConversions):
     """What can be read of a table through a service. ``at`` is the version; None: the latest at each read."""
 
     def __init__(self, connection: Connection, name: str, at: str | None) -> None:
@@ -43,12 +38,11 @@ class RemoteReads:
 
     @property
     def schema(self) -> Schema:
-        """The fields of the table; of its latest version."""
+        """The fields of the table, at this version of it; a request."""
         from lakebed.model.schema import Schema
 
-        if self._at is not None:
-            raise refused("schema of an older version", "take that of the table, or of rows that are read")
-        return Schema.from_json(self._connection.ask("GET", f"{self._path}/schema", reads=True)["schema"])
+        found = self._connection.ask("GET", path_with(f"{self._path}/schema", {"at": self._at}), reads=True)
+        return Schema.from_json(found["schema"])
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -62,9 +56,8 @@ class RemoteReads:
         at_least: int | None = None,
     ) -> pa.Table:
         """All rows of one key, ordered by sort key; an empty table if there are none."""
-        _refuse_views(apply, raw=raw)
-        document = {"key": key_document(key), "columns": _names(columns), **_fresh(max_staleness, at_least)}
-        return self._table("get", document)
+        how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
+        return self._table("get", {"key": key_document(key), **how})
 
     def get_many(  # noqa: PLR0913 - as Readable.get_many
         self,
@@ -77,16 +70,15 @@ class RemoteReads:
         at_least: int | None = None,
     ) -> pa.Table:
         """All rows of many keys, in key order; a key that is given twice counts once."""
-        _refuse_views(apply, raw=raw)
-        fresh = {"columns": _names(columns), **_fresh(max_staleness, at_least)}
+        how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
         if not (hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__")):
-            return self._table("get_many", {"keys": keys_document(keys), **fresh})
+            return self._table("get_many", {"keys": keys_document(keys), **how})
         if isinstance(keys, pa.Array | pa.ChunkedArray):
             keys = pa.table([keys], names=list(self.schema.row_key_names[:1]))
         body = b"".join(encoded(pa.table(keys).to_reader()))
         # A URL has column names with commas between, in quotes where they have one.
         quoted = None if columns is None else ",".join('"' + name.replace('"', '""') + '"' for name in columns)
-        path = path_with(f"{self._path}/get_many", {**fresh, "columns": quoted, "at": self._at})
+        path = path_with(f"{self._path}/get_many", {**how, "columns": quoted, "at": self._at})
         return table_in(self._connection.send("POST", path, body, ARROW, ARROW, reads=True, streamed=False))
 
     def scan(  # noqa: PLR0913 - as Readable.scan
@@ -102,16 +94,15 @@ class RemoteReads:
         at_least: int | None = None,
     ) -> RemoteRows:
         """All rows with a key in any of the ranges (all rows if none is given), in key order; a stream."""
-        _refuse_views(apply, raw=False)
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         document = {
             "ranges": ranges_document(ranges),
-            "columns": _names(columns),
+            "columns": names_document(columns),
             "where": where,
             "limit": limit,
             "reverse": reverse,
-            "raw": raw,
+            **_view(apply, raw=raw),
             **_fresh(max_staleness, at_least),
         }
         return rows_of(self._connection, f"{self._path}/scan", self._told(document))
@@ -124,7 +115,7 @@ class RemoteReads:
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """Random rows, in key order: ``rows`` of them, or all if there are fewer."""
-        return self._table("sample", {"rows": rows, "columns": _names(columns), "seed": seed})
+        return self._table("sample", {"rows": rows, "columns": names_document(columns), "seed": seed})
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
         """The distinct values of the first ``depth`` row key fields, in key order."""
@@ -144,48 +135,37 @@ class RemoteReads:
         if len(are_ranges) > 1:
             raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
         which = {"key": key_document(selection)} if are_ranges == {False} else {"ranges": ranges_document(selection)}
-        how = {"columns": _names(columns), "where": where, "limit": limit, "reverse": reverse}
+        how = {"columns": names_document(columns), "where": where, "limit": limit, "reverse": reverse}
         found = self._ask("explain", {**which, **how})
         found.pop("table")
         return Explanation(**{**found, "steps": tuple(Step(**step) for step in found["steps"])})
 
-    # -- for other libraries ------------------------------------------------------------------------------------
+    # -- what it is made of -------------------------------------------------------------------------------------
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows in key order, for readers of Arrow streams."""
-        return self.scan().__arrow_c_stream__(requested_schema)
+    def partitions(self) -> pa.Table:
+        """One row a partition, in key order: its range, the rows and bytes of its files, files and runs."""
+        return self._listed("partitions", at=self._at)
 
-    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of some ranges (all if none is given) in key order, in memory."""
-        with self.scan(*ranges, columns=columns) as rows:
-            return rows.read_all()
-
-    def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The same as a pandas frame. Raises UsageError where pandas is missing."""
-        rows = self.to_arrow(*ranges, columns=columns)
-        with optional_imports():
-            return rows.to_pandas()
-
-    def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The same as a Polars frame. Raises UsageError where Polars is missing."""
-        from lakebed.adapters.polars import frame
-
-        return frame(self.to_arrow(*ranges, columns=columns))
+    def files(self, *ranges: KeyRange) -> pa.Table:
+        """The files that hold the rows of some ranges (all if none is given), by their URLs in the store."""
+        return self._table("files", {"ranges": ranges_document(ranges)})
 
     lazy_polars = missing("lazy_polars", "use to_polars with key ranges")
     to_duckdb = missing("to_duckdb", "give DuckDB the rows: duckdb.from_arrow(table.scan(…))")
     register = missing("register", "use sql of the instance, or to_arrow")
-    files = missing("files")
-    partitions = missing("partitions")
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _told(self, document: dict[str, Any]) -> dict[str, Any]:
         """What a request says: the members that have a value."""
-        return {name: value for name, value in {**document, "at": self._at}.items() if value is not None}
+        return {name: value for name, value in {"at": self._at, **document}.items() if value is not None}
 
     def _ask(self, what: str, document: dict[str, Any]) -> Any:
         return self._connection.ask("POST", f"{self._path}/{what}", self._told(document), reads=True)
+
+    def _listed(self, what: str, **parameters: Any) -> pa.Table:
+        path = path_with(f"{self._path}/{what}", parameters)
+        return table_in(self._connection.send("GET", path, None, JSON, ARROW, reads=True, streamed=False))
 
     def _table(self, what: str, document: dict[str, Any]) -> pa.Table:
         body = dump(self._told(document))
@@ -198,7 +178,8 @@ def rows_of(connection: Connection, path: str, document: Any) -> RemoteRows:
     return RemoteRows(connection.send("POST", path, dump(document), JSON, ARROW, reads=True, streamed=True))
 
 
-def _names(columns: Sequence[str] | None) -> list[str] | None:
+def names_document(columns: Sequence[str] | None) -> list[str] | None:
+    """Names of columns."""
     if isinstance(columns, str):
         raise Code.ARGUMENT_INVALID(f"columns = {columns!r}: give a list of names")
     return None if columns is None else list(columns)
@@ -210,8 +191,10 @@ def _fresh(max_staleness: float | None, at_least: int | None) -> dict[str, Any]:
     return {"max_staleness": max_staleness, "at_least": at_least}
 
 
-def _refuse_views(apply: Any, *, raw: bool) -> None:
-    if apply is not None:
-        raise refused("apply", _HERE)
-    if raw:
-        raise refused("raw of get and get_many", "use scan(raw=True) over the range of the key")
+def _view(apply: Any, *, raw: bool) -> dict[str, Any]:
+    if not (apply is None or isinstance(apply, str)):
+        raise refused("a function as apply", "give the name of one that the service has installed")
+    check_flag("raw", raw)
+    if raw and apply is not None:
+        raise Code.ARGUMENTS_CONFLICT("apply calls a function over merged rows in key order: leave out raw")
+    return {"raw": raw, "apply": apply}

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from lakebed.client.connection import ARROW, JSON, path_with, segment
-from lakebed.client.missing import missing
-from lakebed.client.remote_reads import RemoteReads
+from lakebed.client.missing import missing, refused
+from lakebed.client.remote_reads import RemoteReads, names_document, rows_of
 from lakebed.client.remote_rows import encoded
-from lakebed.client.request_values import keys_document, moment_text
+from lakebed.client.request_values import end_document, keys_document, moment_text, ranges_document
 from lakebed.errors import Code
-from lakebed.model.checks import check_seconds, check_whole_number
+from lakebed.model.checks import check_flag, check_request_key, check_seconds, check_whole_number
 from lakebed.model.documents import load
+from lakebed.model.keys import KeyCodec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.client.connection import Connection
-    from lakebed.ingest.requests import SubmitReport
+    from lakebed.client.remote_rows import RemoteRows
+    from lakebed.ingest.requests import SubmitReport, WithdrawReport
+    from lakebed.inspect.history import HistoryRow
+    from lakebed.inspect.verification import VerificationReport
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.row_filters import FilterChange
+    from lakebed.state.transactions import SetMerge
+    from lakebed.state.transactions.schema_changes import SchemaChange
     from lakebed.table.deletion import DeleteReport
+    from lakebed.table.prefix_choice import Choose
 
 HISTORY_MAX = 10_000
 """Transactions in one answer of the service."""
@@ -100,14 +111,66 @@ class RemoteTable(RemoteReads):
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: of at most the 10,000 last, or ``limit``."""
-        from lakebed.inspect.history import HistoryRow, history_table
+        from lakebed.inspect.history import history_table
+
+        return history_table(self.history_rows(limit))
+
+    def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
+        """The same as values."""
+        from lakebed.inspect.history import HistoryRow
 
         check_whole_number("limit", limit)
         wanted = HISTORY_MAX if limit is None else min(limit, HISTORY_MAX)
         found = self._connection.ask("GET", path_with(f"{self._path}/history", {"limit": str(wanted)}), reads=True)
         names = {field.name for field in fields(HistoryRow)}
         rows = ({name: row[name] for name in names} for row in found["transactions"])
-        return history_table(HistoryRow(**{**row, "time": datetime.fromisoformat(row["time"])}) for row in rows)
+        return (HistoryRow(**{**row, "time": datetime.fromisoformat(row["time"])}) for row in rows)
+
+    def changes(
+        self,
+        since: int | datetime | str,
+        until: int | datetime | str | None = None,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> RemoteRows:
+        """What the versions after ``since`` changed, up to ``until``, by default the latest; a stream."""
+        moments = {
+            "since": end_document("since", since),
+            "until": None if until is None else end_document("until", until),
+        }
+        which = {"ranges": ranges_document(ranges), "columns": names_document(columns), "where": where}
+        return rows_of(self._connection, f"{self._path}/changes", self._told({**moments, **which}))
+
+    def outcome(self, request_key: str) -> int | None:
+        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten."""
+        check_request_key("request_key", request_key)
+        found = self._connection.ask("GET", f"{self._path}/outcomes/{segment(request_key)}", reads=True)["version"]
+        return None if found is None else int(found)
+
+    def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
+        """Give the table the rows that it had after a version, at a time or at a tag; returns the new version."""
+        return self._change("restore", {"at": moment_text(version, time, tag)})
+
+    def failures(self) -> pa.Table:
+        """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""
+        return self._listed("failures")
+
+    def verify(self, *, files: bool = False, deep: Any = False) -> VerificationReport:
+        """Whether the log is whole, its checkpoint true to it and, with ``files``, every referenced object there.
+
+        ``deep`` is refused: it may take hours, and no request does.
+        """
+        from lakebed.inspect.verification import VerificationReport
+        from lakebed.model.findings import Finding
+
+        check_flag("files", files)
+        if deep is not False:
+            raise refused("deep of verify", "use `lakebed verify --deep` beside the store, or lakebed.open(url)")
+        found = self._ask("verify", {"files": files})
+        findings = tuple(Finding(**one) for one in found["findings"])
+        return VerificationReport(**{**found, "findings": findings, "retained": tuple(found["retained"])})
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -152,6 +215,29 @@ class RemoteTable(RemoteReads):
         told |= {"commit_id": commit_id, "base_version": base_version}
         return DeleteReport(**self._connection.ask("POST", f"{self._path}/delete", self._told(told), reads=False))
 
+    def remove(
+        self,
+        *ranges: KeyRange,
+        prefix: Any = None,
+        choose: Choose | None = None,
+        depth: int | None = None,
+        fence: bool = False,
+    ) -> int:
+        """Take away all rows with a key in any of the ranges, or with any of the prefixes; returns the version."""
+        from lakebed.table.prefix_choice import check_choice, chosen_ranges
+
+        check_flag("fence", fence)
+        check_choice(choose, depth, named=bool(ranges) or prefix is not None)
+        prefixes = None
+        if choose is not None and depth is not None:
+            schema = self.schema
+            chosen = chosen_ranges(self.prefixes(depth), choose, schema)
+            columns = KeyCodec(schema.row_key[:depth]).decode_columns([one.min for one in chosen]).columns
+            prefixes = keys_document(list(zip(*(column.to_pylist() for column in columns), strict=True)))
+        elif prefix is not None:
+            prefixes = keys_document(prefix if isinstance(prefix, list) else [prefix])
+        return self._change("remove", {"ranges": ranges_document(ranges), "prefixes": prefixes, "fence": fence})
+
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders or globs, by URLs that the service may read, to be ingested later."""
         from lakebed.ingest.requests import Standing, SubmitReport, SubmittedFile
@@ -162,7 +248,26 @@ class RemoteTable(RemoteReads):
         submitted = (SubmittedFile(**{**one, "standing": Standing(one["standing"])}) for one in found["files"])
         return SubmitReport(found["table"], found["version"], tuple(submitted))
 
-    # -- settings -----------------------------------------------------------------------------------------------
+    def withdraw(self, *requests: str) -> WithdrawReport:
+        """Withdraw open requests, by their ids or the URLs of their files; they may be submitted again."""
+        from lakebed.ingest.requests import WithdrawReport
+
+        document = {"requests": list(requests)}
+        found = self._connection.ask("POST", f"{self._path}/requests/withdraw", document, reads=False)
+        withdrawn, late = tuple(found["withdrawn"]), tuple(found["late"])
+        return WithdrawReport(found["table"], found["version"], withdrawn, late)
+
+    def requests(self) -> pa.Table:
+        """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
+        import pyarrow as pa
+
+        from lakebed.ingest.requests import SCHEMA
+
+        rows = self._connection.ask("GET", f"{self._path}/requests", reads=True)["requests"]
+        times = [None if row["time"] is None else datetime.fromisoformat(row["time"]) for row in rows]
+        return pa.Table.from_pylist([{**row, "time": t} for row, t in zip(rows, times, strict=True)], schema=SCHEMA)
+
+    # -- schema and settings ------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, int | float]:
         """The value in force of every setting, by name."""
@@ -173,17 +278,17 @@ class RemoteTable(RemoteReads):
         self._connection.ask("PATCH", f"{self._path}/settings", changes, reads=False)
         return self.version
 
-    alter = missing("alter", "use `lakebed table alter`, or lakebed.open(url)")
-    changes = missing("changes")
-    failures = missing("failures")
-    history_rows = missing("history_rows", "use history")
-    outcome = missing("outcome", "repeat the write with its commit_id, which adds nothing twice")
+    def alter(self, *changes: SchemaChange | SetMerge | FilterChange) -> int:
+        """Change the schema, the merge mode, or which rows are visible; returns the version."""
+        from lakebed.state.change_documents import change_document
+
+        return self._change("alter", {"changes": [to_builtins(change_document(change)) for change in changes]})
+
     pin = missing("pin", "tag the version, and read it at the tag")
-    remove = missing("remove", "use `lakebed remove`, or lakebed.open(url)")
-    requests = missing("requests")
-    restore = missing("restore", "use `lakebed restore`, or lakebed.open(url)")
-    verify = missing("verify", "use `lakebed verify`, or lakebed.open(url)")
-    withdraw = missing("withdraw")
+
+    def _change(self, what: str, document: dict[str, Any]) -> int:
+        """Change the table; the version."""
+        return int(self._connection.ask("POST", f"{self._path}/{what}", self._told(document), reads=False)["version"])
 
 
 def _key_tuples(keys: Any) -> Any:

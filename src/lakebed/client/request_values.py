@@ -65,3 +65,12 @@ def moment_text(version: int | None, time: dt.datetime | str | None, tag: str | 
             raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: must be a whole number")
         return str(version)
     return check_time(time).isoformat() if time is not None else check_tag(tag)
+
+
+def end_document(name: str, moment: Any) -> int | str:
+    """An end of a change feed: a version, a time, or a text that names one of these or a tag. Raises UsageError."""
+    if isinstance(moment, str) or is_whole(moment):
+        return moment
+    if not isinstance(moment, dt.datetime):
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(moment)}: must be a version, a tag, or a time")
+    return check_time(moment).isoformat()

@@ -36,6 +36,7 @@ from lakebed.read.key_ranges import KeySet
 from lakebed.read.plan import coarser, plan
 from lakebed.read.prefix_scan import check_depth
 from lakebed.read.row_stream import RowStream, Unfiltered, filtered
+from lakebed.snapshot.row_conversions import RowConversions
 from lakebed.snapshot.row_views import raw_choice
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _EVALUATION_CODES = (Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID)
 
 
-class RestrictedSnapshot:
+class RestrictedSnapshot(RowConversions):
     """The rows and columns of a snapshot that a policy shows. Safe to use from many threads."""
 
     def __init__(self, whole: Snapshot, policy: Policy) -> None:
@@ -179,13 +180,6 @@ class RestrictedSnapshot:
         return pa.Table.from_arrays(
             codec.decode_columns(list(found)[:limit]).columns, schema=self.schema.arrow_of(names)
         )
-
-    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
-        """As :meth:`Readable.to_arrow`."""
-        return self.scan(*ranges, columns=columns).read_all()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.scan().__arrow_c_stream__(requested_schema)
 
     # -- the two stages ------------------------------------------------------------------------------------------------
 

@@ -7,23 +7,22 @@ that needs them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
-from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
+from lakebed.snapshot.row_conversions import RowConversions
 from lakebed.telemetry import timed_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import duckdb
-    import pandas as pd
     import polars as pl
     import pyarrow as pa
     from datafusion import SessionContext
@@ -42,7 +41,7 @@ SHOWN_ROWS = 10
 """Rows that a notebook shows: few enough for a page read."""
 
 
-class Readable(ABC):
+class Readable(RowConversions):
     """What can be read of a table.
 
     A :class:`~lakebed.table.table.Table` reads its latest version, each method looking for a newer one first. A
@@ -236,26 +235,6 @@ class Readable(ABC):
         return explained(self, selection, columns, where, limit, reverse=reverse)
 
     # -- for other libraries ------------------------------------------------------------------------------------
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``, ``pl.DataFrame(snapshot)``."""
-        return self.snapshot().scan().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
-        return self.snapshot().scan(*ranges, columns=columns).read_all()
-
-    def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The same as a pandas frame. Raises UsageError where pandas is missing."""
-        rows = self.to_arrow(*ranges, columns=columns)
-        with optional_imports():
-            return rows.to_pandas()
-
-    def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The same as a Polars frame. Raises UsageError where Polars is missing."""
-        from lakebed.adapters.polars import frame
-
-        return frame(self.to_arrow(*ranges, columns=columns))
 
     def lazy_polars(self) -> pl.LazyFrame:
         """A Polars lazy frame: columns and limits go down to the table, and what predicates say of the key.

@@ -24,6 +24,12 @@ Choose = Callable[[pa.Table], Any]
 """Chooses among prefixes: returns a truth value for each of them, or those that it wants."""
 
 
+def check_choice(choose: Choose | None, depth: int | None, *, named: bool) -> None:
+    """Raise UsageError unless there is a depth for a choice, and nothing else that is ``named`` beside it."""
+    if (choose is None) != (depth is None) or (choose is not None and named):
+        raise Code.ARGUMENTS_CONFLICT("choose and depth belong together, and exclude ranges and prefix")
+
+
 def ranges_of(prefix: Any, schema: Schema) -> list[EncodedRange]:
     """The keys that begin with a prefix, or with any of a list of them."""
     return [_range_of(one, schema) for one in (prefix if isinstance(prefix, list) else [prefix])]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 
@@ -17,17 +18,33 @@ from lakebed.changes.feed import changes, version_of
 from lakebed.model.schema import Schema
 from lakebed.read.row_stream import RowStream
 from lakebed.snapshot.restricted import RestrictedSnapshot, evaluating, refused
+from lakebed.snapshot.row_conversions import RowConversions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from lakebed.model.keys import KeyRange
     from lakebed.model.policies import Policy
-    from lakebed.read.counting import Count
     from lakebed.table.table import Table
 
 
-class RestrictedTable:
+Read = TypeVar("Read", bound="Callable[..., Any]")
+
+
+def _latest(read: Read) -> Read:
+    """A read of a snapshot as one of the latest version."""
+
+    @wraps(read)
+    def latest(
+        self: RestrictedTable, *given: Any, max_staleness: float | None = None, at_least: int | None = None, **how: Any
+    ) -> Any:
+        return read(self.snapshot(max_staleness, at_least), *given, **how)
+
+    return cast("Read", latest)
+
+
+class RestrictedTable(RowConversions):
     """The part of a table that a policy shows. Safe to use from many threads."""
 
     def __init__(self, table: Table, policy: Policy) -> None:
@@ -72,42 +89,12 @@ class RestrictedTable:
 
     # -- reads of the latest version -----------------------------------------------------------------------------------
 
-    def get(
-        self, *key: Any, max_staleness: float | None = None, at_least: int | None = None, **options: Any
-    ) -> pa.Table:
-        """As :meth:`RestrictedSnapshot.get`."""
-        return self.snapshot(max_staleness, at_least).get(*key, **options)
-
-    def get_many(
-        self, keys: Any, *, max_staleness: float | None = None, at_least: int | None = None, **options: Any
-    ) -> pa.Table:
-        """As :meth:`RestrictedSnapshot.get_many`."""
-        return self.snapshot(max_staleness, at_least).get_many(keys, **options)
-
-    def scan(
-        self, *ranges: KeyRange, max_staleness: float | None = None, at_least: int | None = None, **options: Any
-    ) -> RowStream:
-        """As :meth:`RestrictedSnapshot.scan`."""
-        return self.snapshot(max_staleness, at_least).scan(*ranges, **options)
-
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """As :meth:`RestrictedSnapshot.count`."""
-        return self.snapshot().count(*ranges, exact=exact)
-
-    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """As :meth:`RestrictedSnapshot.sample`."""
-        return self.snapshot().sample(rows, columns=columns, seed=seed)
-
-    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
-        """As :meth:`RestrictedSnapshot.prefixes`."""
-        return self.snapshot().prefixes(depth, *ranges, limit=limit)
-
-    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
-        """As :meth:`RestrictedSnapshot.to_arrow`."""
-        return self.snapshot().to_arrow(*ranges, columns=columns)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.snapshot().__arrow_c_stream__(requested_schema)
+    get = _latest(RestrictedSnapshot.get)
+    get_many = _latest(RestrictedSnapshot.get_many)
+    scan = _latest(RestrictedSnapshot.scan)
+    count = _latest(RestrictedSnapshot.count)
+    sample = _latest(RestrictedSnapshot.sample)
+    prefixes = _latest(RestrictedSnapshot.prefixes)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import Code
 from lakebed.log.outcomes import version_of
 from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.transactions import ProposeRestore
@@ -155,14 +154,13 @@ class TableWrites(TableReads):
             UnknownOutcomeError: it may have been done; repeat it.
         """
         from lakebed.read.summaries import removal
-        from lakebed.table.prefix_choice import chosen_ranges, ranges_of
+        from lakebed.table.prefix_choice import check_choice, chosen_ranges, ranges_of
 
         snapshot = self.snapshot()
         going = [snapshot.schema.codec.encode_range(one) for one in ranges]
         if prefix is not None:
             going += ranges_of(prefix, snapshot.schema)
-        if (choose is None) != (depth is None) or (choose is not None and (ranges or prefix is not None)):
-            raise Code.ARGUMENTS_CONFLICT("choose and depth belong together, and exclude ranges and prefix")
+        check_choice(choose, depth, named=bool(ranges) or prefix is not None)
         if choose is not None and depth is not None:
             going = chosen_ranges(snapshot.prefixes(depth), choose, snapshot.schema)
         if not going and (prefix is not None or choose is not None):

@@ -9,7 +9,11 @@ import pyarrow as pa
 from msgspec import Meta, Struct
 
 from lakebed.errors import Code
+from lakebed.state.change_documents import ChangeDocument
 from lakebed.web.selections import Columns, Count, Key, RangeSelection, Seconds, Version, When, Where
+
+Apply = Annotated[str, Meta(min_length=1, description="The name of an installed merge function.")]
+Merge = Annotated[dict[str, Any], Meta(description='What rows with equal keys become, such as {"mode": "latest"}.')]
 
 
 class GetBody(Struct, forbid_unknown_fields=True):
@@ -20,6 +24,8 @@ class GetBody(Struct, forbid_unknown_fields=True):
     at: When | None = None
     max_staleness: Seconds | None = None
     at_least: Version | None = None
+    raw: bool = False
+    apply: Apply | None = None
 
 
 class GetManyBody(Struct, forbid_unknown_fields=True):
@@ -30,6 +36,8 @@ class GetManyBody(Struct, forbid_unknown_fields=True):
     at: When | None = None
     max_staleness: Seconds | None = None
     at_least: Version | None = None
+    raw: bool = False
+    apply: Apply | None = None
 
 
 class ScanBody(Struct, forbid_unknown_fields=True):
@@ -44,6 +52,7 @@ class ScanBody(Struct, forbid_unknown_fields=True):
     at: When | None = None
     max_staleness: Seconds | None = None
     at_least: Version | None = None
+    apply: Apply | None = None
 
 
 class CountBody(Struct, forbid_unknown_fields=True):
@@ -52,6 +61,23 @@ class CountBody(Struct, forbid_unknown_fields=True):
     ranges: list[RangeSelection] = []
     exact: bool = False
     at: When | None = None
+
+
+class FilesBody(Struct, forbid_unknown_fields=True):
+    """Key ranges of which the files are listed; all without one."""
+
+    ranges: list[RangeSelection] = []
+    at: When | None = None
+
+
+class ChangesBody(Struct, forbid_unknown_fields=True):
+    """The versions after ``since``, up to ``until``, by default the latest; and what of their changes."""
+
+    since: Version | When
+    until: Version | When | None = None
+    ranges: list[RangeSelection] = []
+    columns: Columns | None = None
+    where: Where | None = None
 
 
 class SampleBody(Struct, forbid_unknown_fields=True):
@@ -102,10 +128,23 @@ class CreateTableBody(Struct, forbid_unknown_fields=True):
     split_points: list[Key] = []
     settings: dict[str, Any] = {}
     online: bool = True
-    merge: (
-        Annotated[dict[str, Any], Meta(description='What rows with equal keys become, such as {"mode": "latest"}.')]
-        | None
-    ) = None
+    merge: Merge | None = None
+
+
+class CreateViewBody(Struct, forbid_unknown_fields=True):
+    """A table that is fed from the rows of another, by a query over it."""
+
+    name: str
+    source: str
+    select: Annotated[str, Meta(min_length=1)]
+    row_key: Annotated[list[str], Meta(min_length=1)]
+    sort_key: list[str] = []
+    split_points: list[Key] = []
+    settings: dict[str, Any] = {}
+    merge: Merge | None = None
+
+
+Operations = Annotated[list[str], Meta(min_length=1, description="Such as compaction, splitting or gc.")]
 
 
 class ChangeTableBody(Struct, forbid_unknown_fields=True):
@@ -113,6 +152,26 @@ class ChangeTableBody(Struct, forbid_unknown_fields=True):
 
     name: str | None = None
     online: bool | None = None
+    pause: Operations | None = None
+    resume: Operations | None = None
+
+
+class AlterBody(Struct, forbid_unknown_fields=True):
+    """Changes of the schema, of the merge mode, or of the filter; those of one kind at a time."""
+
+    changes: Annotated[list[ChangeDocument], Meta(max_length=1_000)]
+
+
+class RestoreBody(Struct, forbid_unknown_fields=True):
+    """The version, tag or time whose rows a table is given."""
+
+    at: When
+
+
+class VerifyBody(Struct, forbid_unknown_fields=True):
+    """How far a table is verified."""
+
+    files: bool = False
 
 
 class TagBody(Struct, forbid_unknown_fields=True):
@@ -128,6 +187,20 @@ class DeleteBody(Struct, forbid_unknown_fields=True):
     where: Where | None = None
     commit_id: str | None = None
     base_version: Version | None = None
+
+
+class RemoveBody(Struct, forbid_unknown_fields=True):
+    """Key ranges whose rows go, or prefixes of keys: the values of the first key fields."""
+
+    ranges: list[RangeSelection] = []
+    prefixes: list[Key] | None = None
+    fence: bool = False
+
+
+class WithdrawBody(Struct, forbid_unknown_fields=True):
+    """Requests to take back, by their ids or the URLs of their files."""
+
+    requests: list[str]
 
 
 class SubmitBody(Struct, forbid_unknown_fields=True):

@@ -45,7 +45,8 @@ def accepted(request: AnyRequest) -> RowFormat:
 def _answer_get(tables: OpenTables, principal: Principal, name: str, body: GetBody, form: RowFormat) -> Response[bytes]:
     table = tables.readable(principal, name, body.at)
     key = key_values(table.schema, body.key)
-    rows = table.get(*key, columns=body.columns, max_staleness=body.max_staleness, at_least=body.at_least)
+    fresh: dict[str, Any] = {"max_staleness": body.max_staleness, "at_least": body.at_least}
+    rows = table.get(*key, columns=body.columns, raw=body.raw, apply=body.apply, **fresh)
     return answer_table(rows, form)
 
 
@@ -104,6 +105,8 @@ async def get_many(
     at: FromQuery[When | None] = None,
     max_staleness: FromQuery[Seconds | None] = None,
     at_least: FromQuery[Version | None] = None,
+    raw: FromQuery[bool] = False,
+    apply: FromQuery[str | None] = None,
 ) -> Response[bytes]:
     """All rows of many keys, in key order. The keys are JSON, or an Arrow stream with the row key columns.
 
@@ -114,7 +117,7 @@ async def get_many(
 
     def read() -> Response[bytes]:
         if request.headers.get("content-type", "").partition(";")[0].strip() == ARROW.media_type:
-            wanted = GetManyBody([], column_names(columns), at, max_staleness, at_least)
+            wanted = GetManyBody([], column_names(columns), at, max_staleness, at_least, raw, apply)
             keys: Any = arrow_table(body)
         else:
             wanted = json_body(body, GetManyBody)
@@ -122,9 +125,8 @@ async def get_many(
         found = tables.readable(principal, table, wanted.at)
         if keys is None:
             keys = [key_values(found.schema, key) for key in wanted.keys]
-        rows = found.get_many(
-            keys, columns=wanted.columns, max_staleness=wanted.max_staleness, at_least=wanted.at_least
-        )
+        fresh: dict[str, Any] = {"max_staleness": wanted.max_staleness, "at_least": wanted.at_least}
+        rows = found.get_many(keys, columns=wanted.columns, raw=wanted.raw, apply=wanted.apply, **fresh)
         return answer_table(rows, form)
 
     return await anyio.to_thread.run_sync(read)
@@ -140,6 +142,7 @@ def opened_scan(table: Table | Snapshot, body: ScanBody | None) -> RowStream:
         limit=body.limit,
         reverse=body.reverse,
         raw=body.raw,
+        apply=body.apply,
         max_staleness=body.max_staleness,
         at_least=body.at_least,
     )

@@ -1,27 +1,22 @@
-"""Tables: which there are, their schemas, settings, tags and histories; creation, renames and drops for admins."""
+"""Tables: which there are, their schemas and settings; creation, changes and drops for admins."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-from litestar import delete, get, patch, post, put
-from litestar.params import JSONBody, QueryParameter
+from litestar import delete, get, patch, post
+from litestar.params import FromQuery, JSONBody
 
 from lakebed.errors import Code
-from lakebed.model.json_values import plain
 from lakebed.model.merge_modes import mode_of
 from lakebed.model.schema import Schema
 from lakebed.security.principal import Permission
 from lakebed.table.description import table_document
 from lakebed.web.api.descriptions import ERRORS
 from lakebed.web.provided import PathText, ThePrincipal, TheService, TheTables
-from lakebed.web.request_bodies import ChangeTableBody, CreateTableBody, TagBody
-from lakebed.web.selections import key_values
+from lakebed.web.request_bodies import AlterBody, ChangeTableBody, CreateTableBody, CreateViewBody
+from lakebed.web.selections import When, key_values
 from lakebed.web.threads import threaded
-
-HISTORY_MAX = 10_000
-"""Transactions in one answer."""
 
 
 @get("/v1/tables", tags=["tables"], responses=ERRORS)
@@ -42,6 +37,29 @@ def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[Cr
         data.name, schema, split_points=points, settings=data.settings, online=data.online, merge=mode_of(data.merge)
     )
     return {"table": table.name, "id": table.id, "version": table.version, "partitions": len(points) + 1}
+
+
+@post("/v1/views", tags=["tables"], responses=ERRORS)
+@threaded
+def create_view(
+    service: TheService, tables: TheTables, principal: ThePrincipal, data: JSONBody[CreateViewBody]
+) -> dict[str, Any]:
+    """Make a table that is fed from the rows of another by a query; the service feeds it as rows come."""
+    principal.require(Permission.ADMIN, data.name)
+    tables.table(principal, Permission.READ, data.source)
+    # Its rows would be those of the source for everyone who may read the view.
+    principal.require_all_rows(data.source)
+    made = service.instance.create_view_table(
+        data.name,
+        source=data.source,
+        select=data.select,
+        row_key=data.row_key,
+        sort_key=data.sort_key,
+        split_points=[tuple(key) for key in data.split_points],
+        settings=data.settings,
+        merge=mode_of(data.merge),
+    )
+    return {"table": made.name, "id": made.id, "version": made.version, "partitions": len(data.split_points) + 1}
 
 
 @get("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS)
@@ -68,16 +86,22 @@ def change_table(
     table: PathText,
     data: JSONBody[ChangeTableBody],
 ) -> dict[str, Any]:
-    """Rename a table, or take its maintenance out of service and back."""
+    """Rename a table, take its maintenance out of service and back, or pause operations of it and resume them."""
     tables.table(principal, Permission.ADMIN, table)
-    if data.online is not None:
-        service.instance.set_online(table, data.online)
     if data.name is not None:
         principal.require(Permission.ADMIN, data.name)
+    if data.online is not None:
+        service.instance.set_online(table, data.online)
+    if data.pause:
+        service.instance.pause(table, *data.pause)
+    if data.resume:
+        service.instance.resume(table, *data.resume)
+    if data.name is not None:
         service.instance.rename_table(table, data.name)
         tables.forget(table)
     name = data.name or table
-    return {"table": name, "online": service.instance.is_online(name)}
+    instance = service.instance
+    return {"table": name, "online": instance.is_online(name), "paused": sorted(map(str, instance.paused(name)))}
 
 
 @delete("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS, status_code=200)
@@ -97,9 +121,23 @@ def drop_table(
 
 @get("/v1/tables/{table:str}/schema", tags=["tables"], responses=ERRORS)
 @threaded
-def show_schema(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
+def show_schema(
+    tables: TheTables, principal: ThePrincipal, table: PathText, at: FromQuery[When | None] = None
+) -> dict[str, Any]:
     """The fields of a table, as the principal may read them."""
-    return {"table": table, "schema": tables.readable(principal, table).snapshot().schema.to_json()}
+    return {"table": table, "schema": tables.readable(principal, table, at).snapshot().schema.to_json()}
+
+
+@post("/v1/tables/{table:str}/alter", tags=["tables"], responses=ERRORS, status_code=200)
+@threaded
+def alter_table(
+    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[AlterBody]
+) -> dict[str, Any]:
+    """Change the schema, the merge mode, or which rows are visible; all of the changes in order, or none."""
+    found = tables.table(principal, Permission.ADMIN, table)
+    found.state()
+    version = found.alter(*(change.value() for change in data.changes))
+    return {"table": table, "version": version, "schema": found.schema.to_json()}
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
@@ -153,65 +191,17 @@ def _checked_names(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-# -- versions --------------------------------------------------------------------------------------------------------
-
-
-@get("/v1/tables/{table:str}/history", tags=["versions"], responses=ERRORS)
-@threaded
-def history(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    limit: Annotated[int, QueryParameter(ge=0, le=HISTORY_MAX)] = 100,
-) -> dict[str, Any]:
-    """The last transactions, newest first: who wrote what and when."""
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
-    return {"table": table, "transactions": [plain(asdict(row)) for row in found.history_rows(limit)]}
-
-
-@get("/v1/tables/{table:str}/tags", tags=["versions"], responses=ERRORS)
-@threaded
-def tags(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
-    """The tags of a table, and the versions they stand at."""
-    return {"table": table, "tags": tables.table(principal, Permission.READ, table).tags()}
-
-
-@put("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS)
-@threaded
-def set_tag(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    tag: PathText,
-    data: JSONBody[TagBody],
-) -> dict[str, Any]:
-    """Name a version, which stays readable as long as the tag exists."""
-    version = tables.table(principal, Permission.WRITE, table).tag(tag, data.version)
-    return {"table": table, "tag": tag, "version": version}
-
-
-@delete("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS, status_code=200)
-@threaded
-def remove_tag(tables: TheTables, principal: ThePrincipal, table: PathText, tag: PathText) -> dict[str, Any]:
-    """Take a tag away."""
-    version = tables.table(principal, Permission.WRITE, table).untag(tag)
-    return {"table": table, "tag": tag, "version": version}
-
-
 ROUTES = (
     list_tables,
     create_table,
+    create_view,
     show_table,
     change_table,
     drop_table,
     show_schema,
+    alter_table,
     instance_settings,
     set_instance_settings,
     table_settings,
     set_table_settings,
-    history,
-    tags,
-    set_tag,
-    remove_tag,
 )

@@ -15,8 +15,8 @@ from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
-from lakebed.web.request_bodies import DeleteBody, SubmitBody
-from lakebed.web.selections import Version, key_values
+from lakebed.web.request_bodies import DeleteBody, RemoveBody, SubmitBody, WithdrawBody
+from lakebed.web.selections import Version, key_ranges, key_values
 from lakebed.web.threads import threaded
 from lakebed.web.uploads import Upload, receive, refuse_empty
 
@@ -88,6 +88,19 @@ def delete_rows(
     return dict(plain(asdict(report)))
 
 
+@post("/v1/tables/{table:str}/remove", tags=["writes"], responses=ERRORS, status_code=200)
+@threaded
+def remove_rows(
+    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[RemoveBody]
+) -> dict[str, Any]:
+    """Take away all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
+    found = tables.table(principal, Permission.WRITE, table)
+    schema = found.schema
+    prefixes = None if data.prefixes is None else [key_values(schema, one) for one in data.prefixes]
+    version = found.remove(*key_ranges(schema, data.ranges), prefix=prefixes, fence=data.fence)
+    return {"table": table, "version": version}
+
+
 @post("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS, status_code=202)
 @threaded
 def submit_files(
@@ -113,6 +126,15 @@ def list_requests(tables: TheTables, principal: ThePrincipal, table: PathText) -
     return {"table": table, "requests": [plain(row) for row in found.requests().to_pylist()]}
 
 
+@post("/v1/tables/{table:str}/requests/withdraw", tags=["writes"], responses=ERRORS, status_code=200)
+@threaded
+def withdraw_requests(
+    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[WithdrawBody]
+) -> dict[str, Any]:
+    """Take open requests back; their files may be submitted again."""
+    return dict(plain(asdict(tables.table(principal, Permission.WRITE, table).withdraw(*data.requests))))
+
+
 def check_source(url: str, allowed: tuple[str, ...]) -> None:
     """Raise AccessError unless the URL begins as one that this service may be asked to read or write."""
     # A path that climbs out of a folder does not begin with it.
@@ -126,4 +148,4 @@ def check_source(url: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-ROUTES = (write_rows, delete_rows, submit_files, list_requests)
+ROUTES = (write_rows, delete_rows, remove_rows, submit_files, list_requests, withdraw_requests)

@@ -1,0 +1,159 @@
+"""Changes of a table's schema, merge mode and filter as documents, for requests to a service.
+
+Core types: :data:`ChangeDocument`, a union by the member ``change``; :func:`change_document` gives that of a change,
+and its ``value`` the change back. Types of fields are the names that Arrow gives them, or JSON for nested ones. Pure.
+
+Errors: UsageError for a value that its change does not allow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from lakebed.model import types
+from lakebed.model.merge_modes import mode_of, stored_mode
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
+from lakebed.state.transactions import SetMerge
+from lakebed.state.transactions.schema_changes import (
+    AddField,
+    AllowNulls,
+    DropField,
+    RenameField,
+    SchemaChange,
+    WidenField,
+    check_changes,
+)
+
+
+class AddFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="add"):
+    """A new value field; with the function that puts its values together if the table aggregates rows."""
+
+    name: str
+    type: str | dict[str, Any]
+    function: str = ""
+
+    def value(self) -> AddField:
+        """The change."""
+        return AddField(self.name, types.from_json(self.type), self.function)
+
+
+class DropFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="drop"):
+    """A value field that goes."""
+
+    name: str
+
+    def value(self) -> DropField:
+        """The change."""
+        return DropField(self.name)
+
+
+class RenameFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="rename"):
+    """Another name for a field."""
+
+    name: str
+    new_name: str
+
+    def value(self) -> RenameField:
+        """The change."""
+        return RenameField(self.name, self.new_name)
+
+
+class WidenFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="widen"):
+    """A wider type for a value field."""
+
+    name: str
+    type: str | dict[str, Any]
+
+    def value(self) -> WidenField:
+        """The change."""
+        return WidenField(self.name, types.from_json(self.type))
+
+
+class AllowNullsDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="allow_nulls"):
+    """A value field that may be null."""
+
+    name: str
+
+    def value(self) -> AllowNulls:
+        """The change."""
+        return AllowNulls(self.name)
+
+
+class MergeModeDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="merge"):
+    """What rows with equal keys become, such as ``{"mode": "latest"}``; null: all stay."""
+
+    merge: dict[str, Any] | None
+
+    def value(self) -> SetMerge:
+        """The change."""
+        return SetMerge(mode_of(self.merge))
+
+
+class SetFilterDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="filter"):
+    """The predicate of the rows that are shown; null: all."""
+
+    predicate: str | None
+
+    def value(self) -> SetFilter:
+        """The change."""
+        return SetFilter(self.predicate)
+
+
+class AgeOffDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="age_off"):
+    """The field of a time and the age in seconds from which rows are hidden; a field of null ends it."""
+
+    field: str | None
+    age_s: int = 0
+    unit: str = ""
+
+    def value(self) -> AgeOff:
+        """The change."""
+        return AgeOff(self.field, seconds=self.age_s, unit=self.unit)
+
+
+SchemaChangeDocument = (
+    AddFieldDocument | DropFieldDocument | RenameFieldDocument | WidenFieldDocument | AllowNullsDocument
+)
+FilterChangeDocument = SetFilterDocument | AgeOffDocument
+ChangeDocument = (
+    AddFieldDocument | DropFieldDocument | RenameFieldDocument | WidenFieldDocument | AllowNullsDocument
+    | MergeModeDocument | SetFilterDocument | AgeOffDocument
+)  # fmt: skip
+
+
+def schema_change_document(change: SchemaChange) -> SchemaChangeDocument:
+    """The document of a change of the schema."""
+    match change:
+        case AddField():
+            return AddFieldDocument(change.name, types.to_json(change.type), change.function)
+        case DropField():
+            return DropFieldDocument(change.name)
+        case RenameField():
+            return RenameFieldDocument(change.name, change.new_name)
+        case WidenField():
+            return WidenFieldDocument(change.name, types.to_json(change.type))
+        case AllowNulls():
+            return AllowNullsDocument(change.name)
+        case _:
+            assert_never(change)
+
+
+def filter_change_document(change: FilterChange) -> FilterChangeDocument:
+    """The document of a change of the filter."""
+    if isinstance(change, SetFilter):
+        return SetFilterDocument(change.predicate)
+    return AgeOffDocument(change.field, change.age_s, change.unit)
+
+
+def change_document(change: SchemaChange | SetMerge | FilterChange) -> ChangeDocument:
+    """The document of a change. Raises UsageError for a value that is none."""
+    match change:
+        case SetMerge():
+            return MergeModeDocument(stored_mode(change.mode))
+        case SetFilter() | AgeOff():
+            return filter_change_document(change)
+        case _:
+            (known,) = check_changes([change])
+            return schema_change_document(known)

@@ -1,0 +1,83 @@
+"""What a table is made of, and whether it is whole: partitions, files, failures and verification. Of all its rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from litestar import Response, get, post
+from litestar.params import FromQuery, JSONBody
+
+from lakebed.model.json_values import plain
+from lakebed.security.principal import Permission
+from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.api.reads import accepted
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheTables
+from lakebed.web.request_bodies import FilesBody, VerifyBody
+from lakebed.web.row_answers import answer_table
+from lakebed.web.selections import When, key_ranges
+from lakebed.web.threads import threaded
+
+if TYPE_CHECKING:
+    from lakebed.security.principal import Principal
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.web.access import OpenTables
+
+
+def _whole(tables: OpenTables, principal: Principal, table: str, at: str | None) -> Snapshot:
+    """The table at a version, to a principal that may read all of it. Raises AccessError."""
+    found = tables.readable(principal, table, at)
+    principal.require_all_rows(table)
+    return found.snapshot()
+
+
+@get("/v1/tables/{table:str}/partitions", tags=["inspection"], operation_class=RowsOperation, responses=ERRORS)
+@threaded
+def partitions(
+    request: AnyRequest,
+    tables: TheTables,
+    principal: ThePrincipal,
+    table: PathText,
+    at: FromQuery[When | None] = None,
+) -> Response[bytes]:
+    """A row for each partition, in key order: its range, and the rows, bytes, files and runs in it."""
+    form = accepted(request)
+    return answer_table(_whole(tables, principal, table, at).partitions(), form)
+
+
+@post(
+    "/v1/tables/{table:str}/files",
+    tags=["inspection"],
+    operation_class=RowsOperation,
+    responses=ERRORS,
+    status_code=200,
+)
+@threaded
+def files(
+    request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[FilesBody]
+) -> Response[bytes]:
+    """A row for each file reference of some key ranges, by default of all: its URL, partition, and which keys count."""
+    form = accepted(request)
+    found = _whole(tables, principal, table, data.at)
+    return answer_table(found.files(*key_ranges(found.schema, data.ranges)), form)
+
+
+@get("/v1/tables/{table:str}/failures", tags=["inspection"], operation_class=RowsOperation, responses=ERRORS)
+@threaded
+def failures(request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText) -> Response[bytes]:
+    """A row for each call of a pipeline or service on the table that failed, newest first, with the reason."""
+    form = accepted(request)
+    found = tables.table(principal, Permission.READ, table)
+    principal.require_all_rows(table)
+    return answer_table(found.failures(), form)
+
+
+@post("/v1/tables/{table:str}/verify", tags=["inspection"], responses=ERRORS, status_code=200)
+@threaded
+def verify(tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[VerifyBody]) -> dict[str, Any]:
+    """Whether the log is whole and its checkpoint true to it and, with ``files``, every file there."""
+    found = tables.table(principal, Permission.ADMIN, table)
+    return dict(plain(asdict(found.verify(files=data.files))))
+
+
+ROUTES = (partitions, files, failures, verify)
