@@ -44,6 +44,6 @@ async def scan(table: Readable, *ranges: KeyRange, **options: Any) -> AsyncItera
         reader.close()
 
 
-async def sql(instance: Instance, statement: str, **limits: Any) -> pa.Table:
-    """All rows of :meth:`Instance.sql`, in memory; ``limits`` are its ``memory_limit_bytes`` and ``timeout_s``."""
-    return await asyncio.to_thread(lambda: instance.sql(statement, **limits).read_all())
+async def sql(instance: Instance, statement: str, **options: Any) -> pa.Table:
+    """All rows of :meth:`Instance.sql`, in memory; ``options`` are its ``parameters`` and limits."""
+    return await asyncio.to_thread(lambda: instance.sql(statement, **options).read_all())

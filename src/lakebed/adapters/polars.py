@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.model.documents import load
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.frames import polars_frame
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import (
     FLIPPED,
@@ -61,19 +62,17 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
         # If only the number of rows is needed, read some column.
         with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
             for batch in reader:
-                given = frame(batch)
+                given = polars_frame(batch)
                 found = given if predicate is None else given.filter(predicate)
                 yield found.select(wanted or schema.names[0])
 
     return register_io_source(
-        read, schema=frame(schema.arrow.empty_table()).schema, is_pure=True, explain_name="lakebed", explain_detail=name
+        read,
+        schema=polars_frame(schema.arrow.empty_table()).schema,
+        is_pure=True,
+        explain_name="lakebed",
+        explain_detail=name,
     )
-
-
-def frame(rows: Any) -> pl.DataFrame:
-    """Arrow rows as a Polars frame. Raises UsageError if Polars is not installed."""
-    found: pl.DataFrame = _polars().from_arrow(rows)
-    return found
 
 
 def _polars() -> Any:

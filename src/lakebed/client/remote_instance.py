@@ -21,6 +21,7 @@ from lakebed.model.table_names import TableNames
 
 if TYPE_CHECKING:
     from lakebed.client.remote_rows import RemoteRows
+    from lakebed.engine.statement_parameters import Parameters
     from lakebed.model.operations import TableOperation
     from lakebed.model.schema import Schema
 
@@ -167,13 +168,22 @@ class RemoteInstance(TableNames[RemoteTable]):
     # -- queries ------------------------------------------------------------------------------------------------
 
     def sql(
-        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
+        self,
+        statement: str,
+        *,
+        parameters: Parameters | None = None,
+        memory_limit_bytes: int | None = None,
+        timeout_s: float | None = None,
     ) -> RemoteRows:
         """The rows of a query over the tables that the caller may read, by their names; a stream.
 
-        It runs in a process of the service, within the limits of the service, and these if they are lower.
+        ``parameters`` are as for :meth:`lakebed.Instance.sql`. It runs in a process of the service, within the limits
+        of the service, and these if they are lower.
         """
+        from lakebed.engine.statement_parameters import with_parameters
+
         check_text("statement", statement)
+        statement = with_parameters(statement, parameters)
         check_whole_number("memory_limit_bytes", memory_limit_bytes)
         check_seconds("timeout_s", timeout_s)
         document = {"statement": statement, "memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}

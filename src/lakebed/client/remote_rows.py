@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from urllib3 import exceptions
 
 from lakebed.errors import Code
+from lakebed.model.frames import Frames
 
 if TYPE_CHECKING:
     import urllib3
 
 
-class RemoteRows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
+class RemoteRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
     """The rows of an answer, read from the connection as they are asked for. Close it, or read it to its end."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._body = _Body(answer)
         super().__init__(self._body)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code
+from lakebed.model.frames import Frames
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,16 +152,18 @@ def _timed(
             ended(failure)
 
 
-class RowStream(AbstractContextManager["RowStream"]):
+class RowStream(Frames, AbstractContextManager["RowStream"]):
     """Record batches of one schema, to be read once. Read it to its end or close it; it is a context manager as well.
 
     Consumers of Arrow streams accept it (``__arrow_c_stream__``), and it has the reading methods of PyArrow's
     RecordBatchReader. For one thread at a time.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch]) -> None:
+    def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch], *, again: str = "scan again") -> None:
+        """``again`` is what to do after it was closed, for the message."""
         self.schema: pa.Schema = schema
         self._batches = batches
+        self._again = again
         self._reader: pa.RecordBatchReader | None = pa.RecordBatchReader.from_batches(schema, batches)
 
     def __iter__(self) -> RowStream:
@@ -193,5 +196,5 @@ class RowStream(AbstractContextManager["RowStream"]):
 
     def _open(self) -> pa.RecordBatchReader:
         if self._reader is None:
-            raise Code.ALREADY_CLOSED("the stream is closed; scan again")
+            raise Code.ALREADY_CLOSED(f"the stream is closed; {self._again}")
         return self._reader

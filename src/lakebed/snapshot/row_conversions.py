@@ -1,14 +1,12 @@
 """The rows of a scan for other libraries: declared once for tables, snapshots, and the parts and copies of them.
 
-Core type: :class:`RowConversions`. Libraries that take rows are imported by the method that needs them.
+Core type: :class:`RowConversions`; streams convert themselves (:class:`lakebed.model.frames.Frames`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
-
-from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,16 +35,16 @@ class RowConversions(ABC):
     def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
         with self.scan(*ranges, columns=columns) as rows:
-            return rows.read_all()
+            found: pa.Table = rows.to_arrow()
+        return found
 
     def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as a pandas frame. Raises UsageError where pandas is missing."""
-        rows = self.to_arrow(*ranges, columns=columns)
-        with optional_imports():
+        with self.scan(*ranges, columns=columns) as rows:
             return rows.to_pandas()
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The same as a Polars frame. Raises UsageError where Polars is missing."""
-        from lakebed.adapters.polars import frame
-
-        return frame(self.to_arrow(*ranges, columns=columns))
+        with self.scan(*ranges, columns=columns) as rows:
+            found: pl.DataFrame = rows.to_polars()
+        return found

@@ -27,13 +27,14 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code, Facts, decode_error
 from lakebed.model.documents import dump, load
+from lakebed.model.frames import Frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,7 @@ class Limits:
 WORKER = "lakebed.table.sql_worker"
 
 
-def run_limited(place: Mapping[str, Any], statement: str, limits: Limits, worker: str = WORKER) -> pa.RecordBatchReader:
+def run_limited(place: Mapping[str, Any], statement: str, limits: Limits, worker: str = WORKER) -> LimitedRows:
     """The rows of a statement over the instance at ``place``, which has the arguments of :func:`lakebed.open`, and what
     else the module ``worker`` needs.
 
@@ -89,13 +90,13 @@ def run_limited(place: Mapping[str, Any], statement: str, limits: Limits, worker
     request = {**place, "statement": statement, "memory_limit_bytes": limits.memory_bytes}
     source = _Source(_Worker(limits, worker), request)
     try:
-        return _Rows(source)
+        return LimitedRows(source)
     except BaseException:
         source.close()
         raise
 
 
-class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
+class LimitedRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
     """The stream of a worker, which ends when the stream is closed."""
 
     def __init__(self, source: _Source) -> None:
@@ -103,6 +104,9 @@ class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         self._source = source
         # The worker first sends the columns with an empty batch.
         super().read_next_batch()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -42,7 +42,7 @@ from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
-from lakebed.read.row_stream import timed_batches
+from lakebed.read.row_stream import RowStream, timed_batches
 from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.reader import Reader
-    from lakebed.read.row_stream import RowStream
     from lakebed.snapshot.snapshot import Snapshot
 
     Tabular = Snapshot | RestrictedSnapshot
@@ -113,7 +112,7 @@ class SqlEngine:
         self._context: SessionContext | None = None
         self._limit_bytes = 0
 
-    def run(self, text: str, memory_limit_bytes: int) -> pa.RecordBatchReader:
+    def run(self, text: str, memory_limit_bytes: int) -> RowStream:
         """The rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
         if not isinstance(text, str):
             raise Code.ARGUMENT_INVALID(f"statement = {text!r}: must be a text in SQL")
@@ -128,7 +127,7 @@ class SqlEngine:
             schema, rows = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
             batches = deep_items(rows)
         timed = timed_batches(batches, "sql", "", before_s=clock.monotonic_s() - began_s)
-        return pa.RecordBatchReader.from_batches(schema, timed)
+        return RowStream(schema, timed, again="run the statement again")
 
     def _answer(self, text: str, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """The columns of the result, and its rows."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
+from lakebed.engine.statement_parameters import with_parameters
 from lakebed.errors import Code
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
 from lakebed.model.table_names import TableNames
@@ -17,9 +18,10 @@ from lakebed.state.time_travel import moment_in
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from lakebed.engine.statement_parameters import Parameters
+    from lakebed.read.row_stream import RowStream
     from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.sql.limited import LimitedRows
     from lakebed.sql.query import SqlEngine
     from lakebed.state.catalog import CatalogState, CatalogTable
     from lakebed.storage.contract import Storage
@@ -54,9 +56,17 @@ class InstanceQueries(TableNames[Table]):
         """The settings of the instance that are known, without a request."""
 
     def sql(
-        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
-    ) -> pa.RecordBatchReader:
+        self,
+        statement: str,
+        *,
+        parameters: Parameters | None = None,
+        memory_limit_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RowStream | LimitedRows:
         """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+
+        Read it batch by batch, or whole: ``.to_arrow()``, ``.to_pandas()``, ``.to_polars()``. ``parameters`` are the
+        values of ``?`` or ``$1`` in the statement, in order, or those of ``$name`` by name.
 
         Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
         ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before any merge
@@ -71,10 +81,12 @@ class InstanceQueries(TableNames[Table]):
 
         Raises:
             UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
-                ones). An invalid limit, one that the statement exceeds, or a limit on a ``memory://`` instance.
+                ones). A parameter without a value, or a value that has no literal. An invalid limit, one that the
+                statement exceeds, or a limit on a ``memory://`` instance.
             NotFoundError: no such table, tag or version.
         """
         check_text("statement", statement)
+        statement = with_parameters(statement, parameters)
         check_whole_number("memory_limit_bytes", memory_limit_bytes)
         check_seconds("timeout_s", timeout_s)
         if memory_limit_bytes is None and timeout_s is None:

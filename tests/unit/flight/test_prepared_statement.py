@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext
 
+from lakebed.engine.statement_parameters import literal
 from lakebed.errors import Code, UsageError
-from lakebed.flight.prepared_statement import Statement, literal
+from lakebed.flight.prepared_statement import Statement
 
 UTC = dt.UTC
 
@@ -87,7 +88,7 @@ def test_columns_are_found_with_nulls_in_place_of_values():
     [
         ("SELECT ?", [], "1 parameters, and 0 values"),
         ("SELECT 1", [1], "0 parameters, and 1 values"),
-        ("SELECT ?, $1", [1], "of two kinds"),
+        ("SELECT ?, $1", [1], "of several kinds"),
         ("SELECT $0", [1], "parameters are"),
         ("SELECT $99999999999999999999", [1], "parameters are"),
     ],

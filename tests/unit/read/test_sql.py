@@ -16,6 +16,7 @@ import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.read.row_stream import RowStream
 from lakebed.sql import query as module
 from tests.unit.cases import compact
 
@@ -68,7 +69,7 @@ def through(request):
 
 def test_a_query_gives_arrow_rows_of_the_tables_types(lake, flights):
     found = lake.sql("SELECT * FROM flights WHERE tailnum = 'N1' ORDER BY at")
-    assert isinstance(found, pa.RecordBatchReader)
+    assert isinstance(found, RowStream)
     assert found.read_all().equals(rows(flight("N1", 1, delay=5), flight("N1", 4, "JFK")))
 
 

@@ -1,0 +1,151 @@
+"""Values of the parameters of a statement, written into its SQL as literals. They are ``?``, ``$1`` or ``$name``. Pure.
+
+A literal means exactly its value, in its type, so conditions on keys decide what is read as if the value stood there.
+Core. :func:`with_parameters`, :func:`places`, :func:`literal`. Errors. UsageError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from lakebed.engine.tokens import tokens_of
+from lakebed.errors import Code
+from lakebed.model.checks import shown
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values in order, or by name; of Python, or Arrow scalars."""
+
+PARAMETERS_MAX = 32_767
+"""More in one statement is a mistake; PostgreSQL has about this limit as well."""
+
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+
+
+class ParameterPlace(NamedTuple):
+    """Where a value goes: the positions in the text, and the number of the value, from 1, or its name."""
+
+    start: int
+    end: int
+    value: int | str
+
+
+def places(query: str) -> list[ParameterPlace]:
+    """The places of parameters, in order. Raises UsageError for bad ones."""
+    found: list[ParameterPlace] = []
+    dollar_end = None
+    for token in tokens_of(query):
+        if token.kind == "sign" and token.text == "?":
+            found.append(ParameterPlace(token.start, token.end, len(found) + 1))
+        elif token.kind == "number" and token.start == dollar_end:
+            found.append(ParameterPlace(token.start - 1, token.end, min(int(token.text[:9]), PARAMETERS_MAX + 1)))
+        elif token.kind == "word" and token.start == dollar_end:
+            found.append(ParameterPlace(token.start - 1, token.end, token.text))
+        dollar_end = token.end if token.kind == "sign" and token.text == "$" else None
+    if len({_kind(query, place) for place in found}) > 1:
+        raise Code.SQL_INVALID("the statement has parameters of several kinds; use one of ?, $1 and $name")
+    if any(isinstance(place.value, int) and not 1 <= place.value <= PARAMETERS_MAX for place in found):
+        raise Code.SQL_INVALID(f"parameters are $1 to ${PARAMETERS_MAX}, and as many at most")
+    return found
+
+
+def _kind(query: str, place: ParameterPlace) -> str:
+    return "name" if isinstance(place.value, str) else query[place.start]
+
+
+def with_parameters(query: str, parameters: Parameters | None) -> str:
+    """The statement with the values of its parameters. Raises UsageError unless there is a value for each."""
+    found = places(query) if "?" in query or "$" in query else []
+    if parameters is None:
+        if found:
+            raise Code.ARGUMENT_INVALID(
+                f"the statement has the parameter {query[found[0].start : found[0].end]}; give its value: "
+                "parameters=[…], or parameters={name: …} for $name"
+            )
+        return query
+    values = _values(parameters)
+    needed = {place.value for place in found}
+    if needed - values.keys() or values.keys() - needed:
+        raise Code.ARGUMENT_INVALID(
+            f"the statement has {_named(needed)}, and the values are for {_named(values.keys())}; give a value for each"
+        )
+    return filled(query, found, {name: literal_of(value) for name, value in values.items()})
+
+
+def _values(parameters: Any) -> dict[int | str, Any]:
+    if isinstance(parameters, Mapping):
+        return dict(parameters)
+    if isinstance(parameters, list | tuple):
+        return dict(enumerate(parameters, 1))
+    raise Code.ARGUMENT_INVALID(
+        f"parameters = {shown(parameters)}: must be a list of values, or a dict of values by name"
+    )
+
+
+def _named(parameters: Any) -> str:
+    if not parameters:
+        return "no parameters"
+    if all(isinstance(one, int) for one in parameters):
+        return "1 parameter" if len(parameters) == 1 else f"{len(parameters):,} parameters"
+    return "the parameters " + ", ".join(f"${one}" for one in sorted(map(str, parameters)))
+
+
+def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | str, str]) -> str:
+    """The statement with literals in its places."""
+    parts, end = [], 0
+    for place in found:
+        parts += [query[end : place.start], literals[place.value]]
+        end = place.end
+    return "".join([*parts, query[end:]])
+
+
+def literal_of(value: Any) -> str:
+    """A value of Python as SQL. Raises UsageError for a value without a literal."""
+    try:
+        return literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+    except (pa.ArrowException, ArithmeticError, UnicodeError, TypeError) as error:
+        raise Code.TYPE_UNSUPPORTED(
+            f"a parameter cannot be {shown(value)}; give text, a number, a date, a time, bytes or None"
+        ) from error
+
+
+def literal(value: pa.Scalar) -> str:
+    """A value as SQL that means exactly it, in its type. Raises UsageError for a type without literals."""
+    kind: pa.DataType = value.type
+    if not value.is_valid:
+        return "NULL"
+    if pa.types.is_dictionary(kind):
+        return literal(value.value)
+    if pa.types.is_boolean(kind):
+        return "TRUE" if value.as_py() else "FALSE"
+    if pa.types.is_integer(kind):
+        return f"({value.as_py()})"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _quoted(value.as_py())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return f"X'{value.as_py().hex()}'"
+    return _cast_literal(value, kind)
+
+
+def _cast_literal(value: pa.Scalar, kind: pa.DataType) -> str:
+    if pa.types.is_floating(kind):
+        width = "32" if pa.types.is_float32(kind) else "64"
+        return f"arrow_cast('{float(value.as_py())!r}', 'Float{width}')"
+    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
+        return f"arrow_cast('{value.as_py():f}', 'Decimal{kind.bit_width}({kind.precision}, {kind.scale})')"
+    if pa.types.is_date(kind):
+        return f"arrow_cast('{value.as_py().isoformat()}', 'Date32')"
+    if pa.types.is_timestamp(kind):
+        naive = value.cast(pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string()).as_py()
+        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+        return f"arrow_cast('{naive}{'Z' if kind.tz else ''}', 'Timestamp({_UNITS[kind.unit]}, {zone})')"
+    if pa.types.is_time(kind):
+        text = value.cast(pa.string()).as_py()
+        return f"arrow_cast('{text}', 'Time{kind.bit_width}({_UNITS[kind.unit]})')"
+    raise Code.TYPE_UNSUPPORTED(f"a parameter cannot be of type {kind}; write the value into the statement")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
