@@ -492,7 +492,10 @@ def test_the_client_imports_no_engine():
 def test_the_code_of_the_page_runs(service):
     schema = lakebed.Schema({"tail": "string"}, {}, {"n": "int64"})
     service.lake.create_table("flights", schema).write(pa.table({"tail": ["N14228"], "n": [1]}))
-    (block,) = pages.blocks("docs/client.md", "python")
+    block, background = pages.blocks("docs/client.md", "python")
     names = {"rows": pa.table({"tail": ["N1"], "n": [2]})}
     pages.run(block.replace(("http://127.0.0.1:8017", service.url)), names)
     assert service.lake.table("flights").version == names["version"]
+    pages.run(background, names)
+    with pytest.raises(lakebed.errors.NotFoundError):
+        names["query"].state()

@@ -17,7 +17,8 @@ import pytest
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed import clock
+from lakebed import KeyRange, clock
+from lakebed.cli.run import main
 from lakebed.errors import ExistsError, NotFoundError, UsageError
 from lakebed.export.publication import MANIFEST
 from lakebed.retention.run import gc
@@ -33,6 +34,8 @@ from lakebed.tracker.listing import run_details
 from lakebed.tracker.runs import RunPlace
 from lakebed.tracker.submitted_queries import AskedScan, QueryAttempt, QueryObjects, SubmittedQuery
 from lakebed.web.app import RequestLimits, make_app
+from tests.unit.cli.shapes import differences, documented
+from tests.unit.web.serving import serving
 
 LIMITS = QueryLimits(running_max=1, kept_s=100, statement_memory_bytes=2**30, statement_s=60)
 LOCAL = Principal.everywhere("local", Permission.ADMIN)
@@ -344,3 +347,43 @@ def test_rows_are_given_to_their_submitter_and_to_admins(lake: Any, tmp_path: Pa
         until(lambda: asked("reader", "GET", f"/v1/queries/{query}").json()["state"] == "completed")
         (file,) = (tmp_path / "out" / "a").glob("*.parquet")
         assert pq.read_table(file).to_pylist() == [{"n": 1}]
+
+
+# -- the client and the commands -----------------------------------------------------------------------------------
+
+
+def test_clients_and_commands_submit_fetch_and_cancel(
+    lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str, code: int = 0) -> list[Any]:
+        assert main(["--json", *words]) == code
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    with serving(lake) as url, lakebed.connect(url) as connected:
+        monkeypatch.setenv("LAKEBED_SERVICE", url)
+        query = connected.submit_scan(
+            "t", KeyRange(5, 40), columns=["k"], where="n = 1", limit=3, at=lake.table("t").version
+        )
+        assert query.rows().read_all()["k"].to_pylist() == [8, 15, 22]
+        assert query.wait(0.0).state == "completed"
+        with pytest.raises(UsageError, match=r"failed: .*nothing"):
+            connected.submit_sql("SELECT nothing FROM t").rows()
+        assert query.id in {state.id for state in connected.submitted_queries()}
+
+        (submitted,) = run("query", "submit", "t", "--from", "5", "--to", "8", "--columns", "k")
+        rows = run("query", "fetch", submitted["query"])
+        assert rows == [{"k": 5}, {"k": 6}, {"k": 7}]
+        assert main(["query", "fetch", submitted["query"], "--parquet", str(tmp_path / "rows.parquet")]) == 0
+        assert pq.read_table(tmp_path / "rows.parquet").num_rows == 3
+        (shown,), listed = run("query", "show", submitted["query"]), run("query", "list")
+        assert shown in listed
+        (cancelled,) = run("query", "cancel", submitted["query"])
+        run("query", "show", submitted["query"], code=4)
+        documents = {"submit": submitted, "show": shown, "list": listed[0], "cancel": cancelled, "fetch": rows[0]}
+        for verb, document in documents.items():
+            assert not differences(document, documented()[f"query {verb}"], verb)
+
+    run("query", "submit", "t", "--sql", "SELECT 1", code=2)
+    run("query", "submit", "--sql", "SELECT 1", "--where", "n = 1", code=2)
+    monkeypatch.delenv("LAKEBED_SERVICE")
+    run("query", "list", code=2)

@@ -218,6 +218,29 @@ LAKEBED = Group(
             ],
             default="list",
         ),
+        Group(
+            "query",
+            "Have a service run queries in the background, and fetch their rows.",
+            [
+                Deferred(
+                    "submit",
+                    "Have a service run a scan of a table, or a query in SQL, in the background.",
+                    "queries:submit",
+                ),
+                Deferred(
+                    "list",
+                    "List submitted queries, newest first: yours, and those of tables that you administer.",
+                    "queries:list_queries",
+                ),
+                Deferred("show", "Show how far a query is, or how it ended.", "queries:show_query"),
+                Deferred("fetch", "Print the rows of a query, when it has ended.", "queries:fetch"),
+                Deferred(
+                    "cancel",
+                    "End a query; one that has ended is deleted with the rows that the service keeps.",
+                    "queries:cancel",
+                ),
+            ],
+        ),
         Deferred("history", "List what happened to a table, newest first.", "versions:history"),
         Deferred(
             "erase-report",

@@ -61,6 +61,11 @@ class Ranges:
     prefix: Sequence[tuple[str, ...]]
     starts_with: Sequence[tuple[str, ...]]
 
+    @property
+    def given(self) -> bool:
+        """Whether there are such options."""
+        return bool(self.low or self.high or self.prefix or self.starts_with)
+
     def of(self, schema: Schema) -> list[KeyRange]:
         """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
         from lakebed.model.keys import KeyRange

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.client.connection import Connection, segment
 from lakebed.client.missing import missing
+from lakebed.client.remote_queries import RemoteQueries
 from lakebed.client.remote_reads import rows_of
 from lakebed.client.remote_table import RemoteTable
 from lakebed.client.request_values import key_document
@@ -42,7 +43,7 @@ def connect(
     return RemoteInstance(Connection(url, token, timeout_s, ca_file))
 
 
-class RemoteInstance(TableNames[RemoteTable]):
+class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     """An instance of a service. Safe to use from many threads."""
 
     def __init__(self, connection: Connection) -> None:

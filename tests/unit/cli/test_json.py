@@ -28,6 +28,9 @@ ON_SPARK = {
     "erase-report",
 }
 
+OF_A_SERVICE = {"query submit", "query list", "query show", "query cancel", "query fetch"}
+"""Tested in tests/service/test_submitted_queries.py."""
+
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://{token}"],
     "table create": ["table", "create", "new", "--schema", "{schema}"],
@@ -157,7 +160,7 @@ def test_the_output_has_the_documented_shape(
 
 
 def test_every_command_is_documented_and_every_shape_is_tested() -> None:
-    assert set(documented()) == {"error", *WORDS, *ON_SPARK}
+    assert set(documented()) == {"error", *WORDS, *ON_SPARK, *OF_A_SERVICE}
     documents = {command.partition(" --")[0] for command in documented()} - {"error"}
     found = {context.command_path.removeprefix("lakebed ") for _, context in every_command()}
     assert documents == found - {"completion", "serve", "top"}

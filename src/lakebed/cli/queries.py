@@ -1,0 +1,203 @@
+"""``lakebed query``: queries that a service runs in the background."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from lakebed.cli import options
+from lakebed.cli.grammar import TOKEN_VARIABLE, Invocation, command
+from lakebed.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.client.remote_instance import RemoteInstance
+    from lakebed.tracker.submitted_queries import QueryState
+
+SERVICE_VARIABLE = "LAKEBED_SERVICE"
+
+_NAMES = ("id", "by", "what", "state", "created", "rows", "files", "error")
+_TEXT_CHARS = 60
+
+query_id = click.argument("query", metavar="ID", help="The id of a query.")
+
+
+def service(function: Callable[..., None]) -> Callable[..., None]:
+    """``--service`` and ``--ca-file``, as the connected instance ``lake``."""
+
+    @click.option(
+        "--service",
+        "service_url",
+        metavar="URL",
+        help=f"The service to ask. Default: {SERVICE_VARIABLE}; its token: {TOKEN_VARIABLE}.",
+    )
+    @click.option("--ca-file", metavar="FILE", type=Path, help="Certificates of the authority of its TLS, as PEM.")
+    @functools.wraps(function)
+    def with_service(*args: Any, service_url: str | None, ca_file: Path | None, **others: Any) -> None:
+        from lakebed.client.remote_instance import connect
+
+        found = service_url or os.environ.get(SERVICE_VARIABLE)
+        if not found:
+            raise Code.ARGUMENT_MISSING(f"which service? Give --service URL or set {SERVICE_VARIABLE}")
+        with connect(found, token=os.environ.get(TOKEN_VARIABLE) or None, ca_file=ca_file) as lake:
+            function(*args, lake=lake, **others)
+
+    return with_service
+
+
+@command
+@click.argument("table", metavar="[TABLE]", required=False, help="The table to scan.")
+@click.option("--sql", "statement", metavar="STATEMENT", help="In place of TABLE: a query in SQL.")
+@options.ranges
+@options.columns
+@options.where
+@options.limit("Stop after this many rows.")
+@options.reverse
+@options.at
+@click.option("--url", metavar="URL", help="Write the rows to this empty folder, in place of keeping them.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "csv", "json"]),
+    help="Of the files at --url. Default: parquet.",
+)
+@service
+def submit(
+    cli: Invocation,
+    *,
+    table: str | None,
+    statement: str | None,
+    ranges: options.Ranges,
+    columns: tuple[str, ...],
+    where: str | None,
+    limit: int | None,
+    reverse: bool,
+    at: str | None,
+    url: str | None,
+    file_format: str | None,
+    lake: RemoteInstance,
+) -> None:
+    """Have a service run a scan of a table, or a query in SQL, in the background.
+
+    The options that choose rows are those of `lakebed scan`. Prints the id, for the other commands.
+    """
+    options.check_one({"TABLE": table, "--sql": statement})
+    if statement is not None:
+        chosen = {
+            "--columns": columns,
+            "--where": where,
+            "--limit": limit is not None,
+            "--reverse": reverse,
+            "--at": at,
+        }
+        for name, value in {**chosen, "a key range": ranges.given}.items():
+            options.check_at_most_one({"--sql": statement, name: value})
+        query = lake.submit_sql(statement, url=url, format=file_format)
+    else:
+        assert table is not None
+        query = lake.submit_scan(
+            table,
+            *(ranges.of(lake.table(table).schema) if ranges.given else ()),
+            columns=options.names(columns),
+            where=where,
+            limit=limit,
+            reverse=reverse,
+            at=at,
+            url=url,
+            format=file_format,
+        )
+    cli.out.document({"query": query.id}, [query.id])
+
+
+@command
+@service
+def list_queries(cli: Invocation, *, lake: RemoteInstance) -> None:
+    """List submitted queries, newest first: yours, and those of tables that you administer."""
+    found = lake.submitted_queries()
+    if not found and not cli.out.as_json:
+        cli.out.note("no queries")
+    cli.out.records(map(_document, found), _NAMES, _cells)
+
+
+@command
+@query_id
+@service
+def show_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
+    """Show how far a query is, or how it ended."""
+    _print(cli, lake.submitted_query(query).state())
+
+
+@command
+@query_id
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a heading.")
+@options.file("--parquet", "Write a Parquet file in place of printing.")
+@service
+def fetch(cli: Invocation, *, query: str, as_csv: bool, parquet: Path | None, lake: RemoteInstance) -> None:
+    """Print the rows of a query, when it has ended."""
+    out = cli.out
+    options.check_at_most_one({"--csv": as_csv, "--json": out.as_json, "--parquet": parquet})
+    with lake.submitted_query(query).rows() as rows:
+        if parquet is not None:
+            from lakebed.export.row_files import write_rows
+
+            file = write_rows(rows, rows.schema, "parquet", parquet.absolute().parent, memory_limit_bytes=2**30)
+            file.path.replace(parquet)
+            out.note(f"{file.rows:,} rows in {parquet}")
+        elif as_csv:
+            out.csv(rows, rows.schema.names)
+        elif not out.rows(rows, rows.schema.names):
+            out.note("no rows")
+
+
+@command
+@query_id
+@service
+def cancel(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
+    """End a query; one that has ended is deleted with the rows that the service keeps."""
+    _print(cli, lake.submitted_query(query).cancel())
+
+
+def _document(state: QueryState) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(state),
+        "error": None if state.error is None else msgspec.structs.asdict(state.error),
+    }
+
+
+def _what(document: dict[str, Any]) -> str:
+    asked = document["query"]
+    text = asked.get("statement") or f"scan of {asked.get('table')}"
+    return " ".join(text.split())[:_TEXT_CHARS]
+
+
+def _cells(document: dict[str, Any]) -> tuple[Any, ...]:
+    error = document["error"]
+    created = document["created_at"].replace(microsecond=0)
+    said = "" if error is None else f"{error['code']}: {error['message']}"
+    by, rows, files = document["submitted_by"], document["rows"], document["files"]
+    return (document["id"], by, _what(document), document["state"], created, rows, files, said[:_TEXT_CHARS])
+
+
+def _print(cli: Invocation, state: QueryState) -> None:
+    document = _document(state)
+    cli.out.document(document, _lines(state, document))
+
+
+def _lines(state: QueryState, document: dict[str, Any]) -> Iterator[str]:
+    yield f"query {state.id}: {state.state}"
+    yield f"what: {_what(document)}, submitted by {state.submitted_by}"
+    total = f" of about {state.rows_total:,}" if state.rows_total and state.ended_at is None else ""
+    yield f"rows: {state.rows:,}{total}"
+    if state.url is not None:
+        yield f"to: {state.url}"
+    if state.error is not None:
+        yield f"error: {state.error.code}: {state.error.message}"
+    if state.expires_at is not None:
+        yield f"kept until: {state.expires_at.replace(microsecond=0).isoformat()}"
