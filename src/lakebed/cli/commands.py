@@ -153,6 +153,11 @@ LAKEBED = Group(
         ),
         Deferred("import", "Add large files at once, on Spark.", "write:import_rows"),
         Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),
+        Deferred(
+            "migrate",
+            "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process.",
+            "migrate:migrate",
+        ),
         Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "write:export"),
         Group(
             "requests",

@@ -69,6 +69,11 @@ def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[
     return dict(options) if kind_of(url) == kind_of(home) else {}
 
 
+def options_of(url: str, home: Storage) -> dict[str, str]:
+    """The options with which a file at the URL is read; ``home`` is the store of the instance."""
+    return options_for(url, home.url, getattr(getattr(home, "clients", None), "options", {}))
+
+
 def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles, str]:
     """The file system or bucket of a path or URI, and the path in it. ``home`` is the store of the instance.
 
@@ -92,8 +97,7 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     if kind in _KINDS.values():
         if not bucket:
             raise Code.URL_INVALID(f"{uri} has no bucket", name=uri)
-        own = getattr(getattr(home, "clients", None), "options", {})
-        given = options_for(uri, getattr(home, "url", ""), own)
+        given = {} if home is None else options_of(uri, home)
         return ObjectFiles(f"{kind}://{bucket}", _clients(kind, bucket, given)), uri.partition("://")[2].rstrip("/")
     try:
         system, path = pafs.FileSystem.from_uri(uri)

@@ -89,6 +89,7 @@ WORDS: dict[str, list[str]] = {
     "history": ["history", "readings"],
     "history --failures": ["history", "readings", "--failures"],
     "status": ["status"],
+    "migrate": ["migrate", "readings", "{folder}", "--from", "hive"],
     "doctor": ["doctor"],
     "docs": ["docs"],
     "jobs list": ["jobs", "readings"],
@@ -135,6 +136,9 @@ def test_the_output_has_the_documented_shape(
     query = "SELECT place, reading FROM source"
     if command == "view refresh":
         assert cli("view", "create", "rooms", "--source", table, "--select", query, "--row-key", "place").code == 0
+    folder = schema_file.with_name("hive")
+    folder.mkdir()
+    (folder / parquet.name).write_bytes(parquet.read_bytes())
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
     assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
@@ -142,6 +146,7 @@ def test_the_output_has_the_documented_shape(
     token_id = created.lines[0]["id"]
     hook = cli("--json", "hook", "add", table, "--command", "true").lines[0]["hook"]
     given = {
+        "folder": folder,
         "hook": hook,
         "token_id": token_id,
         "schema": schema_file,

@@ -1,0 +1,113 @@
+"""``lakebed migrate``: the rows of tables of other systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import pyarrow as pa
+
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import count_text
+from lakebed.errors import Code, NotFoundError
+from lakebed.inspect.history import committed_on_interrupt
+from lakebed.migration.foreign_table import ForeignTable, SourceLocation
+from lakebed.migration.run import SYSTEMS, MigrationReport, Selection
+from lakebed.migration.run import migrate as migrate_rows
+from lakebed.model.schema import Schema
+
+if TYPE_CHECKING:
+    from lakebed.table.table import Table
+
+_COLUMN = "The source's column of a field. May be repeated."
+_VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of Sleeper. Default: the latest."
+
+
+@command
+@options.table
+@click.argument("source", metavar="SOURCE", help="A folder or a URL; of Iceberg also a metadata file or a name.")
+@click.option("--from", "system", type=click.Choice([*SYSTEMS]), required=True, help="The system that wrote it.")
+@click.option("--row-key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing.")
+@click.option("--sort-key", metavar="C", multiple=True, help="With --row-key: the sort key of the new table.")
+@click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
+@click.option("--cast", metavar="A,B", multiple=True, help="Fields whose values may be cast, such as text to numbers.")
+@click.option("--ignore", metavar="A,B", multiple=True, help="Columns of the source that are left out.")
+@click.option("--version", metavar="N", help=_VERSION)
+@click.option("--catalog", metavar="NAME", help="With iceberg: a catalog of PyIceberg, where SOURCE is a table's name.")
+@options.run_once_id("--job-id")
+def migrate(
+    cli: Invocation,
+    *,
+    table: str,
+    source: str,
+    system: str,
+    row_key: tuple[str, ...],
+    sort_key: tuple[str, ...],
+    column: tuple[tuple[str, str], ...],
+    cast: tuple[str, ...],
+    ignore: tuple[str, ...],
+    version: str | None,
+    catalog: str | None,
+    job_id: str | None,
+) -> None:
+    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process.
+
+    Rows that were deleted there are left out, and columns are matched by name. All rows become visible at once, after
+    they were counted against the source, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
+    """
+    if catalog is not None and system != "iceberg":
+        raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
+    if sort_key and not row_key:
+        raise Code.ARGUMENTS_CONFLICT("--sort-key needs --row-key: together they are the keys of a new table")
+    instance = cli.instance()
+    try:
+        found: Table | None = instance.table(table)
+    except NotFoundError:
+        if not row_key:
+            raise
+        found = None
+    done = found.outcome(job_id) if found is not None and job_id is not None else None
+    if found is not None and done is not None:
+        _print(cli, MigrationReport(found.name, done, source, None, 0, None, repeated=True))
+        return
+    wanted = {} if found is None else {one.name: one.type for one in found.schema.fields}
+    opened = SYSTEMS[system](SourceLocation(source, instance.storage, version, catalog, wanted))
+    chosen = Selection(dict(column), frozenset(options.names(cast) or ()), frozenset(options.names(ignore) or ()))
+    keys = (options.names(row_key) or [], options.names(sort_key) or [])
+    if found is None:
+        found = instance.create_table(table, _schema(opened, chosen, *keys))
+    elif row_key:
+        _check_keys(found, *keys)
+    with ProgressBar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
+        report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
+    _print(cli, report)
+
+
+def _schema(source: ForeignTable, chosen: Selection, row_key: list[str], sort_key: list[str]) -> Schema:
+    """The schema of a new table: the columns of the source under the names of their fields, less those left out."""
+    fields = {column: field for field, column in chosen.columns.items()}
+    kept = [one.with_name(fields.get(one.name, one.name)) for one in source.schema if one.name not in chosen.ignored]
+    return Schema.from_arrow(pa.schema(kept), row_key, sort_key)
+
+
+def _check_keys(table: Table, row_key: list[str], sort_key: list[str]) -> None:
+    """Raise UsageError if the table has other keys than those that were given for a new one."""
+    found = [[one.name for one in fields] for fields in (table.schema.row_key, table.schema.sort_key)]
+    if found != [row_key, sort_key]:
+        raise Code.ARGUMENTS_CONFLICT(
+            f"table {table.name} exists with the row key {', '.join(found[0])} and "
+            f"{'no sort key' if not found[1] else 'the sort key ' + ', '.join(found[1])}; leave out --row-key and "
+            "--sort-key, or name another table"
+        )
+
+
+def _print(cli: Invocation, report: MigrationReport) -> None:
+    if report.repeated:
+        text = f"migrated before, at version {report.version}; nothing was added"
+    else:
+        counted = "as many as the source says" if report.rows_expected is not None else "the source has no exact count"
+        of = "" if report.source_version is None else f", of version {report.source_version} there"
+        text = f"at version {report.version}: {count_text(report.rows_read, 'row')} migrated{of}; {counted}"
+    cli.out.document(report, [f"table {report.table} {text}"])

@@ -1,0 +1,196 @@
+"""A table of another system as a stream of rows, and the rows of Parquet files as one.
+
+A module beside this one opens each kind of table. Those with a library of their own are read through it, so that their
+deletes and renamed columns are respected. For the others the module finds the files that count, and :func:`of_files`
+reads them.
+
+Core types: :class:`ForeignTable`, :class:`ParquetPart`.
+
+Rules. Columns of files are matched by name, and get the type that fits all files. Nothing is read before the stream is.
+
+Errors: NotFoundError, StorageError and DamagedError name the file; UsageError says what is not supported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Code, Error
+from lakebed.model import types
+from lakebed.model.foreign_errors import error_text, translate_errors
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+    from lakebed.storage.external import ExternalFile, ExternalFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """A table at one of its versions. ``rows`` is what its own metadata says that the batches will have; None if it
+    does not say so exactly.
+    """
+
+    name: str
+    version: str | None
+    schema: pa.Schema
+    rows: int | None
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """Where a table is: the text that the user gave, and the store of the instance, whose options may apply there."""
+
+    url: str
+    home: Storage
+    version: str | None = None
+    catalog: str | None = None
+    wanted: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The fields of the table that the rows are for, if there is one."""
+
+    def number(self) -> int | None:
+        """The version as a number. Raises UsageError if it is none."""
+        if self.version is None:
+            return None
+        if not self.version.isdecimal():
+            raise Code.ARGUMENT_INVALID(f"--version {self.version} is not a number")
+        return int(self.version)
+
+
+def unsupported(location: SourceLocation) -> AbstractContextManager[None]:
+    """A block in which errors of another system's library become a UsageError that names the table."""
+
+    def translated(error: BaseException) -> Error:
+        return Code.SOURCE_UNSUPPORTED(f"{location.url}: {error_text(error)}", source=location.url)
+
+    return translate_errors(translated)
+
+
+# -- Parquet files -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPart:
+    """A Parquet file, or the rows of it that ``keep`` returns. ``constants`` are columns with one value each."""
+
+    path: str
+    constants: Mapping[str, str | None] = field(default_factory=dict)
+    keep: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+
+
+class SourceFolder:
+    """A folder of files, on a store or on local disk. Paths in it are relative to it."""
+
+    def __init__(self, location: SourceLocation) -> None:
+        from lakebed.storage.external import open_external
+
+        self.url = location.url.rstrip("/")
+        self._files: ExternalFiles
+        self._files, self._root = open_external(self.url, location.home)
+
+    def list(self, below: str = "") -> dict[str, ExternalFile]:
+        """The files below a folder of it, by path, in order. Raises NotFoundError if there is no file at all."""
+        start = f"{self._root}/{below}".rstrip("/")
+        found = {one.path.removeprefix(f"{self._root}/"): one for one in self._files.below(start) if not one.is_folder}
+        if not found:
+            raise Code.SOURCE_NOT_FOUND(f"no files below {self.url}/{below}".rstrip("/"), name=self.url)
+        return dict(sorted(found.items()))
+
+    def open(self, path: str) -> Any:
+        """The bytes of a file, as an Arrow file. Raises NotFoundError that names it."""
+        try:
+            return self._files.open(f"{self._root}/{path}")
+        except FileNotFoundError as error:
+            raise Code.SOURCE_NOT_FOUND(
+                f"no file {self.url}/{path}, which the table refers to", name=f"{self.url}/{path}"
+            ) from error
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+        with self.open(path) as file:
+            return bytes(file.read())
+
+
+def of_files(
+    folder: SourceFolder, parts: Sequence[ParquetPart], location: SourceLocation, version: str | None
+) -> ForeignTable:
+    """The rows of all parts, in order. Reads all footers. A part with ``keep`` leaves the number of rows unknown."""
+    import pyarrow.parquet as pq
+
+    if not parts:
+        raise Code.SOURCE_NOT_FOUND(f"no Parquet files that count in {folder.url}", name=folder.url)
+    rows: int | None = 0
+    schemas: list[pa.Schema] = []
+    for part in parts:
+        with folder.open(part.path) as source:
+            try:
+                metadata = pq.read_metadata(source)
+            except (pa.ArrowInvalid, OSError) as error:
+                url = f"{folder.url}/{part.path}"
+                raise Code.SOURCE_DAMAGED(f"{url} cannot be read: {error}", name=url) from error
+        rows = None if rows is None or part.keep is not None else rows + metadata.num_rows
+        schemas.append(plain_schema(metadata.schema.to_arrow_schema()))
+    schema = _united(schemas, folder.url)
+    for name in dict.fromkeys(name for part in parts for name in part.constants):
+        column = pa.field(name, location.wanted.get(name) or _type_of([part.constants.get(name) for part in parts]))
+        schema = schema.set(schema.get_field_index(name), column) if name in schema.names else schema.append(column)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            yield from _rows_of(folder, part, schema)
+
+    return ForeignTable(folder.url, version, schema, rows, batches)
+
+
+def _rows_of(folder: SourceFolder, part: ParquetPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from lakebed.parquet.row_groups import read_row_groups
+
+    url = f"{folder.url}/{part.path}"
+    constants = {name: _constant(value, schema.field(name).type, url) for name, value in part.constants.items()}
+    with folder.open(part.path) as source:
+        try:
+            for batch in read_row_groups(source, url):
+                kept = batch if part.keep is None else part.keep(batch)
+                columns = [
+                    pa.repeat(constants[one.name], kept.num_rows)
+                    if one.name in constants
+                    else kept.column(one.name).cast(one.type)
+                    if one.name in kept.schema.names
+                    else pa.nulls(kept.num_rows, one.type)
+                    for one in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Code.SOURCE_DAMAGED(f"{url} cannot be read: {error}", name=url) from error
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns in the layout of tables, without metadata."""
+    return pa.schema([pa.field(one.name, types.canonical(one.type), one.nullable) for one in schema])
+
+
+def _united(schemas: Sequence[pa.Schema], url: str) -> pa.Schema:
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise Code.COLUMN_TYPE_MISMATCH(f"the files below {url} differ in a column: {error}", source=url) from error
+
+
+def _type_of(values: Sequence[str | None]) -> pa.DataType:
+    """The type of a column whose values are in the names of folders: whole numbers if all are, else text."""
+    texts = [value for value in values if value is not None]
+    whole = texts and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts)
+    return pa.int64() if whole else pa.string()
+
+
+def _constant(text: str | None, kind: pa.DataType, url: str) -> pa.Scalar:
+    try:
+        return pa.scalar(text, pa.string()).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Code.COLUMN_TYPE_MISMATCH(f"{url}: {text!r} in the name of a folder is not {kind}", source=url) from error

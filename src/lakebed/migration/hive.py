@@ -1,0 +1,32 @@
+"""Folders of Parquet files with columns in the names of folders: ``day=2024-01-31/country=de/part-0.parquet``.
+
+The layout of Hive, which Spark, pandas and DuckDB write as well. Rules. A value in the name of a folder replaces a
+column of the file. ``__HIVE_DEFAULT_PARTITION__`` is null. Files and folders whose names begin with ``_`` or ``.`` do
+not count.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from lakebed.migration.foreign_table import ForeignTable, ParquetPart, SourceFolder, SourceLocation, of_files
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_SUFFIXES = (".parquet", ".parq", ".pq")
+
+
+def open_hive(location: SourceLocation) -> ForeignTable:
+    """All files of the folder, which have no version. Raises NotFoundError if there is none."""
+    folder = SourceFolder(location)
+    paths = [path for path in folder.list() if path.endswith(_SUFFIXES) and not _is_hidden(path)]
+    return of_files(folder, [ParquetPart(path, values_of(path)) for path in paths], location, None)
+
+
+def values_of(path: str) -> dict[str, str | None]:
+    """The columns in the names of folders, and their values."""
+    pairs = (segment.split("=", 1) for segment in path.split("/")[:-1] if "=" in segment)
+    return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
+
+
+def _is_hidden(path: str) -> bool:
+    return any(segment.startswith(("_", ".")) and "=" not in segment for segment in path.split("/"))

@@ -1,0 +1,107 @@
+"""Adds the rows of a foreign table to a table, in one commit, and counts them against their source.
+
+The rows are a stream into the write of :mod:`lakebed.ingest.run`, which sorts them in bounded memory. The stream fails
+at its end if the source says another number of rows, so that nothing is committed of a source that was read in part.
+
+Core types: :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.errors import Code
+from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.growth import Growth
+from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.run import Write, add
+from lakebed.ingest.sources import plain
+from lakebed.migration.delta import open_delta
+from lakebed.migration.hive import open_hive
+from lakebed.migration.iceberg import open_iceberg
+from lakebed.migration.icedb import open_icedb
+from lakebed.migration.sleeper import open_sleeper
+from lakebed.parquet.sizes import BATCH_BYTES, cut
+from lakebed.state.transactions.schema_growth import with_fields
+
+if TYPE_CHECKING:
+    from lakebed.migration.foreign_table import ForeignTable, SourceLocation
+    from lakebed.table.table import Table
+
+SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
+    "delta": open_delta,
+    "iceberg": open_iceberg,
+    "hive": open_hive,
+    "sleeper": open_sleeper,
+    "icedb": open_icedb,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What a migration did. ``rows_expected`` is None if the source does not know how many rows it has."""
+
+    table: str
+    version: int | None
+    source: str
+    source_version: str | None
+    rows_read: int
+    rows_expected: int | None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which columns are taken, and how: the source's column of a field, fields that may be cast, columns left out."""
+
+    columns: Mapping[str, str]
+    casts: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
+def migrate(
+    table: Table, source: ForeignTable, chosen: Selection, job_id: str | None, progress: Callable[[int], None]
+) -> MigrationReport:
+    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing.
+
+    Raises as :meth:`lakebed.table.table.Table.write`, and SchemaMismatchError for columns that do not fit.
+    """
+    read = 0
+    state, settings = table.state(), table.settings_in_force()
+    growth, schema = Growth.of(state, settings), table.schema
+    if growth is not None:
+        kept = [one for one in source.schema if one.name not in {*chosen.ignored, *chosen.columns.values()}]
+        schema = with_fields(schema, growth.fields(schema, [(source.name, pa.schema(kept))], ()))
+    conformer = Conformer(
+        schema,
+        columns=chosen.columns,
+        casts=chosen.casts,
+        ignored=chosen.ignored,
+        grows=growth is not None,
+        value_bytes_max=settings.value_bytes_max,
+    )
+    encoder = RowEncoder(conformer, state.merge)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        encoder.check(source.schema, source.name)
+        for batch in source.batches():
+            for part in cut(plain(batch), BATCH_BYTES):
+                yield encoder.conform(part, source.name)
+                read += part.num_rows
+                progress(read)
+        if source.rows is not None and source.rows != read:
+            raise Code.ROWS_LOST(
+                f"{source.name} gave {read:,} rows, and its metadata says {source.rows:,}; nothing was added. Migrate "
+                "while nothing writes it, and check it with its own tools",
+                table=table.name,
+            )
+
+    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(job_id))
+    return MigrationReport(
+        table.name, added.version, source.name, source.version, read, source.rows, repeated=added.repeated
+    )

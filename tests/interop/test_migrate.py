@@ -1,0 +1,176 @@
+"""``lakebed migrate`` on small tables of other systems, and each command of its page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed.cli import main
+from tests import pages
+from tests.interop import foreign_tables as foreign
+
+deltalake = pytest.importorskip("deltalake")
+Config = pytest.importorskip("pyiceberg.utils.config").Config
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs one command line in an empty folder with an instance; returns its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
+    lakebed.create(str(tmp_path / "lake"))
+
+    def cli(*words):
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return cli
+
+
+def ids(tmp_path, table, column="id"):
+    return lakebed.open(str(tmp_path / "lake")).table(table).scan().read_all()[column].to_pylist()
+
+
+def write_all(folder, monkeypatch):
+    """The sources that the page names."""
+    pq.write_table(foreign.ROWS, folder / "orders.parquet")
+    pq.write_table(foreign.ROWS.select(["name", "day", "id"]), folder / "more.parquet")
+    foreign.write_hive(folder / "sales")
+    shutil.rmtree(folder / "sales" / "day=__HIVE_DEFAULT_PARTITION__")
+    foreign.write_delta(folder / "delta" / "events")
+    uri = f"sqlite:///{folder}/catalog.db"
+    foreign.write_iceberg(folder / "iceberg" / "trips", uri)
+    # PyIceberg has read its configuration when it was imported.
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", uri)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    foreign.write_sleeper(folder / "bucket" / "readings-table-id")
+    foreign.write_icedb(folder / "icedb" / "clicks")
+
+
+def test_every_command_of_the_page_does_what_the_page_says(run, tmp_path, monkeypatch):
+    write_all(tmp_path, monkeypatch)
+    commands = [words for block in pages.blocks("docs/migrate.md") for words in pages.command_lines(block)]
+    assert len(commands) == 9
+    for words in commands:
+        code, said = run(*words)
+        assert code == 0, said
+    live = [0, 1, 2, 4, 5, 6, 8, 9]
+    assert ids(tmp_path, "orders") == sorted([*range(10), *range(10)])
+    assert ids(tmp_path, "sales") == [*range(10)]
+    assert ids(tmp_path, "events") == live
+    assert ids(tmp_path, "events_before") == [*range(10)]
+    assert ids(tmp_path, "trips") == ids(tmp_path, "trips_again") == live
+    assert ids(tmp_path, "readings", "note") == ["low"] * 3 + ["wide"] * 3
+    clicks = lakebed.open(str(tmp_path / "lake")).table("clicks").to_arrow()
+    assert clicks["user"].to_pylist() == [*"abcde"]
+    assert clicks["d"].to_pylist() == [1, 1, 1, 2, 2]
+    # A second run of each with a job id adds nothing, even when the source is gone.
+    shutil.rmtree(tmp_path / "delta")
+    for words in commands:
+        if "--job-id" in words:
+            assert "nothing was added" in run(*words)[1]
+
+
+def test_the_report_says_what_was_read_of_which_version(run, tmp_path):
+    foreign.write_delta(tmp_path / "delta")
+    code, said = run("--json", "migrate", "t", "delta", "--from", "delta", "--row-key", "id")
+    assert code == 0
+    assert json.loads(said.splitlines()[0]) == {
+        "table": "t",
+        "version": 2,
+        "source": "delta",
+        "source_version": "2",
+        "rows_read": 8,
+        "rows_expected": 8,
+        "repeated": False,
+    }
+
+
+def test_equality_deletes_are_refused(run, tmp_path):
+    file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db", deletes="equality")
+    code, said = run("migrate", "t", file, "--from", "iceberg", "--row-key", "id")
+    assert code == 2
+    assert "equality deletes" in said.lower()
+
+
+def test_a_folder_of_iceberg_without_a_hint_is_told_which_file_to_give(run, tmp_path):
+    file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db")
+    code, said = run("migrate", "t", file.parents[1], "--from", "iceberg", "--row-key", "id")
+    assert (code, str(file) in said) == (2, True)
+    (file.parent / "version-hint.text").write_text("1", "utf-8")
+    assert run("migrate", "t", file.parents[1], "--from", "iceberg", "--row-key", "id")[0] == 0
+
+
+def test_fewer_rows_than_the_source_says_are_not_added(run, tmp_path):
+    foreign.write_sleeper(tmp_path / "t")
+    # The file of the lower partition lost a row.
+    path = tmp_path / "t" / "data" / "partition_L" / "low.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    code, said = run("migrate", "r", "t", "--from", "sleeper", "--row-key", "device")
+    assert (code, "gave 5 rows, and its metadata says 6" in said) == (3, True)
+    assert ids(tmp_path, "r", "device") == []
+
+
+def test_rows_of_an_older_snapshot_and_approximate_counts(run, tmp_path):
+    foreign.write_sleeper(tmp_path / "t", approximate=True)
+    assert run("migrate", "r", "t", "--from", "sleeper", "--row-key", "device", "--version", "7")[0] == 0
+    assert ids(tmp_path, "r", "device") == [*"abxyz"]
+    code, said = run("migrate", "s", "t", "--from", "sleeper", "--row-key", "device")
+    assert (code, "the source has no exact count" in said) == (0, True)
+    code, said = run("migrate", "s", "t", "--from", "sleeper", "--row-key", "device", "--version", "8")
+    assert (code, "there are 7, 12" in said) == (4, True)
+
+
+def test_a_file_of_another_size_than_the_log_says_is_refused(run, tmp_path):
+    foreign.write_icedb(tmp_path / "t")
+    path = tmp_path / "t" / "_data" / "d=2" / "c.parquet"
+    path.write_bytes(path.read_bytes() + b"x")
+    code, said = run("migrate", "c", "t", "--from", "icedb", "--row-key", "user")
+    assert (code, "c.parquet has" in said) == (3, True)
+    path.unlink()
+    assert "c.parquet has no bytes" in run("migrate", "c", "t", "--from", "icedb", "--row-key", "user")[1]
+
+
+def test_columns_are_renamed_cast_and_left_out(run, tmp_path):
+    foreign.write_hive(tmp_path / "sales")
+    schema = {"row_key": {"number": "int32"}, "values": {"day": "string"}}
+    (tmp_path / "schema.json").write_text(json.dumps(schema), "utf-8")
+    assert run("table", "create", "t", "--schema", "schema.json")[0] == 0
+    words = ("migrate", "t", "sales", "--from", "hive", "--column", "number=id")
+    assert "extra column name" in run(*words)[1]
+    code, said = run(*words, "--ignore", "name", "--cast", "number")
+    assert code == 0, said
+    rows = lakebed.open(str(tmp_path / "lake")).table("t").to_arrow()
+    assert rows["number"].to_pylist() == [*range(11)]
+    assert rows["day"].to_pylist() == ["mon"] * 5 + ["tue"] * 5 + [None]
+    assert rows.schema.field("number").type == pa.int32()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing", "--from", "hive", "--row-key", "id"), "no files below nothing"),
+        (("delta", "--from", "hive"), "no table named 't'"),
+        (("delta", "--from", "delta", "--sort-key", "id"), "--sort-key needs --row-key"),
+        (("delta", "--from", "delta", "--row-key", "nope"), "nope"),
+        (("delta", "--from", "delta", "--row-key", "id", "--version", "x"), "--version x is not a number"),
+        (("delta", "--from", "delta", "--row-key", "id", "--version", "99"), "99"),
+        (("delta", "--from", "delta", "--row-key", "id", "--catalog", "c"), "--catalog goes with --from iceberg"),
+        (("delta", "--from", "icedb", "--row-key", "id"), "no files below delta/_log"),
+        (("delta", "--from", "sleeper", "--row-key", "id"), "no files below delta/statestore/snapshots"),
+    ],
+)
+def test_mistakes_are_told(run, tmp_path, words, said):
+    deltalake.write_deltalake(tmp_path / "delta", foreign.ROWS)
+    code, text = run("migrate", "t", *words)
+    assert code in (2, 3, 4)
+    assert said in text
+    assert len(text.splitlines()) == 1
+    assert lakebed.open(str(tmp_path / "lake")).tables() == []
