@@ -10,11 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed import clock
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
+from lakebed.log.backends.objects import ObjectLog
+from lakebed.spark import Pipeline
 from tests.unit.web.serving import listening
 
 WRITERS, THREADS, WRITES, KILLS = 3, 4, 20, 3
@@ -105,6 +108,37 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
     assert sorted(found.column("k").to_pylist()) == sorted(expected)
     assert reader.verify(files=True).sound
     print(f"{kills} kills, {sum(map(int, said))} outcomes were not known, {reader.version} entries")
+
+
+def test_administration_and_maintenance_commit_through_the_service_and_not_without_it(root, tmp_path, monkeypatch):
+    """Of this process the log's backend takes nothing but the first and the last entry of a table."""
+    pq.write_table(pa.table({"k": ["a", "b"], "n": [1, 2]}), tmp_path / "in.parquet")
+    with listening() as reserved:
+        port = reserved.getsockname()[1]
+    service = serve(root, port)
+    try:
+        lake = lakebed.open(root, commit_via=f"http://127.0.0.1:{port}")
+        table = lake.table("t")
+        lake.create_table("u", lakebed.Schema({"k": "int64"}))
+        monkeypatch.setattr(ObjectLog, "create", lambda *_: pytest.fail("this process wrote an entry"))
+        with Pipeline(lake, launcher="in-process") as pipeline:
+            table.submit(tmp_path / "in.parquet")
+            pipeline.ingest(table, force=True)
+            table.alter(lakebed.AddField("w", "int64"))
+            pipeline.compact(table)
+            pipeline.gc(table)
+        lake.rename_table("u", "v")
+        lake.pause("t", "gc")
+    finally:
+        kill(service)
+    for change in (lambda: lake.resume("t"), lambda: table.set(runs_max=7)):
+        with pytest.raises(StorageError, match="nothing was committed"):
+            change()
+    monkeypatch.undo()
+    other = lakebed.open(root)
+    assert (other.tables(), other.paused("t")) == (["t", "v"], {"gc"})
+    assert other.table("t").count(exact=True).rows == 2
+    assert other.table("t").verify(files=True).sound
 
 
 if __name__ == "__main__":

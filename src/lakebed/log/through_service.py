@@ -35,14 +35,16 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
 from lakebed.model.documents import load
+from lakebed.state.catalog import encode_proposed
 from lakebed.state.proposal_codec import encode_proposal
 from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.log.outcomes import Outcome
     from lakebed.log.tail import LogTail
+    from lakebed.state.catalog import CatalogState
     from lakebed.state.table_state import TableState
 
 REQUESTS_MAX = 2
@@ -101,14 +103,16 @@ class CommitService:
     def __repr__(self) -> str:
         return f"<commits through {self.url}>"
 
-    def commit(self, table_id: str, proposals: Sequence[bytes]) -> tuple[int, list[Outcome | Error]]:
-        """Send encoded proposals for a table; return the version that the service has read, and the outcomes.
+    def commit(self, log: str, proposals: Sequence[bytes]) -> tuple[int, list[Outcome | Error]]:
+        """Send encoded proposals for a log; return the version that the service has read, and the outcomes.
+
+        ``log`` is its part of the URL: ``catalog``, or ``tables/`` and the id of the table.
 
         Raises StorageError, UsageError, AccessError or ContentionError if none was made; UnknownOutcomeError if one
         may have been.
         """
         self._drop_idle()
-        url = f"{self.url}/v1/tables/{table_id}/commits"
+        url = f"{self.url}/v1/{log}/commits"
         body = encode_request(self.instance, proposals)
         try:
             answer = self._pool.request("POST", url, body=body, headers=self._headers, redirect=False)
@@ -135,7 +139,11 @@ class CommitService:
 
     def of_table(self, table_id: str, tail: LogTail[TableState]) -> ThroughService:
         """The commits of one table."""
-        return ThroughService(self, table_id, tail)
+        return ThroughService(self, f"tables/{table_id}", tail, encode_proposal)
+
+    def of_catalog(self, tail: LogTail[CatalogState]) -> ThroughService:
+        """The commits of the catalog."""
+        return ThroughService(self, "catalog", tail, encode_proposed)
 
     def _drop_idle(self) -> None:
         with self._using:
@@ -169,13 +177,16 @@ class CommitService:
 
 
 class ThroughService:
-    """The commits of one table's log through a service."""
+    """The commits of one log through a service; ``encode`` gives None for a proposal that no service takes."""
 
-    def __init__(self, service: CommitService, table_id: str, tail: LogTail[TableState]) -> None:
+    def __init__(
+        self, service: CommitService, log: str, tail: LogTail[Any], encode: Callable[[Any], bytes | None]
+    ) -> None:
         self.committed = 0
         self._service = service
-        self._table_id = table_id
+        self._log = log
         self._tail = tail
+        self._encode = encode
         self._queue = Queue[_Encoded]()
         self._slots = threading.BoundedSemaphore(REQUESTS_MAX)
         self._noting = threading.Lock()
@@ -185,7 +196,7 @@ class ThroughService:
 
         Raises the error of a proposal that was not made.
         """
-        data = encode_proposal(proposal)
+        data = self._encode(proposal)
         if data is None or len(data) > REQUEST_BYTES_MAX - PREAMBLE_BYTES:
             return None
         return self._queue.commit(_Encoded(data, isinstance(proposal, ProposeFiles)), self._lead)
@@ -219,7 +230,7 @@ class ThroughService:
         for ticket in group:
             ticket.outcome = self._unknown()
         try:
-            version, outcomes = self._service.commit(self._table_id, [ticket.proposal.data for ticket in group])
+            version, outcomes = self._service.commit(self._log, [ticket.proposal.data for ticket in group])
         except UnknownOutcomeError:
             return
         except Error as error:

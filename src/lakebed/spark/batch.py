@@ -69,11 +69,14 @@ class Place:
     log_url: str | None = None
     version: str = VERSION
 
-    def open(self) -> Instance:
+    def open(self, *, commit_via: str | None = None, token: str | None = None) -> Instance:
         """The instance. Raises as :func:`lakebed.open`."""
         from lakebed.table.opening import open as open_instance
 
-        return open_instance(self.url, storage_options=self.options or None, log_url=self.log_url)
+        options = self.options or None
+        return open_instance(
+            self.url, storage_options=options, log_url=self.log_url, commit_via=commit_via, token=token
+        )
 
     def connect(self) -> Storage:
         """The store, opened in the calling process. Raises UsageError in a task of another version of Lakebed."""

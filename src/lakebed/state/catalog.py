@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lakebed.errors import Code
-from lakebed.model.documents import reading
+from lakebed.model.documents import UNREADABLE, reading
 from lakebed.model.operations import TableOperation
 from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked, encode
 from lakebed.state.transactions.resolution import Rejected, Repeated
@@ -173,6 +173,25 @@ def decode_change(document: bytes) -> CatalogChange:
         except msgspec.ValidationError:
             check_known("a catalog change", document, _TYPES)
             raise
+
+
+def encode_proposed(change: CatalogChange) -> bytes:
+    """The MessagePack of a change, for a service that commits it."""
+    return msgspec.msgpack.encode(change)
+
+
+_PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decoder[CatalogChange]] = {
+    "msgpack": msgspec.msgpack.Decoder(CatalogChange),
+    "json": _DECODER,
+}
+
+
+def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogChange:
+    """The change that was sent in that format, ``msgpack`` or ``json``. Raises UsageError if it is none."""
+    try:
+        return _PROPOSED[format].decode(data)
+    except UNREADABLE as error:
+        raise Code.REQUEST_INVALID(f"not a change of the catalog: {str(error)[:300]}") from error
 
 
 class CatalogDocument(Struct, frozen=True, omit_defaults=True):

@@ -1,9 +1,9 @@
 """Proposals as MessagePack or JSON, for a service that commits them.
 
 A document has what its proposal has; a proposal that is its own transaction has the document that the log stores. What
-a service takes is what writers and maintenance propose. Creating and dropping a table, its schema, merge mode, filter,
-settings and tags, restores and the deletion of garbage are not among them: they are rare, and are committed by the
-process that wants them. Pure.
+a service takes is what writers, maintenance and administrators propose. Three kinds are committed by the process that
+wants them: the first entry of a table, which nobody else can propose; the last, when no service knows the table any
+more; and restores, whose proposal has the whole state of an older version. Pure.
 
 Errors. UsageError for a document that is none: of an unknown type, with a value that its type does not allow.
 """
@@ -21,6 +21,12 @@ from lakebed.model.documents import UNREADABLE
 from lakebed.model.files import NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.schema_documents import field_from_json, field_to_json
+from lakebed.state.change_documents import (
+    FilterChangeDocument,
+    SchemaChangeDocument,
+    filter_change_document,
+    schema_change_document,
+)
 from lakebed.state.fields import Bounds, Id, Positive, Whole, decode_bounds, encode_bounds
 from lakebed.state.file_document import FileDocument
 from lakebed.state.transactions import (
@@ -57,6 +63,8 @@ from lakebed.state.transactions import (
 from lakebed.state.transactions.ingest import SubmitRequestsDocument
 from lakebed.state.transactions.job_changes import OpenJobDocument
 from lakebed.state.transactions.key_guard import KeyGuard
+from lakebed.state.transactions.merge_changes import SetMergeDocument
+from lakebed.state.transactions.retention import RaiseWatermarkDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,11 +262,39 @@ class ExpiryDocument(Struct, frozen=True, tag_field="type", tag="propose_expiry"
         return ProposeExpiry()
 
 
-_Stored = OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequestsDocument | FailRequest | RejectRequest
+class SchemaProposalDocument(Struct, frozen=True, tag_field="type", tag="propose_schema"):
+    """Changes of the schema."""
+
+    changes: tuple[SchemaChangeDocument, ...]
+
+    def proposal(self) -> ProposeSchema:
+        """The proposal."""
+        return ProposeSchema(tuple([one.value() for one in self.changes]))
+
+
+class FilterProposalDocument(Struct, frozen=True, tag_field="type", tag="propose_filter"):
+    """Changes of the filter."""
+
+    changes: tuple[FilterChangeDocument, ...]
+    fields: tuple[dict[str, Any], ...]
+    now_us: Whole
+
+    def proposal(self) -> ProposeFilter:
+        """The proposal."""
+        fields = tuple([field_from_json(one) for one in self.fields])
+        return ProposeFilter(tuple([one.value() for one in self.changes]), fields, self.now_us)
+
+
+_Stored = (
+    OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequestsDocument | FailRequest | RejectRequest
+    | SetMergeDocument | AlterSettings | SetTag | RemoveTag | RetireFiles | PurgeFiles | RaiseWatermarkDocument
+)  # fmt: skip
 _Document = (
     FilesDocument | FeedDocument | OutputDocument | RewriteDocument | JobsDocument | SplitProposalDocument
     | JoinProposalDocument | RemovalDocument | CutDocument | ExpiryDocument | OpenJobDocument | CloseJob
     | ConcatenateRuns | SubmitRequestsDocument | FailRequest | RejectRequest
+    | SetMergeDocument | AlterSettings | SetTag | RemoveTag | RetireFiles | PurgeFiles | RaiseWatermarkDocument
+    | SchemaProposalDocument | FilterProposalDocument
 )  # fmt: skip
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -308,9 +344,14 @@ def _document(proposal: Proposal) -> _Document | None:
             return ExpiryDocument()
         case OpenJob() | CloseJob() | ConcatenateRuns() | SubmitRequests() | FailRequest() | RejectRequest():
             return proposal.document({})
-        case CreateTable() | DropTable() | ProposeSchema() | SetMerge() | ProposeFilter() | AlterSettings():
-            return None
-        case SetTag() | RemoveTag() | ProposeRestore() | RetireFiles() | PurgeFiles() | RaiseWatermark():
+        case SetMerge() | AlterSettings() | SetTag() | RemoveTag() | RetireFiles() | PurgeFiles() | RaiseWatermark():
+            return proposal.document({})
+        case ProposeSchema(changes):
+            return SchemaProposalDocument(tuple(map(schema_change_document, changes)))
+        case ProposeFilter(filters, fields, now_us):
+            documents = tuple([field_to_json(field) for field in fields])
+            return FilterProposalDocument(tuple(map(filter_change_document, filters)), documents, now_us)
+        case CreateTable() | DropTable() | ProposeRestore():
             return None
         case _:
             assert_never(proposal)

@@ -67,6 +67,8 @@ class Instance(InstanceQueries):
         super().__init__(storage, storage_options, document.get("log_url"))
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
+        if commits is not None:
+            self._catalog.through = commits.of_catalog(self._catalog.tail)
         parts = {"storage": storage, "logs": self._logs, "defaults": self._defaults, "commits": commits}
         self._made: Callable[[str, str], Table] = partial(Table, **parts, tracker=lambda: self.tracker)
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
@@ -234,6 +236,10 @@ class Instance(InstanceQueries):
     def opened(self, found: CatalogTable) -> Table:
         """The handle of a table of the catalog, without a request."""
         return self._handle(found.id, found.name)
+
+    def catalog_log(self) -> Log[CatalogState, CatalogChange, CatalogChange]:
+        """The log of the catalog."""
+        return self._catalog
 
     def log_of(self, table_id: str) -> LogBackend:
         """The entries of a table's log."""

@@ -15,8 +15,9 @@ from lakebed.log import commit_messages
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.commit_messages import INSTANCE_HEADER, decode_answer, encode_answer
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown
-from lakebed.log.through_service import REQUESTS_MAX, check_service_url
-from lakebed.security.principal import Permission, Principal
+from lakebed.log.through_service import REQUESTS_MAX, CommitService, check_service_url
+from lakebed.security.principal import Permission, Principal, Role
+from lakebed.state.catalog import RegisterTable
 from lakebed.state.proposal_codec import encode_proposal
 from lakebed.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
 from tests.unit.web.serving import listening, serving
@@ -75,6 +76,107 @@ def test_every_change_of_a_table_works_and_sees_the_ones_before(root, service):
     lake.drop_table("u")
     assert table.scan().read_all().to_pylist() == [{"k": 1, "v": "a", "w": None}, {"k": 3, "v": "a", "w": None}]
     assert lakebed.open(root).table("t").verify().findings == ()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The logs that requests of this process were for, with the number of proposals."""
+    found = []
+    commit = CommitService.commit
+
+    def noted(self, log, proposals):
+        found.append((log, len(proposals)))
+        return commit(self, log, proposals)
+
+    monkeypatch.setattr(CommitService, "commit", noted)
+    return found
+
+
+def test_administration_goes_through_the_service(root, service, sent):
+    lake = lakebed.open(root, commit_via=service)
+    table = lake.table("t")
+    ours, catalog = (f"tables/{table.id}", 1), ("catalog", 1)
+    changes = [
+        (lambda: table.set(runs_max=7), [ours]),
+        (lambda: table.alter(lakebed.AddField("w", "int64")), [ours]),
+        (lambda: table.alter(lakebed.SetFilter("k > 1"), lakebed.AgeOff(None)), [ours]),
+        (lambda: table.alter(lakebed.SetMerge(lakebed.First())), [ours]),
+        (lambda: table.tag("now"), [ours]),
+        (lambda: table.untag("now"), [ours]),
+        (lambda: lake.set(log_s=86_400), [catalog]),
+        (lambda: lake.pause("t", "gc"), [catalog]),
+        (lambda: lake.set_online("t", False), [catalog]),
+        (lambda: lake.rename_table("t", "u"), [catalog]),
+        (lambda: lake.create_table("v", lakebed.Schema({"k": "int64"})), [catalog]),
+        (lambda: lake.drop_table("v"), [catalog]),
+    ]
+    for change, expected in changes:
+        sent.clear()
+        change()
+        assert sent == expected
+    other = lakebed.open(root)
+    assert (other.tables(), other.paused("u"), other.is_online("u")) == (["u"], {"gc"}, False)
+    assert other.settings()["log_s"] == 86_400
+    assert other.table("u").settings()["runs_max"] == 7
+    assert other.table("u").schema.names == ("k", "v", "w")
+    assert other.table("u").verify().sound
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda lake: lake.create_table("t", lakebed.Schema({"k": "int64"})), Code.TABLE_EXISTS),
+        (lambda lake: lake.rename_table("nope", "u"), Code.TABLE_NOT_FOUND),
+        (lambda lake: lake.set(log_s=-1), Code.SETTING_INVALID),
+        (lambda lake: lake.table("t").alter(lakebed.DropField("nope")), Code.SCHEMA_CHANGE_REJECTED),
+        (lambda lake: lake.table("t").untag("nope"), Code.TAG_MISSING),
+    ],
+)
+def test_a_refused_change_is_the_same_error(root, service, change, code):
+    for lake in (lakebed.open(root), lakebed.open(root, commit_via=service)):
+        with pytest.raises(lakebed.Error) as caught:
+            change(lake)
+        assert caught.value.code is code
+
+
+def test_a_principal_changes_what_its_roles_administer(root):
+    """A table is created under a name, and renamed from one to another."""
+    principal = Principal(
+        "ann", (Role("w", Permission.WRITE, frozenset({"t"})), Role("a", Permission.ADMIN, frozenset({"mine", "my2"})))
+    )
+
+    class Ann:
+        def authenticate(self, authorization):
+            return principal
+
+    with serving(lakebed.open(root), Ann()) as url:
+        lake = lakebed.open(root, commit_via=url)
+        table = lake.table("t")
+        table.write(rows(1))
+        table.tag("now")
+        mine = lake.create_table("mine", lakebed.Schema({"k": "int64"}))
+        mine.set(runs_max=7)
+        lake.rename_table("mine", "my2")
+        lake.pause("my2")
+        # Under another name it would be hers.
+        stolen = RegisterTable(table.id, "mine", 10**6)
+        for change in (
+            lambda: table.set(runs_max=7),
+            lambda: table.alter(lakebed.AddField("w", "int64")),
+            lambda: lake.pause("t"),
+            lambda: lake.drop_table("t"),
+            lambda: lake.rename_table("t", "mine"),
+            lambda: lake.rename_table("my2", "yours"),
+            lambda: lake.create_table("yours", lakebed.Schema({"k": "int64"})),
+            lambda: lake.set(log_s=86_400),
+            lambda: lake.catalog_log().commit(stolen),
+        ):
+            with pytest.raises(AccessError) as caught:
+                change()
+            assert caught.value.code is Code.PERMISSION_MISSING
+        lake.drop_table("my2")
+    assert lakebed.open(root).tables() == ["t"]
+    assert lakebed.open(root).table("t").tags() == {"now": 2}
 
 
 def test_requests_and_their_withdrawal_go_through_the_service(root, service, tmp_path):

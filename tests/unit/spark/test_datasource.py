@@ -13,11 +13,13 @@ from pyspark.sql.types import StructType
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.engine import datafusion
+from lakebed.log.through_service import CommitService
 from lakebed.retention.run import collect_garbage
 from lakebed.spark import datasource
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
 from tests.spark.cases import SCHEMA, multiset, rows
+from tests.unit.web.serving import serving
 
 WIDE = Schema(
     {"k": "date32", "n": "int64"},
@@ -386,6 +388,29 @@ def test_overwriting_is_refused(table):
         source(table).writer(spark, overwrite=True)
     with pytest.raises(UsageError, match=r'use outputMode\("append"\)'):
         source(table).streamWriter(spark, overwrite=True)
+
+
+def test_a_write_is_committed_by_the_service_that_is_named(instance, table, monkeypatch):
+    """Its tasks send files to the store, and the driver the proposal to the service."""
+    committed = []
+    commit = CommitService.commit
+
+    def noted(self, log, proposals):
+        committed.append(log)
+        return commit(self, log, proposals)
+
+    monkeypatch.setattr(CommitService, "commit", noted)
+    with serving(lakebed.open(instance.url)) as url:
+        write(table, rows(1, 2), commit_via=url)
+        monkeypatch.setenv("LAKEBED_COMMIT_VIA", url)
+        write(table, rows(2, 2))
+    assert committed == [f"tables/{table.id}"] * 2
+    with pytest.raises(lakebed.StorageError, match="nothing was committed"):
+        write(table, rows(3, 2))
+    monkeypatch.delenv("LAKEBED_COMMIT_VIA")
+    with pytest.raises(UsageError, match="token without commit_via"):
+        write(table, rows(3, 2), token="hush")
+    assert table.count().rows == 4
 
 
 def test_options_of_the_store_show_in_no_text(table):

@@ -1,9 +1,24 @@
 """Proposals as they are sent to a service: each kind comes back as it was, and what is none is refused."""
 
 import msgspec
+import pyarrow as pa
 import pytest
 
-from lakebed import Schema
+from lakebed import (
+    AddField,
+    AgeOff,
+    Aggregate,
+    AllowNulls,
+    Custom,
+    DropField,
+    First,
+    KeepAll,
+    Latest,
+    RenameField,
+    Schema,
+    SetFilter,
+    WidenField,
+)
 from lakebed.errors import UsageError
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -35,13 +50,27 @@ SENT = [
     t.SubmitRequests((t.Request("request-1", (t.Source("file:///a.parquet", 4, "v"),), 3),), 2),
     t.FailRequest("request-1", "no such file"),
     t.RejectRequest("request-1", "withdrawn"),
+    t.AlterSettings({"log_s": 5, "history_s": None}),
+    t.SetTag("tag", 3),
+    t.RemoveTag("tag"),
+    t.RetireFiles(("file-0001",)),
+    t.PurgeFiles(("file-0001",)),
+    t.RaiseWatermark(t.Watermark.AGE_OFF_CUT, 5),
+    t.ProposeSchema(
+        (
+            AddField("a", "int64", "sum"),
+            DropField("b"),
+            RenameField("c", "d"),
+            WidenField("e", "int64"),
+            AllowNulls("f"),
+        )
+    ),
+    t.ProposeSchema((AddField("a", pa.list_(pa.struct({"x": pa.map_(pa.string(), pa.int8())}))),)),
+    t.ProposeFilter((SetFilter("n > 3"), AgeOff("at", days=3, unit="ms")), SCHEMA.fields, 4),
+    t.ProposeFilter((SetFilter(None), AgeOff(None)), (), 4),
+    *(t.SetMerge(mode) for mode in (KeepAll(), Latest("sort_key"), First(), Aggregate({"n": "sum"}), Custom("f", 2))),
 ]
-KEPT = [
-    t.CreateTable("table-00", SCHEMA, {}, ()), t.DropTable(), t.AlterSettings({"log_s": 5}), t.SetTag("tag", 3),
-    t.RemoveTag("tag"), t.ProposeRestore(TableState()), t.RetireFiles(("file-0001",)), t.PurgeFiles(("file-0001",)),
-    t.RaiseWatermark(t.Watermark.AGE_OFF_CUT, 5), t.ProposeSchema(()), t.ProposeFilter((), (), 4),
-    t.SetMerge(SCHEMA),
-]  # fmt: skip
+KEPT = [t.CreateTable("table-00", SCHEMA, {}, ()), t.DropTable(), t.ProposeRestore(TableState())]
 
 
 @pytest.mark.parametrize("proposal", SENT, ids=lambda one: type(one).__name__)

@@ -27,6 +27,8 @@ STORAGE = "storage."
 """The prefix of options of the store: credentials, a region, an endpoint."""
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+COMMIT_VIA_VARIABLE = "LAKEBED_COMMIT_VIA"
+TOKEN_VARIABLE = "LAKEBED_TOKEN"  # noqa: S105 - its name
 
 READ = ("columns", "ranges", "at", "partition_bytes", "push_filters")
 STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger", "changes")
@@ -34,7 +36,7 @@ _ROWS = ("operation", "partial", "row_kind")
 WRITE = ("commit_id", *_ROWS)
 STREAM_WRITE = ("checkpointlocation", *_ROWS)
 _PLACE = ("instance", "table")
-_LOG = "log_url"
+_HOW = ("log_url", "commit_via", "token")
 _SPELLED = {
     "maxfilespertrigger": "maxFilesPerTrigger",
     "maxrowspertrigger": "maxRowsPerTrigger",
@@ -57,10 +59,10 @@ class Options:
     def check(self, *known: str) -> None:
         """Raise UsageError for an option that is not ``known``, of a place or of the store."""
         unknown = sorted(
-            name for name in self.given if name not in (*known, *_PLACE, _LOG) and not name.startswith(STORAGE)
+            name for name in self.given if name not in (*known, *_PLACE, *_HOW) and not name.startswith(STORAGE)
         )
         if unknown:
-            names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, _LOG)))
+            names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, *_HOW)))
             raise Code.OPTION_UNKNOWN(
                 f"unknown option {', '.join(map(repr, unknown))}; options: {names}, and {STORAGE}* for the store",
                 options=unknown,
@@ -75,14 +77,20 @@ class Options:
                 f"no instance was given: set the option instance to its URL, or the variable {INSTANCE_VARIABLE}"
             )
         options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
-        return Place(url, options, self.given.get(_LOG))
+        return Place(url, options, self.given.get("log_url"))
 
     def open_table(self) -> Table:
-        """The table that is meant. Raises UsageError, NotFoundError."""
+        """The table that is meant, whose commits go through a service if one is named: for the driver.
+
+        Raises UsageError, NotFoundError.
+        """
         name = self.given.get("table")
         if not name:
             raise Code.ARGUMENT_MISSING("no table was given: set the option table to its name")
-        return self.place.open().table(name)
+        via = self.given.get("commit_via") or os.environ.get(COMMIT_VIA_VARIABLE) or None
+        # Of other clients of a service as well, so the variable may be set without.
+        token = self.given.get("token") or ((os.environ.get(TOKEN_VARIABLE) or None) if via else None)
+        return self.place.open(commit_via=via, token=token).table(name)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
         """The columns to read: names separated by commas, or a JSON list of them; all by default."""
@@ -206,7 +214,7 @@ def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyR
     """The options by which these ranges of a table are read. Raises BadKeyError for a range that does not fit."""
     given = {"instance": place.url, "table": table} | {STORAGE + name: text for name, text in place.options.items()}
     if place.log_url is not None:
-        given[_LOG] = place.log_url
+        given["log_url"] = place.log_url
     if ranges:
         encoded = [schema.codec.encode_range(one) for one in ranges]
         bounds = [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded]

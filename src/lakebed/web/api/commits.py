@@ -1,8 +1,9 @@
 """``POST /v1/tables/{id}/commits``: proposals of other processes, which this one commits in as few entries as possible.
 
-A request has proposals for one table (:mod:`lakebed.log.commit_messages`), as MessagePack or JSON. They join the queue
-of the table's log, behind those of all other requests, and the answer is sent when each has its outcome. A request that
-waits holds no thread: those of :class:`Committers` make the entries.
+A request has proposals for one table (:mod:`lakebed.log.commit_messages`), as MessagePack or JSON, or changes of the
+catalog (``POST /v1/catalog/commits``). They join the queue of the log, behind those of all other requests, and the
+answer is sent when each has its outcome. A request that waits holds no thread: those of :class:`Committers` make the
+entries.
 
 The answer says 200 whatever the outcomes are. Any other status means that nothing of the request was committed, or ever
 will be; except 500 and 504, which say nothing about it.
@@ -11,12 +12,15 @@ will be; except 500 and 504, which say nothing about it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
 
 from litestar import Request, Response, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
+from msgspec import Raw
 
 from lakebed import clock
 from lakebed.errors import Code, Error
@@ -31,9 +35,26 @@ from lakebed.log.commit_messages import (
 from lakebed.log.outcomes import Outcome
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.service import Service
+from lakebed.state.catalog import (
+    CatalogChange,
+    FenceCreations,
+    PauseOperations,
+    PurgeTable,
+    RegisterTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    decode_proposed,
+)
 from lakebed.state.proposal_codec import decode_proposal
-from lakebed.state.transactions import Proposal
+from lakebed.state.transactions import AlterSettings, Proposal, ProposeFilter, ProposeSchema, SetMerge
 from lakebed.table.table import Table
+
+if TYPE_CHECKING:
+    from lakebed.log.committer import Log
+
+ADMINISTRATION = (AlterSettings, ProposeFilter, ProposeSchema, SetMerge)
+"""What an admin proposes; anything else of a table needs the permission to write."""
 
 THREADS_MAX = 64
 """Entries under way, of all tables together; two or three of one table are at a time."""
@@ -80,22 +101,86 @@ async def commit(
     committers: NamedDependency[Committers],
 ) -> Response[bytes]:
     """Commit proposals for a table, each by itself."""
+    sent = await _received(request, service)
+    table = await committers.table(service, table_id)
+    principal.require(Permission.WRITE, table.name)
+
+    def proposal(document: Raw) -> Proposal:
+        found = decode_proposal(document, sent.format)
+        if isinstance(found, ADMINISTRATION):
+            principal.require(Permission.ADMIN, table.name)
+        return found
+
+    return await _answered(sent, table.log, proposal, committers)
+
+
+@post("/v1/catalog/commits", status_code=200, request_max_body_size=REQUEST_BYTES_MAX, tags=["commits"])
+async def commit_catalog(
+    request: Request[Any, Any, Any],
+    service: NamedDependency[Service],
+    principal: NamedDependency[Principal],
+    committers: NamedDependency[Committers],
+) -> Response[bytes]:
+    """Commit changes of the catalog, each by itself: names of tables, pauses, defaults of settings."""
+    sent = await _received(request, service)
+    # The names that tables have now decide what the principal may change.
+    await asyncio.to_thread(service.instance.catalog)
+
+    def change(document: Raw) -> CatalogChange:
+        found = decode_proposed(document, sent.format)
+        for name in _names(found, service.instance.known_tables()):
+            principal.require(Permission.ADMIN, name)
+        return found
+
+    return await _answered(sent, service.instance.catalog_log(), change, committers)
+
+
+def _names(change: CatalogChange, tables: Mapping[str, str]) -> list[str | None]:
+    """The names of tables that a change is about; None: of all."""
+    match change:
+        case SetDefaults() | FenceCreations():
+            return [None]
+        case RegisterTable() | RenameTable():
+            return [change.name, *([tables[change.table]] if change.table in tables else [])]
+        case PurgeTable() | SetOnline() | PauseOperations():
+            return [tables.get(change.table)]
+        case _:
+            assert_never(change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """A request that is for this instance, in its format."""
+
+    instance: str
+    format: str
+    size_bytes: int
+    proposals: list[Raw]
+
+
+async def _received(request: Request[Any, Any, Any], service: Service) -> _Received:
+    """The request. Raises UsageError."""
     format = _format(request.headers.get("content-type", ""))
     body = await request.body()
     sent = decode_request(body, service.instance.id, format)
-    table = await committers.table(service, table_id)
-    principal.require(Permission.WRITE, table.name)
-    if len(body) > INLINE_BYTES_MAX:
-        decoded = await asyncio.to_thread(_decoded, sent.proposals, format)
+    return _Received(service.instance.id, format, len(body), sent.proposals)
+
+
+async def _answered(
+    sent: _Received, log: Log[Any, Any, Any], decode: Callable[[Raw], Any], committers: Committers
+) -> Response[bytes]:
+    """The answer with the outcomes of the proposals that were sent for a log."""
+    if sent.size_bytes > INLINE_BYTES_MAX:
+        decoded = await asyncio.to_thread(_decoded, sent.proposals, decode)
     else:
-        decoded = _decoded(sent.proposals, format)
+        decoded = _decoded(sent.proposals, decode)
     proposals = [one for one in decoded if not isinstance(one, Error)]
-    found = await asyncio.wrap_future(commit_batch(table.log, proposals, committers.threads))
+    found = await asyncio.wrap_future(commit_batch(log, proposals, committers.threads))
     made = iter(found)
     outcomes: list[Outcome | Error] = [one if isinstance(one, Error) else next(made) for one in decoded]
-    answer = encode_answer(table.log.head.version, outcomes, format)
-    media_type = "application/json" if format == "json" else MSGPACK
-    return Response(answer, media_type=media_type, headers={INSTANCE_HEADER: service.instance.id})
+    answer = encode_answer(log.head.version, outcomes, sent.format)
+    media_type = "application/json" if sent.format == "json" else MSGPACK
+    return Response(answer, media_type=media_type, headers={INSTANCE_HEADER: sent.instance})
 
 
 def _format(content_type: str) -> str:
@@ -106,16 +191,15 @@ def _format(content_type: str) -> str:
     return found
 
 
-def _decoded(documents: list[Any], format: str) -> list[Proposal | Error]:
-    """The proposals, or what is wrong with each."""
-    return [_decoded_one(one, format) for one in documents]
+def _decoded(documents: list[Raw], decode: Callable[[Raw], Any]) -> list[Any]:
+    """The proposals, or the error of each that is none, or is not allowed."""
+    found: list[Any] = []
+    for one in documents:
+        try:
+            found.append(decode(one))
+        except Error as error:
+            found.append(error)
+    return found
 
 
-def _decoded_one(document: Any, format: str) -> Proposal | Error:
-    try:
-        return decode_proposal(document, format)
-    except Error as error:
-        return error
-
-
-ROUTES = (commit,)
+ROUTES = (commit, commit_catalog)
