@@ -56,6 +56,7 @@ def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: 
 
 
 @command
+@options.row_format
 def list_tokens(cli: Invocation) -> None:
     """List tokens: for whom, with which roles, until when.
 
@@ -126,6 +127,7 @@ def create_role(
 
 
 @command
+@options.row_format
 def list_roles(cli: Invocation) -> None:
     """List the roles that were created, beside read, write and admin."""
     from lakebed.security import stored

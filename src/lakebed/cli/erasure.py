@@ -69,7 +69,7 @@ def rewrite(
         cli.out.document(document, [f"table {found.name} at version {prepared.version}: would read {reads}"])
         return
     if not yes:
-        options.ask_for(found.name, f"This rewrites rows of table {found.name}, in {reads}", cli.out)
+        options.ask_for(found.name, f"This rewrites rows of table {found.name}, in {reads}")
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"rewrite {table}") as progress:
         report = pipeline.rewrite(
             table, *wanted, set=assignments, where=where, delete_where=delete_where, progress=progress

@@ -48,6 +48,12 @@ class Invocation:
     log_url: str | None = None
     commit_via: str | None = None
     as_json: bool = False
+    row_format: str | None = None
+    """Of :data:`lakebed.cli.row_formats.FORMATS`; None for a command without ``--format``, or where it is not given."""
+    quiet: bool = False
+    verbosity: int = 0
+    log_format: str = "text"
+    no_pager: bool = False
     report_url: str | None = None
     report: Report | None = None
     """None until :meth:`begin_report` has written the first document."""
@@ -59,10 +65,23 @@ class Invocation:
         """The output of the command; a document that it prints is kept for the report."""
         from lakebed.cli.render import Output
 
-        return Output(as_json=self.as_json, keep=self._keep)
+        return Output(
+            as_json=self.as_json,
+            keep=self._keep,
+            row_format=self.row_format,
+            quiet=self.quiet,
+            paged=not self.no_pager,
+        )
 
     def _keep(self, answer: Mapping[str, Any]) -> None:
         self.answer = answer
+
+    def begin_log(self) -> None:
+        """Log to stderr as ``-v``, ``--quiet`` and ``--log-format`` say; without them as Python does: warnings."""
+        if self.verbosity or self.quiet or self.log_format != "text":
+            from lakebed.cli.logs import log_to_stderr
+
+            log_to_stderr(verbosity=self.verbosity, quiet=self.quiet, log_format=self.log_format)
 
     def begin_report(self) -> None:
         """Write the first document of the report, if ``--report`` was given. Raises UsageError, StorageError."""
@@ -146,7 +165,7 @@ class Report:
 
     def write(self, exit_code: int | None, outcome: Mapping[str, Any]) -> None:
         """Replace the document; ``exit_code`` is null while the command runs. Raises StorageError."""
-        from lakebed.cli.render import json_text
+        from lakebed.cli.row_formats import json_text
 
         text = json_text({"exit_code": exit_code, **outcome})
         self._storage.replace(self._name, f"{text}\n".encode())
@@ -186,7 +205,7 @@ KEY: click.ParamType[tuple[str, ...]] = click.types.FuncParamType(lambda text: t
 # -- commands -------------------------------------------------------------------------------------------------------
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Store a value in the invocation; pairs of NAME=VALUE are added to earlier ones."""
     assert param.name is not None
     if param.multiple:
@@ -196,7 +215,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _shared(*names: str, help: str, **settings: Any) -> click.Option:
-    return click.Option(names, expose_value=False, callback=_remember, help=help, **settings)
+    return click.Option(names, expose_value=False, callback=remember, help=help, **settings)
 
 
 _OPTION = {"metavar": "NAME=VALUE", "type": name_value, "multiple": True}
@@ -215,6 +234,10 @@ _SHARED = (
         help=f"Commit through this service. Default: {COMMIT_VIA_VARIABLE}; its token: {TOKEN_VARIABLE}.",
     ),
     _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
+    _shared("-q", "--quiet", is_flag=True, help="Neither notes nor progress on stderr; only errors."),
+    _shared("-v", "--verbose", "verbosity", count=True, help="Log what is done to stderr; -vv: every step."),
+    _shared("--log-format", type=click.Choice(["text", "json"]), help="Log lines as text or as JSON."),
+    _shared("--no-pager", is_flag=True, help="Print long output directly. Default: LAKEBED_PAGER, PAGER or less."),
     _shared(
         "--report", "report_url", metavar="URL", help="Write the outcome there, as JSON: a path or s3://…, gs://…."
     ),
@@ -255,8 +278,12 @@ class Command(click.Command):
         return done + left
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Begin the report, then run the command."""
-        ctx.obj.begin_report()
+        """Begin the log and the report, then run the command."""
+        cli: Invocation = ctx.obj
+        if cli.as_json and cli.row_format is not None:
+            raise click.UsageError("--json and --format exclude each other; give one", ctx)
+        cli.begin_log()
+        cli.begin_report()
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -54,6 +54,7 @@ def add(
 
 
 @command
+@options.row_format
 def list_hooks(cli: Invocation) -> None:
     """List hooks, and what was delivered to them."""
     instance = cli.instance()

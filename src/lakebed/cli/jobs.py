@@ -42,6 +42,7 @@ _FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
     "--operation", metavar="KIND", type=click.Choice([str(kind) for kind in WorkKind]), help="Only jobs of this kind."
 )
 @options.limit(f"The number of jobs to print. Default: {RUNS_SHOWN}, and all with --json.")
+@options.row_format
 def list_jobs(
     cli: Invocation,
     *,
@@ -73,8 +74,8 @@ def list_jobs(
         runs = [run for run in runs if run.running]
     if parked:
         runs = [run for run in runs if run.parked]
-    runs = runs[: RUNS_SHOWN if limit is None and not cli.out.as_json else limit]
-    if not runs and not cli.out.as_json:
+    runs = runs[: RUNS_SHOWN if limit is None and not cli.out.for_programs else limit]
+    if not runs and not cli.out.for_programs:
         cli.out.note("no jobs on record")
     cli.out.records(map(run_document, runs), _NAMES, _cells)
 

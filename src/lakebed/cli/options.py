@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber
+from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, remember
+from lakebed.cli.row_formats import FORMATS, check_terminal
 from lakebed.errors import BadKeyError, Code
 
 if TYPE_CHECKING:
-    from lakebed.cli.render import Output
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
 
@@ -32,6 +32,23 @@ at = click.option("--at", metavar="WHEN", help=_AT)
 reverse = click.option("--reverse", is_flag=True, help="The last row first.")
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def _remember_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if not ctx.resilient_parsing:
+        check_terminal(value)
+        remember(ctx, param, value)
+
+
+row_format = click.option(
+    "--format",
+    "row_format",
+    type=click.Choice(FORMATS),
+    expose_value=False,
+    callback=_remember_format,
+    help="How rows are printed. Default: table.",
+)
+"""For commands that print rows or a listing."""
 
 
 def limit(help: str) -> Decorator:
@@ -190,8 +207,8 @@ def check_answerable(question: str) -> None:
         )
 
 
-def ask_for(name: str, warning: str, out: Output) -> None:
+def ask_for(name: str, warning: str) -> None:
     """Go on only if the name is typed. Raises UsageError if it is not."""
-    out.note(f"{warning}. Type its name to go on:")
+    print(f"{warning}. Type its name to go on:", file=sys.stderr)
     if sys.stdin.readline().strip() != name:
         raise Code.CONFIRMATION_MISSING(f"the input is not {name}; nothing was changed")

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
 from lakebed import clock
 from lakebed.cli.render import size_text
 from lakebed.model.foreign_errors import optional_imports
@@ -40,6 +42,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._in_bytes = in_bytes
         self._stream = sys.stderr if stream is None else stream
         self._on_terminal = self._stream.isatty()
+        self._quiet = _is_quiet()
         self._bar: rich_progress.Progress | None = None
         self._began_s = clock.monotonic_s()
         self._shown_s: float | None = None
@@ -49,6 +52,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def update(self, done: int, total: int | None = None) -> None:
         """Report ``done`` rows or bytes, of ``total`` if that is known."""
         self._done, self._total = done, total
+        if self._quiet:
+            return
         now = clock.monotonic_s()
         if not done:
             # The time before the first row, in which Spark starts, does not count for the rate.
@@ -66,7 +71,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         """Remove the bar, and leave one line with the result; none after an error, or if nothing was done."""
         if self._bar is not None:
             self._bar.stop()
-        if self._done and kind is None:
+        if self._done and kind is None and not self._quiet:
             seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
             text = f"{self._amount(self._done)} in {seconds:.1f} s ({self._rate(seconds)})"
             self._stream.write(f"{self._what}: {text}\n")
@@ -100,6 +105,12 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._bar = _bar(self._what, self._stream)
         (task,) = self._bar.task_ids
         self._bar.update(task, completed=self._done, total=self._total, text=text, refresh=True)
+
+
+def _is_quiet() -> bool:
+    """Whether the command that runs was given ``--quiet``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.obj.quiet
 
 
 def _duration(seconds: float) -> str:

@@ -13,10 +13,11 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, Output
+from lakebed.cli.row_formats import TypedBatches
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @options.file("--keys", "In place of KEY: a text file, one key a line, as in CSV.")
 @options.columns
 @options.at
+@options.row_format
 def get(
     cli: Invocation, *, table: str, key: tuple[str, ...], keys: Path | None, columns: tuple[str, ...], at: str | None
 ) -> None:
@@ -52,7 +54,7 @@ def get(
 
 
 def _print(rows: pa.Table, out: Output, nothing: str) -> None:
-    out.rows(rows.to_batches(), rows.column_names)
+    out.rows(rows.to_reader(), rows.column_names)
     if not rows.num_rows:
         out.note(nothing)
 
@@ -65,6 +67,7 @@ def _print(rows: pa.Table, out: Output, nothing: str) -> None:
 @options.limit("Stop after this many rows.")
 @options.reverse
 @options.at
+@options.row_format
 def scan(
     cli: Invocation, *, table: str, ranges: options.Ranges, columns: tuple[str, ...], at: str | None, **how: Any
 ) -> None:
@@ -92,13 +95,21 @@ def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit
     return rows if limit is None else min(rows, limit)
 
 
-def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
-    done = 0
-    for batch in batches:
-        yield batch
-        done += batch.num_rows
-        if bar is not None:
+def _counted(stream: TypedBatches, bar: ProgressBar | None, total: int | None) -> TypedBatches:
+    """The same batches, of which the bar shows how many rows are printed."""
+    if bar is None:
+        return stream
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in stream:
+            yield batch
+            done += batch.num_rows
             bar.update(done, total)
+
+    reader: TypedBatches = pa.RecordBatchReader.from_batches(stream.schema, batches())
+    return reader
 
 
 @command
@@ -125,6 +136,7 @@ def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, a
 @click.option("--seed", metavar="N", type=int, help="The same seed gives the same rows of the same version.")
 @options.columns
 @options.at
+@options.row_format
 def sample(
     cli: Invocation, *, table: str, rows: int, seed: int | None, columns: tuple[str, ...], at: str | None
 ) -> None:
@@ -142,6 +154,7 @@ def sample(
 @options.ranges
 @options.limit("Stop after this many.")
 @options.at
+@options.row_format
 def prefixes(
     cli: Invocation, *, table: str, depth: int, ranges: options.Ranges, limit: int | None, at: str | None
 ) -> None:

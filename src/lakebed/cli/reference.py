@@ -19,8 +19,11 @@ This page is generated from the commands. To change it, change `src/lakebed/cli`
 `python -m lakebed.cli.reference > docs/cli.md`.
 
 A command prints its answer to stdout; messages and progress go to stderr. With `--json` the answer is JSON, which
-[cli-json.md](cli-json.md) specifies. Commands, options, JSON and exit codes are stable interfaces. `lakebed completion`
-prints a script with which bash, zsh or fish completes commands, options and choices."""
+[cli-json.md](cli-json.md) specifies. Commands that print rows or a listing have `--format`: csv, json (an array), jsonl
+(an object a line), markdown, arrow (an IPC stream) or parquet. On a terminal a table is cut to its width, and one that
+is longer than the screen goes to a pager; with `NO_COLOR` there are no colours. Commands, options, JSON and exit codes
+are stable interfaces. `lakebed completion` prints a script with which bash, zsh or fish completes commands, options and
+choices."""
 
 
 def reference() -> str:

@@ -6,14 +6,17 @@ sign and characters that would move a terminal's cursor are escaped. Rows are pr
 
 from __future__ import annotations
 
-import csv
-import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
+from lakebed.cli.row_formats import json_text, write_records, write_rows
 from lakebed.errors import Error
 from lakebed.model.json_values import encode_array, plain
 
@@ -25,14 +28,13 @@ ABOUT = "~"
 """Stands before a number that is an estimate."""
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_GAP = "  "
 _RECORDS_AT_ONCE = 500
 """Records of one batch are aligned; columns of later batches are at least as wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumns:
-    """A heading and rows; printed as a table of Rich on a terminal, otherwise as lines of text."""
+    """A heading and rows, printed as lines of text; on a terminal they are made to fit its width."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -40,8 +42,8 @@ class TextColumns:
     def texts(self, widths: list[int]) -> list[list[str]]:
         """The cells of the rows; ``widths`` grow to hold them, and are those of the heading before the first rows."""
         texts = [[shown(value) for value in row] for row in self.rows]
-        widths[:] = widths or [len(name) for name in self.names]
-        widths[:] = [max([width, *(len(row[i]) for row in texts)]) for i, width in enumerate(widths)]
+        widths[:] = widths or [cells(name) for name in self.names]
+        widths[:] = [max([width, *(cells(row[i]) for row in texts)]) for i, width in enumerate(widths)]
         return texts
 
     def numeric(self) -> list[bool]:
@@ -64,53 +66,90 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
 
 
 class Output:
-    """Where a command's answer goes; ``keep`` receives its document."""
+    """Where a command's answer goes; ``keep`` receives its document.
 
-    def __init__(self, *, as_json: bool, keep: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
+    ``row_format`` is one of :data:`lakebed.cli.row_formats.FORMATS`, for rows and listings. ``quiet`` leaves notes out;
+    ``paged`` shows a table that is longer than the terminal in a pager.
+    """
+
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        keep: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        row_format: str | None = None,
+        quiet: bool = False,
+        paged: bool = False,
+    ) -> None:
         self.as_json = as_json
         self.keep = keep
+        self._row_format = None if row_format == "table" else row_format
+        self._quiet = quiet
+        self._paged = paged
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether the answer is in a format that programs read: all of it belongs there, and nothing else."""
+        return self.as_json or self._row_format is not None
 
     def document(self, document: Any, lines: Iterable[str | TextColumns]) -> None:
-        """Print one answer: with ``--json`` the document (a mapping or a dataclass), otherwise the lines."""
+        """Print one answer: with ``--json`` the document (a mapping or a dataclass), otherwise the lines.
+
+        With ``--format`` the document has one list, whose items are printed.
+        """
         answer = plain(document)
         self.keep(answer)
-        if self.as_json:
+        if self._row_format is not None:
+            records, names = _listed(answer)
+            write_records(self._row_format, records, names)
+        elif self.as_json:
             print(json_text(answer))
         else:
-            for line in lines:
-                if isinstance(line, TextColumns):
-                    _print_columns(line, [])
-                else:
-                    print(line)
+            with self._pages():
+                for line in lines:
+                    if isinstance(line, TextColumns):
+                        _print_columns(line, [])
+                    else:
+                        print(line)
         sys.stdout.flush()
 
     def rows(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
-        """Print rows, as lines of JSON or as columns of text. Returns their number."""
+        """Print rows, as lines of JSON, as columns of text or in the format that is set. Returns their number.
+
+        Binary formats need batches with a schema, as a RecordBatchReader has it.
+        """
+        if self._row_format is not None:
+            return write_rows(self._row_format, batches, names)
+        if self.as_json:
+            return write_rows("jsonl", batches, names)
         count = 0
         widths: list[int] = []
-        for batch in batches:
-            count += batch.num_rows
-            rows = list(zip(*map(encode_array, batch.columns), strict=True))
-            if self.as_json:
-                _print_lines(json_text(dict(zip(names, row, strict=True))) for row in rows)
-            else:
+        with self._pages():
+            for batch in batches:
+                count += batch.num_rows
+                rows = list(zip(*map(encode_array, batch.columns), strict=True))
                 _print_columns(TextColumns(names, rows), widths)
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
         """Print rows as CSV; null and the empty text are both an empty cell."""
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        for batch in batches:
-            columns = [[_in_csv(value) for value in encode_array(column)] for column in batch.columns]
-            writer.writerows(zip(*columns, strict=True))
-            sys.stdout.flush()
+        write_rows("csv", batches, names)
 
     def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> None:
         """Print values as they come, as lines of JSON, or as columns of text with the ``cells`` of each.
 
         Values before an error are printed before the error is raised.
         """
+        if self._row_format is not None:
+            found = [plain(record) for record in records]
+            write_records(self._row_format, found, list(found[0]) if found else names)
+            return
+        with self._pages():
+            self._print_records(records, names, cells)
+
+    def _print_records(
+        self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]
+    ) -> None:
         widths: list[int] = []
         left = iter(records)
         failure: Error | None = None
@@ -129,21 +168,27 @@ class Output:
         if failure is not None:
             raise failure
 
+    def _pages(self) -> AbstractContextManager[None]:
+        if not self._paged or not sys.stdout.isatty():
+            return nullcontext()
+        from lakebed.cli.pager import paged
+
+        return paged()
+
     def note(self, text: str) -> None:
-        """Print a message to stderr, so that stdout has data only."""
-        print(text, file=sys.stderr)
+        """Print a message to stderr, so that stdout has data only; nothing with ``--quiet``."""
+        if not self._quiet:
+            print(text, file=sys.stderr)
 
 
-def _in_csv(value: Any) -> Any:
-    """An encoded value as a CSV cell; the writer makes an empty cell of None."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return json_text(value) if isinstance(value, dict | list) else value
-
-
-def json_text(value: Any) -> str:
-    """One line of strict JSON; requires what :func:`plain` or :func:`encode_array` gave."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+def _listed(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of a listing, and the names of their values: the items of the one list or mapping in the document."""
+    ((title, items),) = ((name, value) for name, value in answer.items() if isinstance(value, list | dict))
+    if isinstance(items, dict):
+        items = [{"name": name, "value": value} for name, value in items.items()]
+    one = title.removesuffix("s")
+    records = [item if isinstance(item, dict) else {one: item} for item in items]
+    return records, list(records[0]) if records else [one]
 
 
 # -- text -------------------------------------------------------------------------------------------------------
@@ -156,25 +201,44 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _print_columns(columns: TextColumns, widths: list[int]) -> None:
-    """Print the heading, unless ``widths`` is set already, and the rows."""
+    """Print the heading, unless ``widths`` is set already, and the rows; on a terminal as wide as that."""
     if not sys.stdout.isatty():
         _print_lines(columns.lines(widths))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=not widths)
+    heading = not widths
     texts = columns.texts(widths)
-    console = Console(file=sys.stdout, highlight=False)
-    fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= console.width
-    for name, width, right in zip(columns.names, widths, columns.numeric(), strict=True):
-        heading = Text(name, justify="right" if right else "left")
-        table.add_column(heading, width=width if fits else None, overflow="fold")
+    shown_widths = fit(widths, shutil.get_terminal_size().columns)
+    _print_lines(_fitted(columns, texts, shown_widths, heading=heading))
+    if heading and None in shown_widths:
+        left_out = [name for name, width in zip(columns.names, shown_widths, strict=True) if width is None]
+        print(
+            f"{count_text(len(left_out), 'column')} not shown, since they do not fit: {cut(', '.join(left_out), 200)}; "
+            "--format csv has all",
+            file=sys.stderr,
+        )
+
+
+def _fitted(
+    columns: TextColumns, texts: Sequence[Sequence[str]], widths: Sequence[int | None], *, heading: bool
+) -> Iterator[str]:
+    """Lines of cells that are cut to the widths, with an ellipsis in place of columns that are left out."""
+    gap = widths.index(None) if None in widths else None
+    shown_columns = [i for i, width in enumerate(widths) if width is not None or i == gap]
+    fitted_widths = [widths[i] or len(CUT) for i in shown_columns]
+
+    def line(row: Sequence[str], right: Sequence[bool]) -> str:
+        chosen = [CUT if i == gap else cut(row[i], widths[i] or 1) for i in shown_columns]
+        return _line(chosen, [right[i] for i in shown_columns], fitted_widths)
+
+    if heading:
+        yield _bold(line(columns.names, columns.numeric()))
     for row, text in zip(columns.rows, texts, strict=True):
-        cells = zip(row, text, strict=True)
-        table.add_row(*(Text(cell, justify="right" if _is_number(value) else "left") for value, cell in cells))
-    console.print(table)
+        yield line(text, [_is_number(value) for value in row])
+
+
+def _bold(text: str) -> str:
+    """Bold on a terminal, unless the user wants no colours (https://no-color.org)."""
+    return text if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else f"\x1b[1m{text}\x1b[0m"
 
 
 def _is_number(value: Any) -> bool:
@@ -184,8 +248,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) -> str:
-    cells = (t.rjust(w) if r else t.ljust(w) for t, r, w in zip(texts, right, widths, strict=True))
-    return _GAP.join(cells).rstrip()
+    fitted = (padded(t, w, right=r) for t, r, w in zip(texts, right, widths, strict=True))
+    return (" " * GAP).join(fitted).rstrip()
 
 
 def shown(value: Any) -> str:

@@ -54,6 +54,7 @@ def _submit_lines(report: SubmitReport) -> Iterator[str]:
 
 @command
 @options.table
+@options.row_format
 def list_requests(cli: Invocation, *, table: str) -> None:
     """List open requests, and the last that were rejected."""
     found = cli.table(table)

@@ -142,7 +142,7 @@ def _print_error(
     print("\n".join([f"lakebed: {error.message}", *beside]), file=sys.stderr)
     if not as_json and invocation.report is None:
         return exit_code(error), {}
-    from lakebed.cli.render import json_text
+    from lakebed.cli.row_formats import json_text
     from lakebed.model.json_values import plain
 
     facts = {name: plain(value) for name, value in error.facts.items()}

@@ -50,6 +50,7 @@ _WORDS = (
 @click.option(
     "--timeout", metavar="SECONDS", type=float, help="Run each statement in a process that is killed after this time."
 )
+@options.row_format
 def sql(
     cli: Invocation, *, statement: str | None, as_csv: bool, memory_limit: int | None, timeout: float | None
 ) -> None:

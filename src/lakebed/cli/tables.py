@@ -114,6 +114,7 @@ def _schema(
 
 
 @command
+@options.row_format
 def list_tables(cli: Invocation) -> None:
     """List all tables."""
     tables = cli.instance().tables()
@@ -172,6 +173,7 @@ def _remark(field: lakebed.Field) -> str:
 
 @command
 @options.table
+@options.row_format
 def files(cli: Invocation, *, table: str) -> None:
     """List data files, partition by partition.
 
@@ -192,6 +194,7 @@ def files(cli: Invocation, *, table: str) -> None:
 
 @command
 @options.table
+@options.row_format
 def partitions(cli: Invocation, *, table: str) -> None:
     """List partitions: their key ranges, rows and files.
 
@@ -222,7 +225,7 @@ def drop(cli: Invocation, *, table: str, yes: bool) -> None:
     instance = cli.instance()
     instance.table(table)
     if not yes:
-        options.ask_for(table, f"This drops table {table} and all its rows", cli.out)
+        options.ask_for(table, f"This drops table {table} and all its rows")
     instance.drop_table(table)
     cli.out.document({"table": table, "dropped": True}, [f"dropped table {table}"])
 
@@ -308,6 +311,7 @@ def _type(text: str) -> Any:
 @command
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--defaults", is_flag=True, help="Every setting with its unit, default and meaning; needs no instance.")
+@options.row_format
 def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None:
     """Show the settings in force.
 

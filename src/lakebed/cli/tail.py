@@ -73,6 +73,7 @@ def tail(
 
     idle = _Idle(PAUSE_S if found.storage.url.startswith("file://") else PAUSE_MAX_S)
     names, rows = followed(found, since, **wanted, wait=idle.wait)
+    cli.no_pager = True  # each change is to be seen when it comes
     with closing(rows):
         cli.out.rows(idle.noted(rows), names)
 

@@ -41,6 +41,7 @@ VALUE_CHARS_MAX = 1_000
 @click.option("--entries", is_flag=True, help="Print the entries of the log.")
 @click.option("--entry", metavar="N", type=WholeNumber(min=1), help="Print log entry N in full.")
 @click.option("--failures", is_flag=True, help="Print calls that failed, and why; within jobs_kept_s.")
+@options.row_format
 def history(
     cli: Invocation, *, table: str, limit: int | None, entries: bool, entry: int | None, failures: bool
 ) -> None:
@@ -154,6 +155,7 @@ def drop_tag(cli: Invocation, *, table: str, name: str) -> None:
 
 @command
 @options.table
+@options.row_format
 def list_tags(cli: Invocation, *, table: str) -> None:
     """List a table's tags and their versions."""
     found = cli.table(table)
@@ -185,7 +187,7 @@ def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: boo
     if not dry_run:
         if not yes:
             warning = f"This restores table {found.name} to version {target.version}: {after} in place of {before}"
-            options.ask_for(found.name, warning, cli.out)
+            options.ask_for(found.name, warning)
         with committed_on_interrupt(found.log):
             version = found.restore(version=target.version)
     document = {

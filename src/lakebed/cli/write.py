@@ -101,7 +101,7 @@ def delete(
     if where is None:
         given = [options.key_values(found.schema, key)] if keys is None else options.keys_in(keys, found.schema)
     elif not yes:
-        options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}", cli.out)
+        options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}")
     with committed_on_interrupt(found.log):
         report = found.delete(given, where=where, commit_id=commit_id)
     cli.out.document(report, [f"table {report.table} at version {report.version}: {_deleted(report)}"])
@@ -134,7 +134,7 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     version = None
     if not dry_run:
         if not yes:
-            options.ask_for(found.name, f"This removes {rows} from table {found.name}", cli.out)
+            options.ask_for(found.name, f"This removes {rows} from table {found.name}")
         with committed_on_interrupt(found.log):
             version = found.remove(*wanted, fence=fence)
     document = {"table": found.name, "rows": going.rows, "exact": going.exact, "files": going.files, "fence": fence}

@@ -16,7 +16,7 @@ from tests.unit.cli.conftest import Cli
 
 COMMANDS = {context.command_path.removeprefix("lakebed "): command for command, context in every_command()}
 
-LINES_OF_A_SCREEN = 64
+LINES_OF_A_SCREEN = 72
 COLUMNS_OF_A_SCREEN = 110
 
 
