@@ -40,6 +40,14 @@ def test_the_worker_applies_the_roles(lake):
         PART.sql(lake, "SELECT * FROM u", LIMITS)
 
 
+def test_a_principal_is_told_of_the_tables_that_it_may_read(lake):
+    assert PART.sql(lake, "SHOW TABLES", None).read_all().to_pylist() == [{"table_name": "t"}]
+    columns = "SELECT table_name, column_name FROM information_schema.columns"
+    visible = [{"table_name": "t", "column_name": name} for name in ("k", "note")]
+    assert PART.sql(lake, columns, LIMITS).read_all().to_pylist() == visible
+    assert PART.sql(lake, "SUMMARIZE t", LIMITS).read_all()["max"].to_pylist() == ["1", "mine"]
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -47,10 +55,12 @@ def test_the_worker_applies_the_roles(lake):
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT * FROM read_parquet('/etc/passwd')",
         "SELECT * FROM parquet_metadata('/etc/passwd')",
-        "SELECT * FROM information_schema.tables",
         "SELECT * FROM information_schema.df_settings",
+        "SELECT * FROM information_schema.routines",
         "SHOW ALL",
-        "SHOW TABLES",
+        "SUMMARIZE u",
+        "DESCRIBE u",
+        "SUMMARIZE '/etc/passwd'",
         "SET datafusion.execution.batch_size = 1",
         "RESET datafusion.execution.batch_size",
         "COPY (SELECT 1) TO '/tmp/lakebed-copied.csv'",

@@ -44,6 +44,19 @@ from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
 from lakebed.read.row_stream import RowStream, timed_batches
 from lakebed.snapshot.restricted import RestrictedSnapshot
+from lakebed.sql.catalog_statements import (
+    INFORMATION_SCHEMA,
+    ColumnSummary,
+    InformationSchema,
+    TableColumns,
+    TableList,
+    catalog_statement,
+    check_reads,
+    description,
+    listing,
+    summary,
+    summary_query,
+)
 from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
@@ -120,6 +133,11 @@ class SqlEngine:
         if "tablesample" in text.lower() and any(token.says("tablesample") for token in tokens_of(text)):
             # The engine parses it, and returns all rows.
             raise Code.SQL_INVALID("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
+        check_reads(bounds.text)
+        about = catalog_statement(bounds.text)
+        if about is not None:
+            found = self._about(about, memory_limit_bytes)
+            return RowStream(found.schema, (batch for batch in found.to_batches()), again="run the statement again")
         began_s = clock.monotonic_s()
         if bounds.flat:
             schema, batches = self._answer(bounds.text, memory_limit_bytes)
@@ -160,10 +178,32 @@ class SqlEngine:
             stream = started(frame, read)
         return schema, batches_of(frame, stream, schema, read)
 
+    def _about(self, about: TableList | TableColumns | ColumnSummary, memory_limit_bytes: int) -> pa.Table:
+        """The answer to a statement about tables."""
+        match about:
+            case TableList():
+                return listing(self._names())
+            case TableColumns(name):
+                schema = self._schema_of(name)
+                if schema is None:
+                    raise self._no_such_table(name)
+                return description(schema)
+            case ColumnSummary(source):
+                columns_of = f"SELECT * FROM {source} LIMIT 0"  # noqa: S608 - a statement of the same caller
+                with self.run(columns_of, memory_limit_bytes) as rows:
+                    columns = rows.schema
+                with self.run(summary_query(source, columns), memory_limit_bytes) as rows:
+                    return summary(columns, rows.read_all())
+
+    def _schema_of(self, name: str) -> Schema | None:
+        snapshot = self._snapshot_of(name)
+        return None if snapshot is None else snapshot.schema
+
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
         if self._context is None or self._limit_bytes != memory_limit_bytes:
             self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
-            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named))
+            described = InformationSchema((_CATALOG, _SCHEMA), self._names, self._schema_of)
+            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named, described))
             register(self._context)
             self._limit_bytes = memory_limit_bytes
         return self._context
@@ -253,16 +293,16 @@ class _Names(SchemaProvider):
 
 
 class _Catalog(CatalogProvider):
-    """A catalog of one schema."""
+    """A catalog of the schema of all tables, and of the one that describes them."""
 
-    def __init__(self, names: _Names) -> None:
-        self._names = names
+    def __init__(self, names: _Names, described: InformationSchema) -> None:
+        self._schemas = {_SCHEMA: names, INFORMATION_SCHEMA: described}
 
     def schema_names(self) -> set[str]:
-        return {_SCHEMA}
+        return set(self._schemas)
 
     def schema(self, name: str) -> Any:
-        return self._names if name == _SCHEMA else None
+        return self._schemas.get(name)
 
 
 # -- scans ------------------------------------------------------------------------------------------------------
@@ -284,8 +324,8 @@ def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
 
 def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Tabular]) -> int:
     """Add one scan to those of its table; returns 1. The scan of a recursive query by itself has no table."""
-    _, _, name = scan.fqn()
-    if name not in found:
+    _, schema_name, name = scan.fqn()
+    if name not in found or schema_name == INFORMATION_SCHEMA:
         return 1
     snapshot_schema = snapshots[name].schema
     own = tuple(scan.filters())

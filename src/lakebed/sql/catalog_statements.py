@@ -1,0 +1,263 @@
+"""Statements about tables rather than rows: SHOW TABLES, SHOW COLUMNS, DESCRIBE, SUMMARIZE, and information_schema.
+
+The engine plans none of them as users of DuckDB or PostgreSQL know them. :func:`catalog_statement` recognizes them by
+their first words; any other statement goes to the engine. Statements that write are refused here, with the command that
+writes. :class:`InformationSchema` has the tables ``tables`` and ``columns`` of the schema of that name.
+
+Core. :func:`catalog_statement`, :func:`check_reads`. Errors. UsageError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from datafusion.catalog import SchemaProvider, Table
+
+from lakebed.engine.tokens import Token, tokens_of
+from lakebed.errors import Code
+from lakebed.model import types
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+
+INFORMATION_SCHEMA = "information_schema"
+
+_INSTEAD = {
+    "insert": "add rows with Table.write (`lakebed write TABLE FILE`)",
+    "update": "write the new rows: a table that merges by Latest shows the newest of each key (`lakebed write`)",
+    "merge": "write the rows: a table that merges by Latest shows the newest of each key (`lakebed write`)",
+    "delete": "use Table.delete or Table.remove (`lakebed delete`, `lakebed remove`)",
+    "truncate": "use Table.remove (`lakebed remove`)",
+    "create": "use Instance.create_table (`lakebed table create`), or `lakebed view create` for a view",
+    "drop": "use Instance.drop_table (`lakebed table drop`)",
+    "alter": "use Table.alter (`lakebed table alter`), or Instance.rename_table",
+    "copy": "use `lakebed export` and `lakebed import`, or to_pandas and to_polars of the rows",
+    "set": "settings are changed by Instance.set and Table.set (`lakebed settings set`)",
+    "begin": "each write is one commit, and a statement reads one version of each table",
+    "start": "each write is one commit, and a statement reads one version of each table",
+    "commit": "each write is one commit, and a statement reads one version of each table",
+    "rollback": "each write is one commit; Table.restore (`lakebed restore`) takes a table back to a version",
+    "grant": "use `lakebed role create` and `lakebed token create`",
+    "revoke": "use `lakebed role drop` and `lakebed token revoke`",
+    "vacuum": "use `lakebed gc`",
+    "optimize": "use `lakebed compact`",
+    "use": "an instance has one schema; name the instance when it is opened",
+}
+"""The first words of statements that do more than read, and what does that."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableList:
+    """SHOW TABLES."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """DESCRIBE of a table, by its name as in any statement."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """SUMMARIZE of a table or of a query, as what may stand after FROM."""
+
+    source: str
+
+
+def check_reads(text: str) -> None:
+    """Raise UsageError for a statement that begins as one that writes."""
+    first = next(tokens_of(text), None)
+    instead = _INSTEAD.get(first.text.lower()) if first is not None and first.kind == "word" else None
+    if instead is not None:
+        assert first is not None
+        raise Code.SQL_READ_ONLY(f"only SQL that reads is supported, not {first.text.upper()}: {instead}")
+
+
+def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | None:
+    """What a statement says about tables; None for one that the engine plans."""
+    tokens = list(islice(tokens_of(text), 3))
+    words = [token.text.lower() if token.kind == "word" else "" for token in tokens]
+    rest = text.rstrip().rstrip(";").rstrip()
+    match words:
+        case ["show", "tables"] | ["show", "tables", _] if rest.lower().endswith("tables"):
+            return TableList()
+        case ["show", "columns", "from" | "in"]:
+            return _described(rest[tokens[2].end :])
+        case ["describe" | "desc", "table", _]:
+            return _described(rest[tokens[1].end :])
+        case ["describe" | "desc", *_]:
+            return _described(rest[tokens[0].end :])
+        case ["summarize", following, *_]:
+            what = rest[tokens[0].end :].strip()
+            return ColumnSummary(
+                f"({what})" if following in ("select", "with", "values") or what[:1] == "(" else _name(what)
+            )
+        case ["show", *_]:
+            raise Code.SQL_INVALID(
+                "of SHOW there are SHOW TABLES and SHOW COLUMNS FROM; for more, query information_schema.tables and "
+                "information_schema.columns"
+            )
+        case _:
+            return None
+
+
+def _described(text: str) -> TableColumns | None:
+    """That of a name; None for a query, which the engine describes."""
+    tokens = list(islice(tokens_of(text), 2))
+    if not tokens or tokens[0].says("select") or tokens[0].says("with") or tokens[0].text == "(":
+        return None
+    return TableColumns(_unquoted(tokens, text))
+
+
+def _unquoted(tokens: Sequence[Token], text: str) -> str:
+    name = text.strip()
+    return name[1:-1].replace('""', '"') if len(tokens) == 1 and tokens[0].kind == "quoted" else name
+
+
+def _name(text: str) -> str:
+    """A name as a statement quotes it."""
+    return quoted(_unquoted(list(islice(tokens_of(text), 2)), text))
+
+
+def quoted(name: str) -> str:
+    """A name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def listing(names: Sequence[str]) -> pa.Table:
+    """One row a table: ``table_name``."""
+    return pa.table({"table_name": pa.array(names, pa.string())})
+
+
+def description(schema: Schema) -> pa.Table:
+    """One row a column, in order: ``column_name``, ``data_type``, ``is_nullable`` and ``key``, its part in the key."""
+    roles = {field.name: "row key" for field in schema.row_key} | {field.name: "sort key" for field in schema.sort_key}
+    rows = [
+        {
+            "column_name": field.name,
+            "data_type": str(field.type),
+            "is_nullable": "YES" if field.nullable else "NO",
+            "key": roles.get(field.name),
+        }
+        for field in schema.fields
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]]))
+
+
+_SUMMARY = pa.schema(
+    [
+        ("column_name", pa.string()),
+        ("column_type", pa.string()),
+        ("min", pa.string()),
+        ("max", pa.string()),
+        ("approx_unique", pa.uint64()),
+        ("avg", pa.float64()),
+        ("std", pa.float64()),
+        ("count", pa.int64()),
+        ("null_percentage", pa.float64()),
+    ]
+)
+
+
+def summary_query(source: str, columns: pa.Schema) -> str:
+    """The query that reads what :func:`summary` shows: one row, of five or so values for each column."""
+    # Not count(*): the engine takes a column that is named as its own results for the same.
+    found = ["sum(1)"]
+    for field in columns:
+        name = quoted(field.name)
+        number = types.is_number(field.type)
+        nested = pa.types.is_nested(field.type)
+        text = f"CAST({name} AS VARCHAR)" if pa.types.is_floating(field.type) else name
+        found += [
+            f"count({name})",
+            "NULL" if nested else f"min({name})",
+            "NULL" if nested else f"max({name})",
+            "NULL" if nested else f"approx_distinct({text})",
+            f"avg(CAST({name} AS DOUBLE))" if number else "NULL",
+            f"stddev(CAST({name} AS DOUBLE))" if number else "NULL",
+        ]
+    selected = ", ".join(f"{one} AS c{place}" for place, one in enumerate(found))
+    return f"SELECT {selected} FROM {source}"  # noqa: S608 - the source is a statement of the same caller
+
+
+def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
+    """One row a column: its least and greatest value as text, about how many values differ, and its nulls in percent.
+
+    ``avg`` and ``std`` are those of numbers.
+    """
+    values = [column[0].as_py() for column in found.columns]
+    total, rest = values[0] or 0, values[1:]
+    rows = []
+    for place, field in enumerate(columns):
+        count, least, most, unique, mean, deviation = rest[6 * place : 6 * place + 6]
+        nulls = round(100 * (total - count) / total, 2) if total else None
+        shown = [None if one is None else _shown(one) for one in (least, most)]
+        one = (field.name, str(field.type), *shown, unique, mean, deviation, total, nulls)
+        rows.append(dict(zip(_SUMMARY.names, one, strict=True)))
+    return pa.Table.from_pylist(rows, schema=_SUMMARY)
+
+
+def _shown(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+class InformationSchema(SchemaProvider):
+    """``information_schema.tables`` and ``.columns``, of the tables that there are when they are read."""
+
+    def __init__(
+        self, catalog: tuple[str, str], names: Callable[[], list[str]], schema: Callable[[str], Schema | None]
+    ) -> None:
+        self._catalog = catalog
+        self._names = names
+        self._schema = schema
+
+    def table_names(self) -> set[str]:
+        """Those of the two tables."""
+        return {"tables", "columns"}
+
+    def table_exist(self, name: str) -> bool:
+        """Whether there is one of that name."""
+        return name in self.table_names()
+
+    def table(self, name: str) -> Table | None:
+        """The table of that name, as it is now."""
+        match name:
+            case "tables":
+                rows = [{"table_name": one, "table_type": "BASE TABLE"} for one in self._names()]
+            case "columns":
+                rows = [row for one in self._names() for row in self._columns(one)]
+            case _:
+                return None
+        where = dict(zip(("table_catalog", "table_schema"), self._catalog, strict=True))
+        found = pa.Table.from_pylist([where | row for row in rows], schema=_INFORMATION[name])
+        return Table(pads.dataset(found))
+
+    def _columns(self, table: str) -> list[dict[str, Any]]:
+        schema = self._schema(table)
+        rows = [] if schema is None else description(schema).to_pylist()
+        return [{"table_name": table, "ordinal_position": place, **row} for place, row in enumerate(rows, 1)]
+
+
+_WHERE = [("table_catalog", pa.string()), ("table_schema", pa.string()), ("table_name", pa.string())]
+_INFORMATION = {
+    "tables": pa.schema([*_WHERE, ("table_type", pa.string())]),
+    "columns": pa.schema(
+        [
+            *_WHERE,
+            ("column_name", pa.string()),
+            ("ordinal_position", pa.int64()),
+            ("data_type", pa.string()),
+            ("is_nullable", pa.string()),
+            ("key", pa.string()),
+        ]
+    ),
+}

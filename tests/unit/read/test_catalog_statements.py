@@ -1,0 +1,114 @@
+"""Statements about tables: what there is, what it is made of, and what writes instead."""
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import NotFoundError, Schema, UsageError
+from lakebed.clock import random_token
+
+
+@pytest.fixture(scope="module")
+def lake():
+    made = lakebed.create(f"memory://{random_token()}")
+    schema = Schema({"k": "string"}, {"n": "int64"}, {"x": "double", 'Odd "name"': pa.list_(pa.int64())})
+    rows = {"k": ["a", "a", "b"], "n": [1, 2, 3], "x": [1.5, None, 2.5], 'Odd "name"': [[1], None, []]}
+    made.create_table("flights", schema).write(pa.table(rows))
+    made.create_table("my-table", Schema({"id": "binary"}))
+    return made
+
+
+def rows(lake, statement):
+    return lake.sql(statement).to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("statement", ["SHOW TABLES", "show tables;", " SHOW /* all */ TABLES ; "])
+def test_show_tables(lake, statement):
+    assert rows(lake, statement) == [{"table_name": "flights"}, {"table_name": "my-table"}]
+
+
+FIELDS = [
+    ("k", "string", "NO", "row key"),
+    ("n", "int64", "NO", "sort key"),
+    ("x", "double", "YES", None),
+    ('Odd "name"', "list<item: int64>", "YES", None),
+]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DESCRIBE flights",
+        "desc flights;",
+        'DESCRIBE TABLE "flights"',
+        "SHOW COLUMNS FROM flights",
+        "describe flights@2",
+    ],
+)
+def test_describe(lake, statement):
+    assert [tuple(row.values()) for row in rows(lake, statement)] == FIELDS
+
+
+def test_the_engine_describes_queries(lake):
+    assert rows(lake, "DESCRIBE SELECT n FROM flights")[0]["column_name"] == "n"
+
+
+def test_summarize(lake):
+    found = {row["column_name"]: row for row in rows(lake, "SUMMARIZE flights")}
+    assert list(found) == [name for name, *_ in FIELDS]
+    x = found["x"]
+    assert (x["min"], x["max"], x["approx_unique"], x["avg"], x["count"]) == ("1.5", "2.5", 2, 2.0, 3)
+    assert x["null_percentage"] == pytest.approx(33.33)
+    assert (found["k"]["min"], found["k"]["max"], found["k"]["avg"]) == ("a", "b", None)
+    assert rows(lake, "SUMMARIZE SELECT k FROM flights WHERE n > 1")[0]["count"] == 2
+    assert rows(lake, "SUMMARIZE SELECT 1")[0]["max"] == "1"
+    empty = rows(lake, 'SUMMARIZE "my-table"')[0]
+    assert (empty["count"], empty["min"], empty["null_percentage"]) == (0, None, None)
+
+
+def test_information_schema(lake):
+    tables = rows(lake, "SELECT table_name, table_type FROM information_schema.tables ORDER BY table_name")
+    assert tables == [{"table_name": name, "table_type": "BASE TABLE"} for name in ("flights", "my-table")]
+    columns = (
+        "SELECT column_name FROM information_schema.columns WHERE table_name = 'flights' ORDER BY ordinal_position"
+    )
+    assert [row["column_name"] for row in rows(lake, columns)] == [name for name, *_ in FIELDS]
+    # A table may have the name of one of them.
+    lake.create_table("columns", Schema({"k": "string"})).write(pa.table({"k": ["flights"]}))
+    joined = "SELECT count(*) AS n FROM information_schema.columns c JOIN columns o ON k = table_name WHERE k > 'a'"
+    assert rows(lake, joined) == [{"n": 4}]
+    lake.drop_table("columns")
+
+
+def test_explain_and_explain_analyze_are_the_engines(lake):
+    assert {row["plan_type"] for row in rows(lake, "EXPLAIN SELECT * FROM flights")} == {
+        "logical_plan",
+        "physical_plan",
+    }
+    assert "output_rows=2" in rows(lake, "EXPLAIN ANALYZE SELECT * FROM flights WHERE k = 'a'")[0]["plan"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("INSERT INTO flights VALUES ('a')", "not INSERT: add rows with Table.write (`lakebed write TABLE FILE`)"),
+        ("update flights set n = 1", "not UPDATE: write the new rows"),
+        ("-- all\nDELETE FROM flights", "not DELETE: use Table.delete or Table.remove"),
+        ("CREATE TABLE t (a int)", "not CREATE: use Instance.create_table (`lakebed table create`)"),
+        ("DROP TABLE flights", "not DROP: use Instance.drop_table (`lakebed table drop`)"),
+        ("ALTER TABLE flights ADD COLUMN y int", "not ALTER: use Table.alter"),
+        ("COPY flights TO 'x.csv'", "not COPY: use `lakebed export`"),
+        ("BEGIN", "not BEGIN: each write is one commit"),
+        ("SHOW ALL", "of SHOW there are SHOW TABLES and SHOW COLUMNS FROM"),
+    ],
+)
+def test_a_statement_that_does_more_is_refused_with_what_does_it(lake, statement, says):
+    with pytest.raises(UsageError) as caught:
+        lake.sql(statement)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("statement", ["DESCRIBE nowhere", "SUMMARIZE nowhere", "SHOW COLUMNS FROM nowhere"])
+def test_a_table_that_is_not_there_is_refused_with_those_that_are(lake, statement):
+    with pytest.raises(NotFoundError, match="no table named 'nowhere'; the instance's tables: flights, my-table"):
+        lake.sql(statement)
