@@ -45,12 +45,17 @@ class Connection:
 
     def __init__(self, url: str, token: str | None, timeout_s: float, ca_file: str | Path | None) -> None:
         self.url = _checked_url(url)
+        self._given = (url, token, timeout_s, ca_file)
         check_seconds("timeout_s", timeout_s)
         self._headers = {"User-Agent": "lakebed"}
         if token is not None:
             check_text("token", token)
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = _pool(self.url, ca_file, urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the URL, the token and the options that were given."""
+        return Connection, self._given
 
     def close(self) -> None:
         """Close the connections that are idle."""

@@ -90,6 +90,7 @@ class CommitService:
     def __init__(self, url: str, instance: str, token: str | None = None) -> None:
         self.url = check_service_url(url)
         self.instance = instance
+        self.token = token
         self._headers = {"Content-Type": MSGPACK, "Accept": MSGPACK}
         if token is not None:
             check_text("token", token)

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from lakebed.model.shared_handle import SharedHandle
+
 Table_co = TypeVar("Table_co", covariant=True)
 
 
-class TableNames(ABC, Generic[Table_co]):
+class TableNames(SharedHandle, ABC, Generic[Table_co]):
     """``lake["flights"]``, ``"flights" in lake``, ``for name in lake`` and ``len(lake)``; each reads the names anew."""
 
     @abstractmethod

@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from lakebed.model.shared_handle import SharedHandle
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
 
 
-class RowConversions(ABC):
+class RowConversions(SharedHandle, ABC):
     """What has rows that can be scanned."""
 
     __slots__ = ()

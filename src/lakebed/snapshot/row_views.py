@@ -44,7 +44,7 @@ def raw_rows(now: Snapshot) -> Snapshot:
         kinds = [field for field in hidden_fields(schema) if field.name == KIND]
         schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
     bare = unfiltered(now.state)
-    return replace(now, state=replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema)))
+    return replace(now, reopening=None, state=replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema)))
 
 
 def raw_choice(now: Snapshot, apply: Any, *, raw: Any, reverse: bool = False) -> Snapshot:

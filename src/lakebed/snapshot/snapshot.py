@@ -8,7 +8,7 @@ that needs them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
@@ -317,6 +317,15 @@ class Snapshot(Readable):
     state: TableState
     reader: Reader
     storage: Storage
+    reopening: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
+    """Where the table can be opened again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as where the table is, and its version, and pins nothing (:mod:`lakebed.table.reopening`)."""
+        if self.reopening is None:
+            raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
+        address, table_id = self.reopening
+        return address.snapshot, (table_id, self.version)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.state.table} at version {self.version}>"

@@ -48,10 +48,18 @@ _NEAR = ("file://", "memory://")
 class TableReads(Readable):
     """What one process reads of one table. Safe to use from many threads."""
 
-    def __init__(self, table_id: str, storage: Storage, log: Log[TableState, Proposal, Transaction]) -> None:
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        log: Log[TableState, Proposal, Transaction],
+        reopening: tuple[Any, str] | None = None,
+    ) -> None:
+        """``reopening`` is where the table can be opened again: the address of its instance, and its id."""
         self.id = table_id
         self.storage = storage
         self.log = log
+        self.reopening = reopening
         self._is_near = storage.url.startswith(_NEAR)
         self._probed_s: float | None = None
         self._clock_read: tuple[datetime, float] | None = None
@@ -239,7 +247,7 @@ class TableReads(Readable):
         return clock.monotonic_s() - self._probed_s <= max_staleness
 
     def _snapshot_of(self, state: TableState) -> Snapshot:
-        return Snapshot(state, self.reader, self.storage)
+        return Snapshot(state, self.reader, self.storage, self.reopening)
 
     def _state_at(self, version: int, newest: TableState) -> TableState:
         from lakebed.log.replay import replay

@@ -40,6 +40,7 @@ from lakebed.state.catalog import (
 from lakebed.state.machine import CATALOG
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.table.instance_queries import InstanceQueries
+from lakebed.table.reopening import InstanceAddress
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
@@ -69,7 +70,15 @@ class Instance(InstanceQueries):
         self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
         if commits is not None:
             self._catalog.through = commits.of_catalog(self._catalog.tail)
+        self.address = InstanceAddress(
+            self.url,
+            self.log_url,
+            None if commits is None else commits.url,
+            tuple(self.storage_options.items()),
+            None if commits is None else commits.token,
+        )
         parts = {"storage": storage, "logs": self._logs, "defaults": self._defaults, "commits": commits}
+        parts["address"] = self.address
         self._made: Callable[[str, str], Table] = partial(Table, **parts, tracker=lambda: self.tracker)
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
         self._recent: OrderedDict[str, Table] = OrderedDict()
@@ -77,6 +86,10 @@ class Instance(InstanceQueries):
 
     def __repr__(self) -> str:
         return f"<lakebed instance at {self.url}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as where the instance is, with its storage options (:mod:`lakebed.table.reopening`)."""
+        return self.address.instance, ()
 
     @cached_property
     def tracker(self) -> Recorder:

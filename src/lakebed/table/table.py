@@ -19,6 +19,7 @@ from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
 from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetMerge, SetTag
 from lakebed.state.transactions.schema_changes import check_changes
+from lakebed.table.reopening import InstanceAddress
 from lakebed.table.table_writes import TableWrites
 
 if TYPE_CHECKING:
@@ -59,12 +60,14 @@ class Table(TableWrites):
         *,
         commits: CommitService | None = None,
         tracker: Callable[[], Recorder] | None = None,
+        address: InstanceAddress | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
         log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
         if commits is not None:
             log.through = commits.of_table(table_id, log.tail)
-        super().__init__(table_id, storage, log)
+        reopening = None if address is None else (address, table_id)
+        super().__init__(table_id, storage, log, reopening)
         self.name = name
         self._defaults = defaults
         self._tracker = tracker
@@ -75,6 +78,13 @@ class Table(TableWrites):
         from lakebed.tracker.recorder import Recorder
 
         return Recorder(self.storage) if self._tracker is None else self._tracker()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as where the table is, by its id (:mod:`lakebed.table.reopening`)."""
+        if self.reopening is None:
+            raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
+        address, table_id = self.reopening
+        return address.table, (table_id,)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version}>"

@@ -1,0 +1,80 @@
+"""Handles in other processes: instances, tables and snapshots are pickled as where they are, and opened again there.
+
+A pickle has the URL of the instance, the storage options, and where commits go; of a table its id, of a snapshot its
+version too. Storage options and tokens are in it as they were given, so a pickle is as secret as they are. An instance
+that was opened without options has none in its pickle either: each process then uses the credentials of its own
+environment. A process opens each address once, however many handles it is sent.
+
+A snapshot is read again at its version. Its pickle pins nothing: if the version is not retained any more, to unpickle
+it raises NotRetainedError, as :meth:`Table.at` does.
+
+Core types. :class:`InstanceAddress`. Errors. Those of :func:`lakebed.open` and :meth:`Table.at`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from lakebed.errors import Code, NotFoundError
+
+if TYPE_CHECKING:
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAddress:
+    """The arguments with which :func:`lakebed.open` opens an instance again."""
+
+    url: str
+    log_url: str | None
+    commit_via: str | None
+    storage_options: tuple[tuple[str, str], ...] = field(repr=False)
+    token: str | None = field(repr=False)
+
+    def instance(self) -> Instance:
+        """The instance, which this process opens once."""
+        # Not that of another process which forked this one: its locks may be held by threads that are not here.
+        key = os.getpid(), self
+        with _opening:
+            found = _opened.get(key)
+            if found is None:
+                found = _opened[key] = _open(self)
+            return found
+
+    def table(self, table_id: str) -> Table:
+        """The table with an id. Raises NotFoundError if it was dropped."""
+        return self.instance().named(table_id)
+
+    def snapshot(self, table_id: str, version: int) -> Snapshot:
+        """A table at a version. Raises NotRetainedError if the version is gone."""
+        return self.table(table_id).at(version=version)
+
+
+_opened: WeakValueDictionary[tuple[int, InstanceAddress], Instance] = WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _open(address: InstanceAddress) -> Instance:
+    from lakebed.table.opening import open as open_instance
+
+    try:
+        return open_instance(
+            address.url,
+            storage_options=dict(address.storage_options) or None,
+            log_url=address.log_url,
+            commit_via=address.commit_via,
+            token=address.token,
+        )
+    except NotFoundError as error:
+        if not address.url.startswith("memory://"):
+            raise
+        raise Code.INSTANCE_IN_MEMORY(
+            f"{address.url} is in the memory of the process that made it, and cannot be opened in another: use a path "
+            "or a store"
+        ) from error
