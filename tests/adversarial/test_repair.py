@@ -13,7 +13,7 @@ from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.errors import Code
 from lakebed.maintenance import repair
 from lakebed.maintenance.splitting.run import split
-from lakebed.model.keys import _escape
+from lakebed.model.key_encoding import escape
 from lakebed.state.transactions import Job, OpenJob
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 
@@ -190,7 +190,7 @@ def test_partitions_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(p
 @given(st.binary(max_size=8), st.lists(st.text(max_size=4), max_size=10))
 def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
     codec = Schema({"k": "string"}).codec
-    (least,) = codec.decode_bound(_escape(content)).values
+    (least,) = codec.decode_bound(escape(content)).values
     # Above some bytes there is no text but one that is too long for a key.
     for one in [*texts, least] if len(least) < 2_000 else texts:
         assert (one.encode() >= content) == (one >= least)

@@ -14,7 +14,8 @@ from lakebed.log.backends.dynamodb_client import DynamoTable
 from lakebed.retention.orphans import delete_dropped
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
-from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
+from lakebed.testing.log_processes import LogProcesses
+from lakebed.testing.logs import LogConformance, LogUrl
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
+from lakebed.testing.log_processes import LogProcesses
+from lakebed.testing.logs import LogConformance, LogUrl
 
 
 class Bucket:

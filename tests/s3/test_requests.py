@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
+from lakebed.log.replay import newest_first
 from lakebed.parquet import open_files
 from lakebed.parquet.read_cache import READ_CACHE_BYTES
 
@@ -65,7 +66,7 @@ def test_most_entries_carry_the_last_modified_before_them_and_history_asks_for_t
         table.write(rows(count, count + 1))
         # Hard behind another entry none would ask.
         time.sleep(LAST_MODIFIED_PAUSE_S)
-    untold = sum(stored.entry.last_modified_us is None for stored in table.log.newest_first())
+    untold = sum(stored.entry.last_modified_us is None for stored in newest_first(table.log))
     assert 0 < untold < 10
 
     fresh = opened(s3_server, url)

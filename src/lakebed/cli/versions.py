@@ -16,6 +16,7 @@ from lakebed.cli.render import columns, count_text, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.history import committed_on_interrupt, described
 from lakebed.inspect.report import restored
+from lakebed.log.replay import newest_first
 from lakebed.model.documents import load
 from lakebed.model.json_values import plain
 from lakebed.state.codec import outline
@@ -60,7 +61,7 @@ def history(
         stored = _entry(found, entry)
         cli.out.document(_document(stored), _entry_lines(stored, whole=True))
     elif entries:
-        for stored in islice(found.log.newest_first(), ENTRIES_SHOWN if limit is None else limit):
+        for stored in islice(newest_first(found.log), ENTRIES_SHOWN if limit is None else limit):
             cli.out.document(_document(stored), _entry_lines(stored))
     else:
         headings = ("version", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")

@@ -31,7 +31,8 @@ from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.files import NewFile
-from lakebed.model.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.model.key_encoding import KEY_BYTES_MAX
+from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KeepAll
 from lakebed.parquet.layout import SortedFile
 from lakebed.parquet.ranks import RankNotes

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from lakebed.errors import Error
 from lakebed.log.entry import StoredEntry, naming
+from lakebed.log.replay import newest_first
 from lakebed.model.checks import check_whole_number
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions.resolution import Description, count_of
@@ -85,7 +86,7 @@ def history_rows(
 
 
 def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) -> Iterator[HistoryRow]:
-    for stored in log.newest_first():
+    for stored in newest_first(log):
         yield from rows_of(stored, table_id)
 
 

@@ -14,11 +14,10 @@ Core types. :class:`Checkpoints`, :class:`CheckpointLocation`, :class:`Head`.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import islice
@@ -28,11 +27,9 @@ import pyarrow as pa
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
-from lakebed.log import entry as entries
+from lakebed.log.checkpoint_manifest import AnySegment, Manifest
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
-from lakebed.model.documents import reading
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
-from lakebed.state.checkpoint_codec import stored_segments
 from lakebed.state.columns import ColumnarCodec, Columns, Segment
 from lakebed.state.machine import State
 
@@ -89,9 +86,6 @@ class Head(Generic[State]):
     digest: str
     state: State
 
-
-AnySegment = StoredSegment | bytes
-"""A segment in a manifest: the name of its object, or its bytes if all segments together are small."""
 
 _Replays = Callable[[str], Callable[[], Columns[Any, Any]] | None]
 
@@ -242,12 +236,12 @@ class Checkpoints(Generic[State]):
     def _replace(
         self, head: Head[State], image: EncodedState[State], stored: Mapping[str, Sequence[AnySegment]]
     ) -> None:
-        data = _encode(self._identity, head, image.document, stored)
+        manifest, data = Manifest.of(head.version, head.digest, image.document, stored, self._identity)
         self._storage.replace(self._location.manifest, data)
-        self._size_bytes = _size(data, stored)
+        self._size_bytes = manifest.size_bytes
 
     def _named(
-        self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: _Manifest | None
+        self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: Manifest | None
     ) -> dict[str, list[StoredSegment]]:
         """The objects of the segments. A segment that the present manifest does not name may be deleted, so it is
         written.
@@ -287,11 +281,11 @@ class Checkpoints(Generic[State]):
         self._storage.delete(old)
         return len(old)
 
-    def _manifest(self) -> _Manifest | None:
+    def _manifest(self) -> Manifest | None:
         data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
-        return None if data is None else _decode(data, self._identity)
+        return None if data is None else Manifest.read(data, self._identity)
 
-    def _opened(self, manifest: _Manifest, replays: _Replays) -> Head[State]:
+    def _opened(self, manifest: Manifest, replays: _Replays) -> Head[State]:
         segments = {
             kind: [self._open(kind, segment, replays) for segment in stored]
             for kind, stored in manifest.segments.items()
@@ -357,44 +351,3 @@ def _each_segment(
 
 def _small(image: EncodedState[Any]) -> bool:
     return sum(segment.size_bytes for segments in image.segments.values() for segment in segments) <= INLINE_BYTES
-
-
-# -- the manifest -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    version: int
-    entry_digest: str
-    document: Mapping[str, Any]
-    segments: Mapping[str, Sequence[AnySegment]]
-    size_bytes: int
-
-
-def _size(data: bytes, segments: Mapping[str, Sequence[AnySegment]]) -> int:
-    stored = [segment for kind in segments.values() for segment in kind if isinstance(segment, StoredSegment)]
-    return len(data) + sum(segment.size_bytes for segment in stored)
-
-
-def _encode(
-    log: str, head: Head[Any], document: Mapping[str, Any], segments: Mapping[str, Sequence[AnySegment]]
-) -> bytes:
-    named = {
-        kind: [
-            base64.b64encode(segment).decode() if isinstance(segment, bytes) else astuple(segment) for segment in stored
-        ]
-        for kind, stored in segments.items()
-    }
-    return entries.encode_checkpoint(log, head.version, head.digest, {"state": document, "segments": named})
-
-
-def _decode(data: bytes, log: str) -> _Manifest:
-    version, digest, body = entries.decode_checkpoint(data, log)
-    with reading(f"the checkpoint of {log} holds no state", log=log):
-        segments: dict[str, tuple[AnySegment, ...]] = {
-            kind: tuple(
-                base64.b64decode(segment) if isinstance(segment, str) else StoredSegment(*segment) for segment in listed
-            )
-            for kind, listed in stored_segments(body["segments"]).items()
-        }
-        return _Manifest(version, digest, body["state"], segments, _size(data, segments))

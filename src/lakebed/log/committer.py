@@ -28,11 +28,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock, telemetry
-from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
+from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import PendingEntry, Validated, append, validate
-from lakebed.log.last_modified_times import EPOCH, from_us, gone, to_us
+from lakebed.log.last_modified_times import EPOCH, gone, to_us
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
@@ -42,7 +42,7 @@ from lakebed.state.transactions import Repeated
 from lakebed.version import this_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backends.backend import LogBackend
@@ -176,31 +176,6 @@ class Log(Generic[State, Proposed, Change]):
             return None
         entry = entries.decode(data, self.identity, version, None)
         return entries.StoredEntry(entry, self.entry_last_modified(version), len(data))
-
-    def newest_first(self) -> Iterator[entries.StoredEntry]:
-        """All retained entries from the latest to the oldest, read one by one, with the chain checked."""
-        head = self.tail.follow()
-        digest = head.digest
-        for version in range(head.version, 0, -1):
-            try:
-                found = self.read(version)
-            except NotRetainedError:
-                return
-            if found is None or found.entry.digest != digest:
-                if self.backend.log_start() >= version:
-                    return
-                if found is None:
-                    raise gone(self.identity, version)
-                raise Code.ENTRY_DAMAGED(
-                    f"entry {version} of {self.identity} was replaced: its digest differs from the one in the next "
-                    "entry; restore the object from a copy",
-                    log=self.identity,
-                    version=version,
-                )
-            if found.entry.last_modified_us is not None:
-                self.tail.last_modified_times.note(version - 1, from_us(found.entry.last_modified_us))
-            digest = found.entry.previous
-            yield found
 
     def read_sidecars(self, entry: entries.Entry) -> Mapping[str, bytes]:
         """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed."""

@@ -7,7 +7,7 @@ counts, and is deleted by its version, never by its age: when the log is truncat
 (:mod:`lakebed.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
-verification; :meth:`Past.after` gives each step with its changes.
+verification; :meth:`Past.after` gives each step with its changes. :func:`newest_first` reads the entries backwards.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed.errors import Code, DamagedError, Error
+from lakebed.errors import Code, DamagedError, Error, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.last_modified_times import gone
+from lakebed.log.last_modified_times import from_us, gone
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.state.machine import Change, State
 
@@ -228,3 +228,29 @@ def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
     if latest is not None and log_start <= latest.version <= version:
         return log.past.onwards(latest, version)
     return log.past.at(version)
+
+
+def newest_first(log: Log[Any, Any, Any]) -> Iterator[entries.StoredEntry]:
+    """All retained entries from the latest to the oldest, read one by one, with the chain checked."""
+    head = log.tail.follow()
+    digest = head.digest
+    for version in range(head.version, 0, -1):
+        try:
+            found = log.read(version)
+        except NotRetainedError:
+            return
+        if found is None or found.entry.digest != digest:
+            if log.backend.log_start() >= version:
+                return
+            if found is None:
+                raise gone(log.identity, version)
+            raise Code.ENTRY_DAMAGED(
+                f"entry {version} of {log.identity} was replaced: its digest differs from the one in the next "
+                "entry; restore the object from a copy",
+                log=log.identity,
+                version=version,
+            )
+        if found.entry.last_modified_us is not None:
+            log.tail.last_modified_times.note(version - 1, from_us(found.entry.last_modified_us))
+        digest = found.entry.previous
+        yield found

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.model.keys import EncodedRange, encode_content, successor
+from lakebed.model.key_encoding import encode_content
+from lakebed.model.keys import EncodedRange, successor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model.arrays import of_binary
-from lakebed.model.keys import ESCAPED_ZERO, TERMINATOR
+from lakebed.model.key_encoding import ESCAPED_ZERO, TERMINATOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,14 +18,19 @@ strings). Pure: no I/O. Source: the order-preserving tuple encodings of Foundati
 
 from __future__ import annotations
 
-import datetime as dt
-import operator
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import Code, Error
+from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
+from lakebed.model.key_encoding import (
+    KEY_BYTES_MAX,
+    TERMINATOR,
+    decode_content,
+    encode_raw,
+    encode_value,
+    least_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,15 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.schema import Field
-
-KEY_BYTES_MAX = 8 * 1024
-"""A longer key would make every bound, summary (1,025 keys) and log entry that holds it large: 8 MiB a summary."""
-
-ESCAPED_ZERO = b"\x00\xff"
-"""Stands for a zero byte of text or bytes, so that none of these holds a terminator."""
-
-TERMINATOR = b"\x00\x01"
-"""Behind each field of text or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +176,7 @@ class KeyCodec:
         if len(values) > len(self.fields):
             names = ", ".join(field.name for field in self.fields)
             raise Code.KEY_LENGTH_MISMATCH(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
-        encoding = b"".join(map(_encode_value, self.fields, values))
+        encoding = b"".join(map(encode_value, self.fields, values))
         if len(encoding) > KEY_BYTES_MAX:
             raise Code.KEY_TOO_LONG(
                 f"the encoded key is {len(encoding)} bytes long; at most {KEY_BYTES_MAX} are allowed",
@@ -225,7 +221,7 @@ class KeyCodec:
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """The encoded key of one row."""
-        return b"".join(_encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
+        return b"".join(encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
 
     def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
         """For each bound, how many rows have a smaller key. Requires rows sorted by key, and ascending bounds."""
@@ -258,12 +254,12 @@ class KeyCodec:
                 values.append(int.from_bytes(piece, "big") - (1 << (8 * field.width - 1)))
                 position += field.width
                 continue
-            content, position, ending = _decode_content(bound, position)
+            content, position, ending = decode_content(bound, position)
             try:
                 values.append(content.decode("utf-8") if field.is_text else content)
             except UnicodeDecodeError as error:
                 # No text is these bytes, so no later field tells.
-                return Bound((*values, _least_text(content, error.start)), after=False)
+                return Bound((*values, least_text(content, error.start)), after=False)
             if ending != "terminated":
                 return Bound(tuple(values), after=ending == "after")
         return Bound(tuple(values), after=False)
@@ -285,104 +281,6 @@ class KeyCodec:
         for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
             values[field.name] = value if isinstance(value, str | bytes) else field.from_integer(value)
         return values
-
-
-def _least_text(content: bytes, start: int) -> str:
-    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, of a row that came
-    before they were refused (:mod:`lakebed.maintenance.repair`).
-    """
-    points = range(0x11_0000)
-    point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))
-    text = content[:start].decode("utf-8")
-    while point > points[-1] and text:
-        point, text = ord(text[-1]) + 1, text[:-1]
-    if point > points[-1]:
-        return chr(points[-1]) * (KEY_BYTES_MAX // 4)
-    return text + chr(0xE000 if 0xD800 <= point < 0xE000 else point)
-
-
-def _decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
-    """Unescape one text field: its bytes, where the next field starts, and how it ended."""
-    content = bytearray()
-    while True:
-        zero = bound.find(b"\x00", position)
-        if zero < 0:
-            content += bound[position:]
-            return bytes(content), len(bound), "cut"
-        content += bound[position:zero]
-        mark = bound[zero + 1 : zero + 2]
-        if mark == b"\xff":
-            content.append(0)
-            position = zero + 2
-        elif mark == b"\x01":
-            return bytes(content), zero + 2, "terminated"
-        else:
-            # 00 at the very end was cut before its mark: it lies below every key that begins so.
-            return bytes(content), len(bound), "after" if mark else "cut"
-
-
-def _escape(content: bytes) -> bytes:
-    return content.replace(b"\x00", ESCAPED_ZERO) + TERMINATOR
-
-
-def _encode_integer(value: int, width: int) -> bytes:
-    return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
-
-
-def encode_content(field: Field, content: int | bytes) -> bytes:
-    """The part of a key that is a field's, of the integer or the bytes that its column holds."""
-    return _encode_integer(content, field.width) if isinstance(content, int) else _escape(content)
-
-
-def _encode_value(field: Field, value: Any) -> bytes:
-    if value is None:
-        raise Code.KEY_NULL(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
-    if field.width:
-        return _encode_integer(_key_integer(field, value), field.width)
-    if field.is_text:
-        if not isinstance(value, str):
-            raise _wrong_type(field, value)
-        try:
-            return _escape(value.encode("utf-8"))
-        except UnicodeEncodeError as error:
-            raise Code.KEY_NOT_REPRESENTABLE(
-                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which UTF-8 cannot encode",
-                column=field.name,
-            ) from error
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise _wrong_type(field, value)
-    return _escape(bytes(value))
-
-
-def _key_integer(field: Field, value: Any) -> int:
-    """The integer that the column holds for a user's value of an integer, date or timestamp field."""
-    if isinstance(value, dt.date):
-        return field.to_integer(value)
-    if isinstance(value, bool):
-        raise _wrong_type(field, value)
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise _wrong_type(field, value) from error
-    limit = 1 << (8 * field.width - 1)
-    if not -limit <= number < limit:
-        raise Code.KEY_NOT_REPRESENTABLE(
-            f"key field {field.name}: {number} does not fit {field.type}", column=field.name
-        )
-    return number
-
-
-def _wrong_type(field: Field, value: Any) -> Error:
-    return Code.KEY_TYPE_MISMATCH(
-        f"key field {field.name} is {field.type}; {shown(value)} is {type(value).__name__}", column=field.name
-    )
-
-
-def _encode_raw(field: Field, scalar: Any) -> bytes:
-    """Encode an Arrow scalar of the field's own type."""
-    if field.width:
-        return encode_content(field, scalar.value if hasattr(scalar, "value") else scalar.as_py())
-    return encode_content(field, bytes(scalar.as_buffer()))
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:

@@ -18,7 +18,8 @@ from typing import Any
 from lakebed.errors import Code
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
-from lakebed.model.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
+from lakebed.model.key_encoding import KEY_BYTES_MAX, encode_content
+from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.storage.blocks import KEY as BLOCK_DIGESTS

@@ -20,6 +20,7 @@ from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.log.replay import newest_first
 from lakebed.model.checks import check_flag, check_text, is_id, shown
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
@@ -279,7 +280,7 @@ class Instance(InstanceQueries):
         there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
         found = there - set(self.table_ids())
         if found:
-            documents = (document for stored in self._catalog.newest_first() for document in stored.entry.documents)
+            documents = (document for stored in newest_first(self._catalog) for document in stored.entry.documents)
             changes = map(decode_change, documents)
             found -= {change.table for change in changes if isinstance(change, RegisterTable)}
         return sorted(found)

@@ -7,22 +7,15 @@ Subclass them in a test file, and say where the log is::
         def location(self, tmp_path):
             return LogUrl(str(tmp_path / "logs"))
 
-
-    class TestMyLogsAcrossProcesses(LogProcesses): ...  # the same fixture
-
-Each test takes a fresh instance id, so all may share a database; a store must be fresh. :class:`LogProcesses` starts
-processes of this module, so it is for backends that another process can reach.
+Each test takes a fresh instance id, so all may share a database; a store must be fresh. For backends that another
+process can reach there is :mod:`lakebed.testing.log_processes` as well.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from pathlib import Path
 
@@ -294,47 +287,6 @@ class LogConformance:
         assert {log.follow() == logs[0].follow() for log in logs} == {True}
 
 
-class LogProcesses:
-    """Commits from processes that share nothing but the place, and from some that are killed."""
-
-    @pytest.fixture
-    def location(self) -> LogUrl:
-        """Override."""
-        raise NotImplementedError
-
-    def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
-        """Each with four threads; every name that a process was told of is in the entry it was told."""
-        location.connect().check()
-        children = [start(location, tmp_path, f"p{number}", commits=80) for number in range(2)]
-        told: dict[str, int] = {}
-        for child in children:
-            out, err = child.communicate(timeout=120)
-            assert child.returncode == 0, err
-            told |= told_in(out)
-        assert len(told) == 160
-        assert logged(location, tmp_path) == told
-
-    def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, location: LogUrl, tmp_path: Path) -> None:
-        """Three are killed in the midst of their commits; at most what was under way is there beside it."""
-        location.connect().check()
-        told: dict[str, int] = {}
-        for version in range(3):
-            child = start(location, tmp_path, f"k{version}", commits=100_000)
-            assert child.stdout is not None
-            with child:
-                seen = "".join(child.stdout.readline() for _ in range(20 + 7 * version))
-                child.kill()
-                told |= told_in(seen + child.stdout.read())
-        found = logged(location, tmp_path)
-        assert told.items() <= found.items()
-        assert len(found) - len(told) <= 3 * THREADS
-        assert commit(location.catalog(tmp_path / "checkpoints"), "after") == max(found.values()) + 1
-
-
-THREADS = 4
-"""Of a process that these tests start."""
-
-
 def commit(log: CatalogLog, name: str) -> int:
     """Commit a name; the number of its entry."""
     outcome = log.commit(RegisterTable(name, name, 0))
@@ -355,46 +307,3 @@ def logged(location: LogUrl, folder: Path) -> dict[str, int]:
         previous = entry.digest
     assert location.catalog(folder / "checkpoints").follow().tables.keys() == found.keys()
     return found
-
-
-def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
-    """A process that commits, and prints a line for each that it was told of. Options may be secret, so go by stdin."""
-    child = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    order = {"location": asdict(location), "folder": str(folder), "writer": writer, "commits": commits}
-    child.stdin.write(json.dumps(order) + "\n")
-    child.stdin.flush()
-    return child
-
-
-def told_in(out: str) -> dict[str, int]:
-    """The names and numbers of a child's lines; one that was cut short by its death was not told."""
-    lines = [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
-    return {name: int(version) for name, version in lines}
-
-
-def _work() -> None:
-    order = json.loads(sys.stdin.readline())  # noqa: TID251 - of the test itself
-    log = LogUrl(**order["location"]).catalog(Path(order["folder"]) / "checkpoints")
-
-    def write(thread: int) -> None:
-        for count in range(order["commits"] // THREADS):
-            name = f"{order['writer']}-{thread}-{count}"
-            # One write, so that lines of several threads do not mix.
-            sys.stdout.write(f"{name} {commit(log, name)}\n")
-            sys.stdout.flush()
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        for written in [pool.submit(write, thread) for thread in range(THREADS)]:
-            written.result()
-
-
-if __name__ == "__main__":
-    with suppress(BrokenPipeError):
-        _work()

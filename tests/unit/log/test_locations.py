@@ -7,7 +7,8 @@ import pytest
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
-from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
+from lakebed.testing.log_processes import LogProcesses
+from lakebed.testing.logs import LogConformance, LogUrl
 
 
 class TestMemory(LogConformance):

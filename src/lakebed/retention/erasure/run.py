@@ -28,6 +28,7 @@ from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageEr
 from lakebed.ingest.sources import is_gone
 from lakebed.inspect.copies import CopyKind, read_copies
 from lakebed.log import entry as entries
+from lakebed.log.replay import newest_first
 from lakebed.model.files import data_folder, data_name, summary_name
 from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
@@ -331,7 +332,7 @@ def _note(table: Table, one: _Looked, result: SearchedObject | Error, found: _Fo
 
 def _log_keys(table: Table, search: KeySearch, found: _Found) -> None:
     log, settings = table.log, table.settings_in_force()
-    for stored in log.newest_first():
+    for stored in newest_first(log):
         entry = stored.entry
         found.searched[Where.LOG_ENTRY] += 1
         sidecars = log.read_sidecars(entry) if entry.sidecars else {}
