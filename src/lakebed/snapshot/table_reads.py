@@ -17,6 +17,7 @@ from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.state.time_travel import check_time, locate
+from lakebed.storage.contract import is_near
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,8 +43,6 @@ _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
 
 _NO_TIME = timedelta(0)
 
-_NEAR = ("file://", "memory://")
-
 
 class TableReads(Readable):
     """What one process reads of one table. Safe to use from many threads."""
@@ -60,7 +59,7 @@ class TableReads(Readable):
         self.storage = storage
         self.log = log
         self.reopening = reopening
-        self._is_near = storage.url.startswith(_NEAR)
+        self._is_near = is_near(storage.url)
         self._probed_s: float | None = None
         self._clock_read: tuple[datetime, float] | None = None
 

@@ -111,6 +111,14 @@ class Stored:
     last_modified: datetime
 
 
+_NEAR = ("file://", "memory://")
+
+
+def is_near(url: str) -> bool:
+    """Whether requests to the store of a root URL take microseconds, not a round trip over a network."""
+    return url.startswith(_NEAR)
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """One object of a listing."""

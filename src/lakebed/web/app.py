@@ -15,12 +15,14 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.router import Router
+from litestar.routes import HTTPRoute
 
 from lakebed.errors import Error
 from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
+from lakebed.storage.contract import is_near
 from lakebed.version import VERSION
 from lakebed.web import api
 from lakebed.web.access import OpenTables
@@ -33,8 +35,8 @@ from lakebed.web.limits import RequestLimits
 from lakebed.web.measured_requests import MeasuredRequests
 from lakebed.web.pages import page_routes
 from lakebed.web.pages.page_memory import PageMemory
-from lakebed.web.parameters import known_parameters
 from lakebed.web.statements import StatementSlots
+from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
 
@@ -69,9 +71,21 @@ def make_app(
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
     committers = Committers()
-    tables = OpenTables(service)
-    statements = StatementSlots(bounds.sql_statements)
+    lookups = Lookups(LOOKUP_THREADS if is_near(service.instance.url) else REMOTE_LOOKUP_THREADS)
     queries = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
+    provided = {
+        "service": service,
+        "limits": bounds,
+        "tables": OpenTables(service),
+        "lookups": lookups,
+        "queries": queries,
+        "statements": StatementSlots(bounds.sql_statements),
+        "memory": memory,
+        "doors": doors,
+        "authenticator": found,
+        "monitor": watching,
+        "committers": committers,
+    }
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
         return doors.principal(request)
@@ -82,23 +96,13 @@ def make_app(
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
         route_handlers=[Router("/", route_handlers=[*api.ROUTES, *page_routes.ROUTES])],
-        dependencies={
-            "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
-            "limits": Provide(lambda: bounds, sync_to_thread=False, use_cache=True),
-            "tables": Provide(lambda: tables, sync_to_thread=False, use_cache=True),
-            "queries": Provide(lambda: queries, sync_to_thread=False, use_cache=True),
-            "statements": Provide(lambda: statements, sync_to_thread=False, use_cache=True),
-            "principal": Provide(principal, sync_to_thread=False),
-            "memory": Provide(lambda: memory, sync_to_thread=False, use_cache=True),
-            "doors": Provide(lambda: doors, sync_to_thread=False, use_cache=True),
-            "authenticator": Provide(lambda: found, sync_to_thread=False, use_cache=True),
-            "monitor": Provide(lambda: watching, sync_to_thread=False, use_cache=True),
-            "committers": Provide(lambda: committers, sync_to_thread=False, use_cache=True),
-        },
-        guards=[doors.guard, known_parameters],
+        dependencies={name: _always(value) for name, value in provided.items()}
+        | {"principal": Provide(principal, sync_to_thread=False)},
+        # Not guards: Litestar copies the handler for each guard of each request.
+        before_request=doors.admit,
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
         on_startup=[set_threads, queries.start, watching.install],
-        on_shutdown=[queries.close, committers.close, memory.close, watching.uninstall],
+        on_shutdown=[lookups.close, queries.close, committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),
@@ -107,7 +111,21 @@ def make_app(
         debug=False,
         pdb_on_exception=False,
     )
+    _provide_in_turn(app)
     # A middleware would not see requests that reach no handler.
     measured = MeasuredRequests(BodyDeadline(app.asgi_handler, bounds.request_s), watching)
     app.asgi_handler = AuditedRequests(measured, outside.audit)
     return app
+
+
+def _always(value: object) -> Provide:
+    """Provides the same value to every request."""
+    return Provide(lambda: value, sync_to_thread=False, use_cache=True)
+
+
+def _provide_in_turn(app: Litestar) -> None:
+    """Provide what handlers declare one by one. Litestar starts a task for each, and nothing here waits."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for _, model in route.route_handler_map.values():
+                model.dependency_batches = [{one} for batch in model.dependency_batches for one in batch]

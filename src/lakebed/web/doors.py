@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
 
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.security.audit import AuditLog
 from lakebed.security.principal import Authenticator, Principal
+from lakebed.web.parameters import check_parameters
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -67,13 +67,17 @@ class Doors:
         self._sessions = _Sessions()
         self._failures = _Failures()
 
-    async def guard(self, connection: AnyConnection, _: BaseRouteHandler) -> None:
-        """Refuse a request without a principal, before its handler is called. Raises AccessError."""
+    async def admit(self, connection: AnyConnection) -> None:
+        """Refuse a request without a principal, or with a parameter that its handler does not have, before it is read.
+
+        Raises AccessError, UsageError.
+        """
         self._check_host(connection)
         path = connection.scope["path"]
         self._check_site(connection)
         if not path.startswith(PUBLIC):
             self.principal(connection)
+        check_parameters(connection)
 
     def principal(self, connection: AnyConnection) -> Principal:
         """Whoever makes the request. Raises AccessError."""

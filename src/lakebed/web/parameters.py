@@ -14,11 +14,11 @@ _RESERVED = frozenset({"request", "data", "body"})
 """What Litestar gives to a handler under these names is no parameter."""
 
 
-def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard. Raises UsageError, with the parameters that there are."""
+def check_parameters(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+    """Raises UsageError, with the parameters that there are."""
     if not connection.scope["path"].startswith("/v1/") or not connection.scope["query_string"]:
         return
-    known = [name for name in _parameters(handler) if name not in connection.scope["path_params"]]
+    known = [name for name in _parameters(connection.route_handler) if name not in connection.scope["path_params"]]
     unknown = [name for name in connection.query_params if name not in known]
     if unknown:
         raise Code.REQUEST_INVALID(

@@ -14,11 +14,13 @@ from lakebed.service.service import Service
 from lakebed.web.access import OpenTables
 from lakebed.web.limits import RequestLimits
 from lakebed.web.statements import StatementSlots
+from lakebed.web.threads import Lookups
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 TheService = NamedDependency[Service]
 ThePrincipal = NamedDependency[Principal]
 TheTables = NamedDependency[OpenTables]
+TheLookups = NamedDependency[Lookups]
 TheLimits = NamedDependency[RequestLimits]
 TheStatements = NamedDependency[StatementSlots]
 TheQueries = NamedDependency[SubmittedQueries]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
-from litestar.params import Dependency
+from litestar.params import SkipValidation
 
 from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
 from lakebed.security.principal import Authenticator, Permission
@@ -16,7 +16,7 @@ from lakebed.security.principal import Authenticator, Permission
 def metrics(
     request: Request[Any, Any, Any],
     monitor: NamedDependency[Monitor],
-    authenticator: Annotated[Authenticator, Dependency(skip_validation=True)],
+    authenticator: SkipValidation[NamedDependency[Authenticator]],
 ) -> Response[bytes]:
     """The metrics in the text format of Prometheus. They name all tables, so they need READ on every table.
 

@@ -9,7 +9,7 @@ from litestar import MediaType, Response, get, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from lakebed.web.api.descriptions import ERRORS, KeysOperation, RowsOperation
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
+from lakebed.web.provided import AnyRequest, PathText, TheLimits, TheLookups, ThePrincipal, TheTables
 from lakebed.web.request_bodies import (
     CountBody,
     ExplainBody,
@@ -24,14 +24,16 @@ from lakebed.web.request_bodies import (
 from lakebed.web.row_answers import answer_rows, answer_table
 from lakebed.web.row_formats import ARROW, RowFormat, chosen_format
 from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When, column_names, key_ranges, key_values
-from lakebed.web.threads import run_lookup, threaded
+from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.read.row_stream import RowStream
-    from lakebed.security.principal import Principal
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
-    from lakebed.web.access import OpenTables
+    from lakebed.web.limits import RequestLimits
+    from lakebed.web.threads import Lookups
 
 Words = Annotated[list[str] | None, QueryParameter(required=False)]
 """A parameter of a URL that may be given more than once."""
@@ -42,18 +44,26 @@ def accepted(request: AnyRequest) -> RowFormat:
     return chosen_format(request.headers.get("accept"))
 
 
-def _answer_get(tables: OpenTables, principal: Principal, name: str, body: GetBody, form: RowFormat) -> Response[bytes]:
-    table = tables.readable(principal, name, body.at)
-    key = key_values(table.schema, body.key)
-    fresh: dict[str, Any] = {"max_staleness": body.max_staleness, "at_least": body.at_least}
-    rows = table.get(*key, columns=body.columns, raw=body.raw, apply=body.apply, **fresh)
-    return answer_table(rows, form)
+async def _answer_get(
+    request: AnyRequest, lookups: Lookups, open_table: Callable[[], Table | Snapshot], body: GetBody
+) -> Response[bytes]:
+    form = accepted(request)
+
+    def look_up() -> Response[bytes]:
+        table = open_table()
+        key = key_values(table.schema, body.key)
+        fresh: dict[str, Any] = {"max_staleness": body.max_staleness, "at_least": body.at_least}
+        rows = table.get(*key, columns=body.columns, raw=body.raw, apply=body.apply, **fresh)
+        return answer_table(rows, form)
+
+    return await lookups.run(look_up)
 
 
 @get("/v1/tables/{table:str}/get", tags=["rows"], operation_class=RowsOperation, responses=ERRORS)
 async def get_row(
     *,
     request: AnyRequest,
+    lookups: TheLookups,
     tables: TheTables,
     principal: ThePrincipal,
     table: PathText,
@@ -64,9 +74,8 @@ async def get_row(
     at_least: FromQuery[Version | None] = None,
 ) -> Response[bytes]:
     """All rows of one key, ordered by sort key; none if the key has none."""
-    form = accepted(request)
     body = GetBody(list(key), column_names(columns), at, max_staleness, at_least)
-    return await run_lookup(_answer_get, tables, principal, table, body, form)
+    return await _answer_get(request, lookups, lambda: tables.readable(principal, table, at), body)
 
 
 @post(
@@ -77,15 +86,16 @@ async def get_row(
     status_code=200,
 )
 async def post_get(
+    *,
     request: AnyRequest,
+    lookups: TheLookups,
     tables: TheTables,
     principal: ThePrincipal,
     table: PathText,
     data: JSONBody[GetBody],
 ) -> Response[bytes]:
     """The same with the key in JSON."""
-    form = accepted(request)
-    return await run_lookup(_answer_get, tables, principal, table, data, form)
+    return await _answer_get(request, lookups, lambda: tables.readable(principal, table, data.at), data)
 
 
 @post(
@@ -148,6 +158,12 @@ def opened_scan(table: Table | Snapshot, body: ScanBody | None) -> RowStream:
     )
 
 
+async def _answer_scan(
+    request: AnyRequest, limits: RequestLimits, open_table: Callable[[], Table | Snapshot], body: ScanBody
+) -> Response[bytes]:
+    return await answer_rows(request, lambda: opened_scan(open_table(), body), accepted(request), limits.of_answer())
+
+
 @get("/v1/tables/{table:str}/scan", tags=["rows"], operation_class=RowsOperation, responses=ERRORS)
 async def get_scan(
     *,
@@ -176,9 +192,7 @@ async def get_scan(
     selected = RangeSelection(words[0], words[1], prefix=words[2], starts_with=words[3])
     ranges = [] if selected == RangeSelection() else [selected]
     body = ScanBody(ranges, column_names(columns), where, limit, reverse, raw, at, max_staleness, at_least)
-    return await answer_rows(
-        request, lambda: opened_scan(tables.readable(principal, table, at), body), accepted(request), limits.of_answer()
-    )
+    return await _answer_scan(request, limits, lambda: tables.readable(principal, table, at), body)
 
 
 @post(
@@ -198,12 +212,7 @@ async def post_scan(
     data: JSONBody[ScanBody],
 ) -> Response[bytes]:
     """Rows in key order: all, or those with a key in any of the ranges, each once."""
-    return await answer_rows(
-        request,
-        lambda: opened_scan(tables.readable(principal, table, data.at), data),
-        accepted(request),
-        limits.of_answer(),
-    )
+    return await _answer_scan(request, limits, lambda: tables.readable(principal, table, data.at), data)
 
 
 @post("/v1/tables/{table:str}/count", tags=["rows"], responses=ERRORS, status_code=200)

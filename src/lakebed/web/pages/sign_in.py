@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
+from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.params import Body, Dependency
+from litestar.params import Body
 
 from lakebed.errors import Code, Error
 from lakebed.web.doors import COOKIE, SESSION_S, Doors
@@ -16,7 +17,7 @@ from lakebed.web.error_answers import status_of
 from lakebed.web.pages import rendering
 
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
-TheDoors = Annotated[Doors, Dependency(skip_validation=True)]
+TheDoors = NamedDependency[Doors]
 
 
 @get("/login", sync_to_thread=True, include_in_schema=False)
