@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from litestar import Request, Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, SerializationException
 
 from lakebed import errors
 from lakebed.errors import Code, Error
 from lakebed.web.pages import rendering
+from lakebed.web.request_bodies import BAD_BODY, NO_BODY
 
 _LOG = logging.getLogger("lakebed.web")
 
@@ -33,6 +34,9 @@ _STATUS: tuple[tuple[type[Error], int], ...] = (
     (errors.Error, 500),
 )
 """The first class of which the error is an instance decides."""
+
+_ABSENT = "'data'"
+"""What Litestar says of a body that is empty: its KeyError."""
 
 
 def status_of(error: Error) -> int:
@@ -58,11 +62,31 @@ def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]
 
 def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """A request that the framework refused: no such path, an argument that is not of its type."""
-    extra = error.extra if isinstance(error.extra, list) else []
-    found = "; ".join(f"{one['key']}: {one['message']}" for one in extra if "key" in one and "message" in one)
-    message = f"{error.detail}: {found}" if found else error.detail
+    message = _what_is_wrong(request, error)
     document = document_of(Code.REQUEST_INVALID(message))
     return _answer(request, error.status_code, document, error.headers)
+
+
+def _what_is_wrong(request: Request[Any, Any, Any], error: HTTPException) -> str:
+    """The message for a request that the framework refused."""
+    if error.status_code == 404:
+        return f"there is no {request.url.path[:200]} here; GET /v1/openapi.json describes all paths"
+    if error.status_code == 405:
+        return f"{request.method} is no method of {request.url.path[:200]}; GET /v1/openapi.json describes all methods"
+    if isinstance(error.__cause__, SerializationException):
+        return f"the body is not JSON: {error.detail}"
+    extra = error.extra if isinstance(error.extra, list) else []
+    found = [_argument(one["key"], one["message"]) for one in extra if "key" in one and "message" in one]
+    return "; ".join(found) or error.detail
+
+
+def _argument(name: str, message: str) -> str:
+    """What is wrong with one argument of a handler; ``data`` is the body of the request."""
+    if name != "data":
+        return f"parameter {name}: {message}"
+    if message == _ABSENT:
+        return NO_BODY
+    return f"{BAD_BODY}: {message}"
 
 
 def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:

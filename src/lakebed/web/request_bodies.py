@@ -220,15 +220,20 @@ class SubmitQueryBody(Struct, forbid_unknown_fields=True):
     format: Annotated[Literal["parquet", "csv", "json"], Meta(description="Of the files below the URL.")] | None = None
 
 
+NO_BODY = "the request has no body; send the JSON document that GET /v1/openapi.json describes"
+BAD_BODY = "the body is not the JSON document that GET /v1/openapi.json describes"
+
 Body = TypeVar("Body")
 
 
 def json_body(data: bytes, kind: type[Body]) -> Body:
     """The document of a request that may also be of another content type. Raises UsageError."""
+    if not data:
+        raise Code.REQUEST_INVALID(NO_BODY)
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Code.REQUEST_INVALID(f"the body is not the JSON document that is described: {error}") from error
+        raise Code.REQUEST_INVALID(f"{BAD_BODY}: {error}") from error
 
 
 def arrow_table(data: bytes) -> pa.Table:

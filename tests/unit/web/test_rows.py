@@ -175,6 +175,22 @@ def test_a_body_that_is_not_what_is_described_is_refused(client: TestClient[Any]
     assert error(client.post(f"{T}/get", content=body)) == (400, "request_invalid")
 
 
+@pytest.mark.parametrize("path", ["/v1/sql", f"{T}/get", f"{T}/get_many", f"{T}/scan"])
+@pytest.mark.parametrize(
+    ("body", "words"), [(b"", "has no body"), (b"[1", "the body is not"), (b'{"x": 1}', "unknown field `x`")]
+)
+def test_the_answer_to_a_bad_body_says_what_is_wrong(
+    client: TestClient[Any], path: str, body: bytes, words: str
+) -> None:
+    assert words in client.post(path, content=body).json()["error"]["message"]
+
+
+def test_a_path_or_a_method_that_there_is_not_is_named(client: TestClient[Any]) -> None:
+    assert "there is no /v1/nothing here" in client.get("/v1/nothing").text
+    assert "PUT is no method of /v1/sql" in client.put("/v1/sql").text
+    assert "parameter limit: " in client.get(f"{T}/scan?limit=x").text
+
+
 @pytest.mark.parametrize("path", ["/v1/tables/%00/get", "/v1/tables/..%2f..%2fetc/get", "/v1/tables/%ff/get"])
 def test_tricks_in_names_find_nothing(client: TestClient[Any], path: str) -> None:
     assert client.get(path, params={"key": "a"}).status_code == 404
