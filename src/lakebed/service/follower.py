@@ -27,14 +27,20 @@ THREADS = 8
 """Tables that are followed at once: on a store of 30 ms, 250 a second."""
 
 
+BATCH_S = 0.1
+"""Looks at tables whose turns come within so long are made together, since each round of a service has a price."""
+
+
 class Follower:
-    """The tables of an instance as a service knows them: ``watches`` by id. Used by one thread at a time.
+    """The tables of an instance as a service knows them: ``watches`` by id, ``waiting`` those with operations that may
+    begin. Used by one thread at a time; so nothing that is done in each round takes longer where there are more tables.
 
     ``error`` is why the catalog cannot be read. ``spread``: the first garbage collections are spread over a period.
     """
 
     def __init__(self, instance: Instance, limits: ServiceLimits, report: Callable[[str], None]) -> None:
         self.watches: dict[str, Watch] = {}
+        self.waiting: dict[str, Watch] = {}
         self.error: LastError | None = None
         self.limits = limits
         self.spread = True
@@ -43,6 +49,7 @@ class Follower:
         self._is_near = is_near(instance.url)
         self._defaults: object = None
         self._catalog_at_s = -1.0
+        self._catalog_version = -1
         self._turns: list[tuple[float, str]] = []
         self._threads = ThreadPoolExecutor(THREADS, "lakebed-follow")
 
@@ -67,14 +74,19 @@ class Follower:
         self.follow(now_s)
 
     def pause_s(self) -> float:
-        """The seconds until the next turn, at most the period of the catalog."""
+        """The seconds until the next turn; at least :data:`BATCH_S`, or a tenth of the catalog's period, at most it."""
+        longest_s = self.limits.follow_s
         next_s = min(self._turns[0][0] if self._turns else self._catalog_at_s, self._catalog_at_s)
-        return max(0.0, min(next_s - clock.monotonic_s(), self.limits.follow_s))
+        return max(min(BATCH_S, longest_s / 10), min(next_s - clock.monotonic_s(), longest_s))
 
     def plan(self, watch: Watch, now_s: float) -> None:
         """Find out what may begin on a table, and when it has its next turn."""
         source = self.watches.get(watch.summary.source) if watch.summary.source else None
         watch.plan(now_s, self.limits, 0 if source is None else source.summary.version)
+        if watch.waiting:
+            self.waiting[watch.found.id] = watch
+        else:
+            self.waiting.pop(watch.found.id, None)
         self.turn(watch, watch.follow_at_s)
 
     def turn(self, watch: Watch, at_s: float) -> None:
@@ -94,8 +106,11 @@ class Follower:
         if self.error is not None:
             self._report(f"the catalog can be read again; it could not since {self.error.at:%H:%M:%S}")
             self.error = None
+        if catalog.version == self._catalog_version:
+            return
         for table_id in self.watches.keys() - catalog.tables.keys():
             del self.watches[table_id]
+            self.waiting.pop(table_id, None)
             self._instance.release(table_id)
         for table_id, found in catalog.tables.items():
             watch = self.watches.get(table_id)
@@ -112,7 +127,7 @@ class Follower:
                 continue
             watch.found, watch.stale = found, True
             self.turn(watch, now_s)
-        self._defaults = catalog.defaults
+        self._defaults, self._catalog_version = catalog.defaults, catalog.version
 
     def _follow_tables(self, now_s: float) -> None:
         turns: dict[str, Watch] = {}

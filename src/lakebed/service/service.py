@@ -228,7 +228,7 @@ class Service:
         self._parking.look(now_s)
         self._followed.set()
         if self.maintains and not self._stopping.is_set():
-            waiting = (one for watch in self._follower.watches.values() for one in watch.waiting)
+            waiting = (one for watch in self._follower.waiting.values() for one in watch.waiting)
             for one in choose(waiting, self._running, self.limits):
                 self._begin(one)
         if self.engines is not None:

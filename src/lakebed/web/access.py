@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOOKUP_S = 1.0
 """How long a name stands for the table that it was found to be."""
 
-NAMES_MAX = 100_000
-"""Names that are kept; then all are looked up again."""
+NAMES_MAX = 512
+"""Names that are kept, since a handle keeps the state of its table in memory; then all are looked up again."""
 
 
 class OpenTables:
