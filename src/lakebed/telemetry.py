@@ -77,29 +77,30 @@ class Several:
 
 
 class Span:
-    """Some work, from the entry of the ``with`` block to its exit.
+    """Some work, from the entry of the ``with`` block to its exit, or from :meth:`begin` to :meth:`end`.
 
     Its seconds are measured as ``NAME_seconds``; an exception is counted as ``NAME_errors_total``. ``labels`` may be
     changed inside the block, when the outcome is known.
     """
 
-    __slots__ = ("_began_s", "_ended", "_name", "labels")
+    __slots__ = ("_began_s", "_ended", "_name", "_nests", "labels")
 
-    def __init__(self, name: str, labels: Labels) -> None:
+    def __init__(self, name: str, labels: Labels, *, nests: bool = True) -> None:
+        """A span that does not nest may end in another thread than it began in."""
         self._name = name
+        self._nests = nests
         self.labels = labels
         self._began_s = 0.0
         self._ended: Ended | None = None
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
+        """The work begins."""
         if sink is not None:
-            self._ended = sink.begun(self._name, self.labels)
+            self._ended = sink.begun(self._name, self.labels, nests=self._nests)
         self._began_s = clock.monotonic_s()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self, error: BaseException | None = None) -> None:
+        """The work has ended, with an exception or without."""
         if sink is not None:
             sink.measured(f"{self._name}_seconds", clock.monotonic_s() - self._began_s, self.labels)
             # A generator that is closed before its end, and an interrupt, are no errors.
@@ -107,6 +108,15 @@ class Span:
                 sink.measured(f"{self._name}_errors_total", 1, self.labels)
         if self._ended is not None:
             self._ended(error)
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
 
 
 UNMEASURED: AbstractContextManager[Span] = nullcontext(Span("", {}))

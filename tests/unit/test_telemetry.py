@@ -12,6 +12,8 @@ import pytest
 import lakebed
 from lakebed import telemetry
 from lakebed.clock import random_token
+from lakebed.log.batch_commit import commit_batch
+from lakebed.state.transactions import AlterSettings
 
 
 class Recorded:
@@ -57,6 +59,15 @@ def test_a_write_and_its_commit_are_measured(table, recorded):
     assert len(recorded.of("write_seconds", table=table.id)) == 1
     assert len(recorded.of("commit_seconds", table=table.id, outcome="committed")) == 1
     assert recorded.of("commit_group_size") == [1]
+
+
+def test_commits_that_are_made_for_others_are_measured_each(table, recorded):
+    proposals = [AlterSettings({"history_s": seconds}) for seconds in (3600, 7200)]
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = commit_batch(table.log, proposals, threads).result(10)
+    assert [type(one).__name__ for one in outcomes] == ["Committed", "Committed"]
+    assert len(recorded.of("commit_seconds", table=table.id, outcome="committed")) == 2
+    assert recorded.spans.count(("begun", "commit", False)) == recorded.spans.count(("ended", "commit", None)) == 2
 
 
 def test_each_kind_of_read_is_measured_once(table, recorded):

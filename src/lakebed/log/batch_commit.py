@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import TYPE_CHECKING, Generic
 
+from lakebed import telemetry
 from lakebed.errors import Code, Error
 from lakebed.log.outcomes import Crowded, Outcome
 from lakebed.log.queue import Ticket
@@ -51,11 +53,13 @@ class _BatchTickets(Generic[State, Proposed, Change]):
 
     def enter(self, proposal: Proposed) -> None:
         """Join the queue, or be refused because it is full."""
-        ticket = Ticket(proposal, self._woken)
+        span = telemetry.Span("commit", {"table": self._log.identity, "outcome": "error"}, nests=False)
+        span.begin()
+        ticket = Ticket(proposal, partial(self._woken, span))
         self._tickets.append(ticket)
         if not self._log.queue.enter(ticket):
             ticket.outcome = Crowded(len(self._log.queue))
-            self.ready()
+            self._end(ticket, span)
 
     def ready(self) -> None:
         """One less is waited for."""
@@ -65,13 +69,13 @@ class _BatchTickets(Generic[State, Proposed, Change]):
                 return
         self.result.set_result([ticket.outcome for ticket in self._tickets if ticket.outcome is not None])
 
-    def _woken(self, ticket: Ticket[Proposed]) -> None:
+    def _woken(self, span: telemetry.Span, ticket: Ticket[Proposed]) -> None:
         if ticket.outcome is not None:
-            self.ready()
+            self._end(ticket, span)
         else:
-            self._threads.submit(self._lead, ticket)
+            self._threads.submit(self._lead, ticket, span)
 
-    def _lead(self, ticket: Ticket[Proposed]) -> None:
+    def _lead(self, ticket: Ticket[Proposed], span: telemetry.Span) -> None:
         try:
             self._log.lead(ticket)
         except Error as error:
@@ -82,4 +86,13 @@ class _BatchTickets(Generic[State, Proposed, Change]):
             ticket.outcome = ticket.outcome or failed
             raise
         finally:
-            self.ready()
+            self._end(ticket, span)
+
+    def _end(self, ticket: Ticket[Proposed], span: telemetry.Span) -> None:
+        """The ticket has its outcome."""
+        if isinstance(ticket.outcome, Error):
+            span.end(ticket.outcome)
+        else:
+            span.labels["outcome"] = type(ticket.outcome).__name__.lower()
+            span.end()
+        self.ready()
