@@ -92,6 +92,17 @@ LAKEBED = Group(
             ],
         ),
         Group(
+            "schema",
+            "Show what schema a file has.",
+            [
+                Deferred(
+                    "infer",
+                    "Show the columns of a file, as they are detected; with --key, print a schema for them.",
+                    "reading:infer",
+                ),
+            ],
+        ),
+        Group(
             "settings",
             "Show and change settings.",
             [

@@ -14,6 +14,7 @@ from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
+from lakebed.cli.reading import inputs, reading_options, schema_of
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
@@ -34,6 +35,7 @@ from lakebed.state.transactions.schema_changes import (
 from lakebed.table.description import filter_document, table_document
 
 if TYPE_CHECKING:
+    from lakebed.formats.reading_options import ReadingOptions
     from lakebed.model.merge_modes import MergeMode
 
 
@@ -55,9 +57,10 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 @command
 @click.argument("name", metavar="NAME")
 @options.file("--schema", "A JSON file with the schema.")
-@options.file("--schema-from", "Take columns and types of a data file.")
-@click.option("--row-key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
+@click.option("--schema-from", metavar="FILE", help="Take columns and types of a data file.")
+@click.option("--row-key", "--key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns, with --schema-from.")
+@reading_options
 @options.file("--split-points", "Keys to split the table at, one a line.")
 @click.option("--set", "settings", metavar="NAME=VALUE", type=name_value, multiple=True, help="May be repeated.")
 @click.option("--offline", is_flag=True, help="Neither compact nor split it until `table alter --online`.")
@@ -67,7 +70,8 @@ def create(
     *,
     name: str,
     schema: Path | None,
-    schema_from: Path | None,
+    schema_from: str | None,
+    reading: ReadingOptions,
     row_key: tuple[str, ...],
     sort_key: tuple[str, ...],
     split_points: Path | None,
@@ -79,12 +83,13 @@ def create(
 
     A schema file is JSON: {"row_key": {"device": "string"}, "sort_key": {"at": "timestamp[us, tz=UTC]"}, "values":
     {"reading": "double"}}, or the "schema" that `table show --json` prints. With --schema-from, columns that are not
-    keys become values. Split points are keys at which the table is cut into partitions from the start: a text file of
-    one key a line, its fields as in CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is
-    computed for every row (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
+    keys become values; those of CSV and JSON lines are detected, as `lakebed schema infer FILE` shows. Split points
+    are keys at which the table is cut into partitions from the start: a text file of one key a line, its fields as in
+    CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is computed for every row
+    (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
-    found = _schema(schema, schema_from, options.names(row_key), options.names(sort_key))
+    found = _schema(schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
     points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
         name, found, split_points=points, settings=options.setting_changes(settings), online=not offline, merge=merge
@@ -97,9 +102,10 @@ def create(
 
 
 def _schema(
-    file: Path | None, data: Path | None, row_key: list[str] | None, sort_key: list[str] | None
+    file: Path | None, data: tuple[str | None, ReadingOptions], row_key: list[str] | None, sort_key: list[str] | None
 ) -> lakebed.Schema:
-    from lakebed.ingest.input_files import arrow_schema, read_text
+    from lakebed.formats.input_file import read_text
+    from lakebed.ingest.input_files import inferred
 
     if file is not None:
         if row_key or sort_key:
@@ -107,10 +113,12 @@ def _schema(
                 "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
             )
         return lakebed.Schema.from_json(read_text(file))
-    assert data is not None
+    name, reading = data
+    assert name is not None
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
-    return lakebed.Schema.from_arrow(arrow_schema(data), row_key, sort_key or [])
+    with inputs([name]) as found:
+        return schema_of(inferred(found[0], reading), row_key, sort_key or [])
 
 
 @command

@@ -10,52 +10,107 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
+from lakebed.cli.reading import detected_lines, inputs, reading_options, schema_of
 from lakebed.cli.render import count_text, size_text
-from lakebed.errors import Code
+from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
-from lakebed.ingest.input_files import input_file, is_remote, kind_of, open_files, rows_known
+from lakebed.formats.file_format import format_of
+from lakebed.ingest.input_files import inferred, open_files, rows_known
 from lakebed.ingest.operation import Operation
-from lakebed.ingest.run import Write, add
+from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from lakebed.formats.input_file import InputFile
+    from lakebed.formats.reading_options import ReadingOptions
     from lakebed.ingest.attach import AttachReport
     from lakebed.ingest.source_rows import SourceRows
+    from lakebed.model.schema import Schema
     from lakebed.spark.bulk_import import ImportReport
     from lakebed.table.deletion import DeleteReport
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
 
 
 @command
 @options.table
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Local paths, or s3://… and the like.")
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, help="Paths, folders, globs, s3://…, or - (stdin)."
+)
+@click.option("--key", metavar="A,B", multiple=True, help="Row key columns: makes the table if it does not exist.")
+@click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of a table that is made.")
+@click.option("--ignore-extra", is_flag=True, help="Leave out columns that the table lacks.")
+@click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, in files with types.")
 @click.option("--partial", is_flag=True, help="Leave columns that a file lacks as older rows of its keys have them.")
 @click.option("--row-kind", metavar="COLUMN", help="The column that says what each row does: c, u, d, +I, +U, -D …")
+@reading_options
 @options.run_once_id("--commit-id")
 def write(
-    cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str | None, partial: bool, row_kind: str | None
+    cli: Invocation,
+    *,
+    table: str,
+    files: tuple[str, ...],
+    key: tuple[str, ...],
+    sort_key: tuple[str, ...],
+    ignore_extra: bool,
+    cast: tuple[str, ...],
+    reading: ReadingOptions,
+    commit_id: str | None,
+    partial: bool,
+    row_kind: str | None,
 ) -> None:
     """Add the rows of files, in this process.
 
-    Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once, or none. A repeat
-    with the same --commit-id prints the first version. Columns that the table lacks are refused, or added as fields if
-    its setting schema_growth is add; those of CSV are text then. --partial and --row-kind are for tables that merge by
+    Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON lines; text may be compressed (gzip, zstd, bzip2, xz). All files
+    become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
+    lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types, and
+    what is not said here is detected (docs/import.md); `lakebed schema infer FILE` shows it. With --key, a table that
+    does not exist is made of the columns of the first file. --partial and --row-kind are for tables that merge by
     latest (docs/merging.md).
     """
-    for text in files:
-        if not is_remote(text):
-            kind_of(input_file(text))
     operation = Operation.of(partial, row_kind)
-    found = cli.table(table)
-    operation.check(found.state().merge)
-    stream = open_files(list(files), found.schema, found.storage)
-    total = rows_known([input_file(text, found.storage) for text in files])
+    row_key, sorted_by = options.names(key), options.names(sort_key) or []
+    if sorted_by and not row_key:
+        raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
+    how = Write(commit_id, operation=operation, casts=options.names(cast) or LOSSLESS, ignore_extra=ignore_extra)
+    instance = cli.instance()
+    with inputs(files, instance.storage) as found:
+        for file in found:
+            format_of(file, reading)
+        made = None
+        if table not in instance.tables():
+            if row_key is None:
+                raise _with_key_advice(instance, table)
+            made = inferred(found[0], reading)
+            # What was detected is shown before it is used.
+            cli.out.note("\n".join(detected_lines(made)))
+            instance.create_table(table, schema_of(made, row_key, sorted_by))
+        try:
+            added, read = _write(instance.table(table), found, reading, how)
+        except UnknownOutcomeError:
+            raise
+        except Error:
+            if made is not None and not instance.table(table).state().files:
+                instance.drop_table(table)
+            raise
+    document = {"table": table, "version": added.version, "rows_read": read, "rows_added": added.rows}
+    document |= {"repeated": added.repeated, "created": made is not None}
+    lines = [] if made is None else [f"table {table} created: {_fields_said(instance.table(table).schema)}"]
+    cli.out.document(document, [*lines, f"table {table} at version {added.version}: {_said(added, read)}"])
+
+
+def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, how: Write) -> tuple[Added, int]:
+    """Write the rows of files; returns what was added, and how many rows were read."""
+    how.operation.check(table.state().merge)
+    stream = open_files(files, table.schema, table.storage, reading, only_fields=how.ignore_extra)
+    total = rows_known(files, reading)
     read = 0
-    with ProgressBar(f"write {found.name}") as bar:
+    with ProgressBar(f"write {table.name}") as bar:
 
         def counted() -> Iterator[SourceRows]:
             nonlocal read
@@ -64,11 +119,30 @@ def write(
                 read += rows.batch.num_rows
                 bar.update(read, total)
 
-        with committed_on_interrupt(found.log):
-            write = Write(commit_id, operation=operation)
-            version = add(found, replace(stream, rows=counted()), write).version
-    document = {"table": found.name, "version": version, "rows_read": read}
-    cli.out.document(document, [f"table {found.name} at version {version}: {count_text(read, 'row')} read"])
+        with committed_on_interrupt(table.log):
+            return add(table, replace(stream, rows=counted()), how), read
+
+
+def _with_key_advice(instance: Instance, table: str) -> Error:
+    """The error about a table that does not exist, with the option that makes it."""
+    try:
+        instance.table(table)
+    except NotFoundError as error:
+        return error.restated(f"{error.message}; --key A,B, its row key columns, makes it of the columns of the file")
+    return Code.TABLE_EXISTS(f"table {table} was created meanwhile; write again", table=table)
+
+
+def _fields_said(schema: Schema) -> str:
+    """The fields of a table, for people."""
+    roles = (("row key", schema.row_key), ("sort key", schema.sort_key), ("", schema.values))
+    return ", ".join(f"{f.name} {f.type}{f' ({role})' if role else ''}" for role, fields in roles for f in fields)
+
+
+def _said(added: Added, read: int) -> str:
+    if added.repeated:
+        return "seen before: nothing added"
+    merged = "" if added.rows == read else f" (merged from {read:,})"
+    return f"{count_text(added.rows, 'row')} added{merged}"
 
 
 @command

@@ -1,9 +1,10 @@
-"""Reads files of Parquet, Arrow IPC and CSV in this process, batch by batch, as rows of a table.
+"""Reads files of Parquet, Arrow IPC, ORC, CSV and JSON lines in this process, batch by batch, as rows of a table.
 
-The first bytes of a file determine its format; CSV is recognised by its name. CSV columns are read as the table's
-types: an empty cell is null, and quotes with nothing between them are an empty text.
+Files are named by paths and URLs, alone or in lists; a folder or a glob stands for the files below it whose names end
+as those of a format. Text is read as the table's types, and other columns as detected ones
+(:mod:`lakebed.formats.csv_file`). :func:`inferred` has the columns of a file for which there is no table yet.
 
-Core types: :data:`InputFile`, :class:`RemoteFile`, :class:`Kind`.
+Core types: :class:`Inferred`.
 
 Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, SchemaMismatchError, BadKeyError.
 """
@@ -11,239 +12,255 @@ Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, Sc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path, PurePosixPath
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from lakebed.errors import Code, NotFoundError
+from lakebed.errors import Code
+from lakebed.formats.file_format import SUFFIXES, FileFormat, format_of
+from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
+from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
+from lakebed.model.schema import Schema
 
 if TYPE_CHECKING:
-    from lakebed.model.schema import Schema
+    from lakebed.formats.csv_file import CsvReading
     from lakebed.storage.contract import Storage
-    from lakebed.storage.external import ExternalFiles
 
-_PARQUET_MAGIC = b"PAR1"
-_IPC_FILE_MAGIC = b"ARROW1"
-_IPC_STREAM_MAGIC = b"\xff\xff\xff\xff"
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_CSV_SUFFIXES = (".csv", *(f".csv{suffix}" for suffix in _CODECS))
+_INFERRED_LINES = 10_000
+_INFERRED_BYTES = 4 * 1024 * 1024
+_GLOB = re.compile(r"[*?\[]")
 
 
-class Kind(Enum):
-    """The format of a file."""
-
-    PARQUET = "Parquet"
-    IPC_FILE = "an Arrow file"
-    IPC_STREAM = "an Arrow stream"
-    CSV = "CSV"
+# -- files ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file on an object store."""
+def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
+    """The files of a path or URL, or of a list of them; those of a folder or a glob in order of name.
 
-    url: str
-    files: ExternalFiles = field(repr=False)
-    path: str
-
-    def __str__(self) -> str:
-        return self.url
-
-    @property
-    def name(self) -> str:
-        """The file name without folders."""
-        return PurePosixPath(self.path).name
-
-    @property
-    def suffix(self) -> str:
-        """The end of the name, from the last dot on."""
-        return PurePosixPath(self.path).suffix
-
-
-InputFile = Path | RemoteFile
-
-
-def is_remote(text: str) -> bool:
-    """Whether the text is a URL of an object store."""
-    return "://" in text and not text.startswith("file://")
-
-
-def input_file(text: str, home: Storage | None = None) -> InputFile:
-    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_external` takes it.
-
-    Raises UsageError for an invalid URL.
+    Raises NotFoundError if a folder or glob has none, UsageError for an invalid URL or a file that is named twice.
     """
-    if not is_remote(text):
-        return Path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
-    from lakebed.storage.external import open_external
+    from lakebed.ingest.sources import find_files
 
-    return RemoteFile(text, *open_external(text, home))
-
-
-def _bytes_of(path: InputFile) -> Any:
-    """The file opened for reading bytes."""
-    return path.open("rb") if isinstance(path, Path) else path.files.open(path.path)
-
-
-def kind_of(path: InputFile) -> Kind:
-    """The format of a file. Raises NotFoundError, StorageError (unreadable), UsageError (unknown format)."""
-    with _reading(path), _bytes_of(path) as file:
-        start = file.read(8)
-    if path.name.lower().endswith(_CSV_SUFFIXES):
-        return Kind.CSV
-    for magic, kind in (
-        (_PARQUET_MAGIC, Kind.PARQUET),
-        (_IPC_FILE_MAGIC, Kind.IPC_FILE),
-        (_IPC_STREAM_MAGIC, Kind.IPC_STREAM),
-    ):
-        if start.startswith(magic):
-            return kind
-    if path.suffix.lower() in (".parquet", ".arrow", ".arrows", ".feather", ".ipc"):
-        raise Code.SOURCE_DAMAGED(
-            f"{path} is named {path.suffix} but does not have the header of such a file", name=str(path)
-        )
-    raise Code.SOURCE_UNSUPPORTED(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
+    found: list[InputFile] = []
+    for item in [items] if isinstance(items, str | Path | InputFile) else items:
+        if isinstance(item, InputFile):
+            found.append(item)
+        elif _is_several(str(item), home):
+            found += [input_file(one.url, home) for one in find_files(str(item), home, suffixes=SUFFIXES)]
+        else:
+            found.append(input_file(str(item), home))
+    names = [file.name for file in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Code.SOURCE_DUPLICATE(f"{twice} is named twice; its rows would be added twice", name=twice)
+    return found
 
 
-def rows_known(paths: Sequence[InputFile]) -> int | None:
+def _is_several(item: str, home: Storage | None) -> bool:
+    if not is_remote(item):
+        local = Path(input_file(item).path)
+        return local.is_dir() or (bool(_GLOB.search(item)) and not local.exists())
+    if item.endswith("/") or _GLOB.search(item):
+        return True
+    files, path = input_file(item, home).files, input_file(item, home).path
+    there = None if files is None else files.look(path)
+    return there is not None and there.is_folder
+
+
+def rows_known(files: Sequence[InputFile], options: ReadingOptions = DETECTED) -> int | None:
     """The rows of all files, for a progress bar; None unless all are Parquet, whose footers say so."""
     import pyarrow.parquet as pq
 
     total = 0
-    for path in paths:
-        if kind_of(path) is not Kind.PARQUET:
+    for one in files:
+        if format_of(one, options) is not FileFormat.PARQUET:
             return None
-        with _reading(path), _bytes_of(path) as file:
+        with reading(one), one.open_bytes() as file:
             total += pq.read_metadata(file).num_rows
     return total
 
 
-def arrow_schema(path: InputFile) -> pa.Schema:
-    """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
-    if kind_of(path) is Kind.CSV:
-        raise Code.SOURCE_UNSUPPORTED(f"{path}: CSV has no types; write a schema file, or use a Parquet or Arrow file")
-    return _columns(path, None)
+# -- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _columns(path: InputFile, schema: Schema | None) -> pa.Schema:
-    with _reading(path), _open(path, schema) as (found, _):
-        return found
+@dataclass(frozen=True, slots=True)
+class _OpenInput:
+    """A file whose columns are known: what reads its batches, and the line of a row if it is text."""
+
+    file: InputFile
+    columns: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    line_of: Callable[[int], int] | None = None
 
 
-@contextlib.contextmanager
-def open_rows(path: InputFile, schema: Schema) -> Iterator[pa.RecordBatchReader]:
-    """The rows of one file as they are there, read batch by batch; columns of CSV have the types of the schema.
-
-    Raises NotFoundError, StorageError, DamagedError and SchemaMismatchError, which name the file, also while the rows
-    are read within the ``with`` block.
-    """
-    with _reading(path), _open(path, schema) as (found, batches):
-        yield pa.RecordBatchReader.from_batches(found, batches)
-
-
-def open_files(items: Any, schema: Schema, home: Storage | None = None) -> RowInput:
-    """The rows of all files of a path or URL, or of a list of them, in order. Columns of CSV have the types of the
-    schema.
+def open_files(
+    items: Any,
+    schema: Schema,
+    home: Storage | None = None,
+    options: ReadingOptions = DETECTED,
+    *,
+    only_fields: bool = False,
+) -> RowInput:
+    """The rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the schema;
+    its other columns are left out if there are ``only_fields``.
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
-    given = [items] if isinstance(items, str | Path) else items
-    files = [input_file(str(item), home) for item in given]
-    return RowInput(tuple((str(file), _columns(file, schema)) for file in files), _rows(files, schema))
+    opened = [_opened(file, schema, options, only_fields=only_fields) for file in find_inputs(items, home)]
+    texts = any(one.line_of is not None for one in opened)
+    return RowInput(tuple((str(one.file), one.columns) for one in opened), _rows(opened), untyped=texts)
 
 
-def _rows(files: Sequence[InputFile], schema: Schema) -> Iterator[SourceRows]:
-    for file in files:
+def _rows(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
+    for one in opened:
         before = 0
-        with _reading(file), _open(file, schema) as (_, batches):
-            for batch in batches:
-                yield SourceRows(batch, str(file), before)
-                before += batch.num_rows
+        for batch in one.batches():
+            yield SourceRows(batch, str(one.file), before, one.line_of)
+            before += batch.num_rows
+
+
+def _opened(file: InputFile, schema: Schema, options: ReadingOptions, *, only_fields: bool) -> _OpenInput:
+    kind = format_of(file, options)
+    if kind is FileFormat.CSV:
+        from lakebed.formats.csv_file import batches, detect, line_of
+
+        fields = {f.name: f.type for f in schema.fields}
+        plan = detect(file, options, fields, only_fields=only_fields)
+        return _OpenInput(file, plan.schema, partial(batches, plan), partial(line_of, plan))
+    if kind is FileFormat.JSON:
+        first = next(_json_rows(file, schema), None)
+        columns = schema.arrow if first is None else first.schema
+        return _OpenInput(file, columns, partial(_json_rows, file, schema), cache(partial(_json_line, file)))
+    with reading(file), _open_typed(file, kind) as (found, _):
+        return _OpenInput(file, found, partial(_typed_rows, file, kind))
+
+
+def _json_rows(file: InputFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+    from lakebed.formats.json_lines import read_json_lines
+
+    with reading(file), file.open() as lines:
+        yield from read_json_lines(_lines(lines), {f.name: f.type for f in schema.fields}, str(file))
+
+
+def _json_line(file: InputFile, row: int) -> int:
+    from lakebed.formats.json_lines import line_of
+
+    with reading(file), file.open() as lines:
+        return line_of(_lines(lines), row)
+
+
+def _lines(file: Any) -> Any:
+    """A file to iterate over by lines."""
+    return io.BufferedReader(file, 1024 * 1024)
+
+
+def _typed_rows(file: InputFile, kind: FileFormat) -> Iterator[pa.RecordBatch]:
+    with reading(file), _open_typed(file, kind) as (_, batches):
+        yield from batches
 
 
 @contextlib.contextmanager
-def _open(path: InputFile, schema: Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    match kind_of(path):
-        case Kind.PARQUET:
+def _open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    match kind:
+        case FileFormat.PARQUET:
             import pyarrow.parquet as pq
 
             from lakebed.ingest.sources import plain
             from lakebed.parquet.row_groups import read_row_groups
 
-            with pa.OSFile(str(path)) if isinstance(path, Path) else _bytes_of(path) as source:
-                found = pq.read_schema(source)
-                yield found, map(plain, read_row_groups(source, str(path)))
-        case Kind.IPC_FILE:
-            with _mapped(path) as source, pa.ipc.open_file(source) as file:
-                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
-        case Kind.IPC_STREAM:
-            with _mapped(path) as source, pa.ipc.open_stream(source) as stream:
+            with file.open_bytes() as source:
+                yield pq.read_schema(source), map(plain, read_row_groups(source, str(file)))
+        case FileFormat.ORC:
+            from pyarrow import orc
+
+            with file.open_bytes() as source:
+                found = orc.ORCFile(source)
+                stripes = (found.read_stripe(index) for index in range(found.nstripes))
+                yield found.schema, stripes
+        case FileFormat.IPC_FILE:
+            with _mapped(file) as source, pa.ipc.open_file(source) as batches:
+                yield batches.schema, (batches.get_batch(i) for i in range(batches.num_record_batches))
+        case _:
+            with _mapped(file) as source, pa.ipc.open_stream(source) as stream:
                 yield stream.schema, iter(stream)
-        case Kind.CSV:
-            with _open_csv(path, schema) as reader:
-                yield reader.schema, iter(reader)
 
 
-def _mapped(path: InputFile) -> Any:
-    return pa.memory_map(str(path)) if isinstance(path, Path) else _bytes_of(path)
+def _mapped(file: InputFile) -> Any:
+    return pa.memory_map(file.path) if file.files is None else file.open_bytes()
 
 
-def _open_csv(path: InputFile, schema: Schema | None) -> Any:
-    from pyarrow import csv
-
-    # The conformer checks whether text is UTF-8, and names the column and the row.
-    kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
-    options = csv.ConvertOptions(
-        column_types=kinds,
-        default_column_type=None if schema is None else pa.string(),
-        check_utf8=False,
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    try:
-        return csv.open_csv(_text_of(path), convert_options=options)
-    except pa.ArrowInvalid as error:
-        raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
+# -- columns without a table ----------------------------------------------------------------------------------------
 
 
-def _text_of(path: InputFile) -> Any:
-    """What a CSV is read from. Arrow derives the compression from the name of local files only."""
-    if isinstance(path, Path):
-        return path
-    codec = _CODECS.get(path.suffix.lower())
-    return _bytes_of(path) if codec is None else pa.CompressedInputStream(_bytes_of(path), codec)
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The columns of a file: its format, the types, some values of each column as text, and how many rows were looked
+    at; ``csv`` has how CSV is read.
+    """
+
+    file: InputFile
+    format: FileFormat
+    columns: pa.Schema
+    examples: dict[str, tuple[str, ...]]
+    rows: int
+    whole: bool
+    csv: CsvReading | None = None
 
 
-@contextlib.contextmanager
-def _reading(path: InputFile) -> Iterator[None]:
-    """Turn errors of reading a file into those of Lakebed."""
-    try:
-        yield
-    except (FileNotFoundError, NotFoundError) as error:
-        raise Code.SOURCE_NOT_FOUND(f"no file {path}", name=str(path)) from error
-    except pa.ArrowNotImplementedError as error:
-        raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
-    except pa.ArrowInvalid as error:
-        if path.name.lower().endswith(_CSV_SUFFIXES):
-            raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
-        raise Code.SOURCE_DAMAGED(f"{path} cannot be read: {error}", name=str(path)) from error
-    except OSError as error:
-        if "Couldn't deserialize thrift" in str(error) or "Corrupt" in str(error) or error.errno is None:
-            raise Code.SOURCE_DAMAGED(f"{path} cannot be read: {error}", name=str(path)) from error
-        raise Code.SOURCE_UNREADABLE(f"{path}: {error.strerror or error}", name=str(path)) from error
+def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
+    """The columns of a file, detected from its first megabytes if it is text.
+
+    Raises as :func:`open_files`; SchemaMismatchError for a text file without rows, whose types are unknown.
+    """
+    kind = format_of(file, options)
+    if kind is FileFormat.CSV:
+        from lakebed.formats.csv_file import detect
+
+        plan = detect(file, options, {})
+        columns = pa.schema([(name, plan.type_of(name)) for name in plan.dialect.names])
+        examples = {name: one.examples for name, one in plan.columns.items()}
+        return Inferred(file, kind, columns, examples, plan.rows, plan.whole, plan)
+    if kind is FileFormat.JSON:
+        return _inferred_json(file, options)
+    with reading(file), _open_typed(file, kind) as (found, batches):
+        first = next(batches, None)
+        rows = [] if first is None else first.slice(0, 3).to_pylist()
+        examples = {name: tuple(str(row[name]) for row in rows) for name in found.names}
+        return Inferred(file, kind, found.remove_metadata(), examples, len(rows), whole=True)
 
 
-def read_text(path: Path) -> str:
-    """A small text file. Raises NotFoundError, StorageError, or UsageError if it is not UTF-8."""
-    with _reading(path):
-        try:
-            return path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise Code.SOURCE_UNSUPPORTED(f"{path} is not UTF-8 text", source=str(path)) from error
+def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
+    from lakebed.formats.json_lines import read_json_lines
+    from lakebed.formats.text_types import column_type
+
+    with reading(file):
+        sample, whole = file.sample(_INFERRED_BYTES)
+    if not whole:
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+    lines = sample.splitlines(keepends=True)
+    kept = b"".join(lines[:_INFERRED_LINES])
+    parts = [pa.Table.from_batches([batch]) for batch in read_json_lines(io.BytesIO(kept), {}, str(file))]
+    if not parts:
+        raise Code.SOURCE_UNPARSABLE(f"{file}: the file has no rows, so its columns are unknown", source=str(file))
+    with reading(file, text=True):
+        table = pa.concat_tables(parts, promote_options="permissive")
+    fields, examples = [], {}
+    for name in table.schema.names:
+        column = table.column(name).combine_chunks()
+        kind = options.types.get(name) or column.type
+        if pa.types.is_null(kind):
+            kind = pa.string()
+        elif pa.types.is_string(kind) and name not in options.types:
+            kind = column_type(column, options.date_format).type
+            kind = kind if pa.types.is_temporal(kind) else pa.string()
+        fields.append(pa.field(name, kind))
+        examples[name] = tuple(str(value) for value in column.slice(0, 3).to_pylist())
+    rows = table.num_rows
+    return Inferred(file, FileFormat.JSON, pa.schema(fields), examples, rows, whole and len(lines) <= _INFERRED_LINES)

@@ -50,8 +50,10 @@ _GLOB = re.compile(r"[*?\[]")
 # -- finding ----------------------------------------------------------------------------------------------------
 
 
-def find_files(source: str | Path | Sequence[str | Path], home: Storage | None = None) -> tuple[Source, ...]:
-    """All files of paths, folders, globs and URIs, in order of name.
+def find_files(
+    source: str | Path | Sequence[str | Path], home: Storage | None = None, suffixes: tuple[str, ...] = SUFFIXES
+) -> tuple[Source, ...]:
+    """All files of paths, folders, globs and URIs, in order of name; those of folders have one of the ``suffixes``.
 
     Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
@@ -61,14 +63,14 @@ def find_files(source: str | Path | Sequence[str | Path], home: Storage | None =
     for item in items:
         if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
             raise Code.URL_INVALID(f"not a path or URI of a source: {shown(item)}")
-    found = [file for item in items for file in sorted(_find(str(item), home), key=lambda f: f.url)]
+    found = [file for item in items for file in sorted(_find(str(item), home, suffixes), key=lambda f: f.url)]
     url, times = Counter(file.url for file in found).most_common(1)[0]
     if times > 1:
         raise Code.SOURCE_DUPLICATE(f"{url} is named twice; its rows would be imported twice", name=url)
     return tuple(found)
 
 
-def _find(item: str, home: Storage | None) -> list[Source]:
+def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[Source]:
     place, path = open_external(item, home)
     try:
         there = place.look(path)
@@ -77,7 +79,7 @@ def _find(item: str, home: Storage | None) -> list[Source]:
         files: list[ExternalFile] = []
         for match in matches:
             if match.is_folder:
-                files += _below(place, match.path)
+                files += _below(place, match.path, suffixes)
             else:
                 _check_file(match)
                 files.append(match)
@@ -88,7 +90,8 @@ def _find(item: str, home: Storage | None) -> list[Source]:
             f"{item} has a file whose name is not UTF-8; give it another name", name=item
         ) from error
     if not files:
-        what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
+        of = "Parquet files" if suffixes == SUFFIXES else "data files (.csv, .parquet …)"
+        what = "nothing matches" if _GLOB.search(item) else f"there is no file or folder with {of} at"
         raise Code.SOURCE_NOT_FOUND(f"{what} {item}", name=item)
     prefix = _prefix(item)
     return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
@@ -178,9 +181,9 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _below(place: ExternalFiles, folder: str) -> Iterator[ExternalFile]:
+def _below(place: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iterator[ExternalFile]:
     for entry in place.below(folder):
-        if entry.is_folder or not entry.regular or not entry.path.lower().endswith(SUFFIXES):
+        if entry.is_folder or not entry.regular or not entry.path.lower().endswith(suffixes):
             continue
         inside = PurePosixPath(entry.path).relative_to(folder).parts
         if not any(part.startswith(("_", ".")) for part in inside):

@@ -33,7 +33,6 @@ SUFFIXES = {
 }
 """The content types of rows, and the names of such files."""
 
-_JSON_LINES = ".jsonl"
 _HELD_BYTES = 1024 * 1024
 
 
@@ -51,17 +50,10 @@ class Upload:
     @contextmanager
     def rows(self, schema: Schema) -> Iterator[Any]:
         """The rows, as Arrow data that a table of this schema can write. Raises SchemaMismatchError, DamagedError."""
-        if self.path.suffix == _JSON_LINES:
-            from lakebed.web.json_rows import read_json_lines
-
-            with self.path.open("rb") as file:
-                yield read_json_lines(file, schema)
-            return
-        from lakebed.ingest.input_files import open_rows
+        from lakebed.ingest.input_files import open_files
 
         try:
-            with open_rows(self.path, schema) as rows:
-                yield rows
+            yield open_files(self.path, schema)
         except Error as error:
             message = error.message.replace(str(self.path), "the body")
             if error.code in (Code.SOURCE_DAMAGED, Code.SOURCE_UNSUPPORTED):

@@ -219,7 +219,7 @@ def test_files_of_all_kinds_are_written_as_one(cli: Cli, table: str, tmp_path: P
     names = ["a.parquet", "a.arrow", "a.arrows", "a.csv", "unnamed"]
     before = cli("table", "show", table, "--json").json["version"]
     ran = cli("write", table, *(tmp_path / name for name in names), "--json").json
-    assert ran == {"table": table, "version": before + 1, "rows_read": 10}
+    assert (ran["version"], ran["rows_read"], ran["rows_added"]) == (before + 1, 10, 10)
     found = cli("scan", table, "--starts-with", "A", "--columns", "place,reading,note", "--json").lines
     assert (
         found == [{"place": "Aa", "reading": 1.0, "note": "x"}] * 5 + [{"place": "Ab", "reading": None, "note": ""}] * 5
@@ -230,7 +230,7 @@ def test_files_of_all_kinds_are_written_as_one(cli: Cli, table: str, tmp_path: P
     ("name", "content", "code", "says"),
     [
         ("missing.parquet", None, 4, "no file"),
-        ("folder.parquet", b"folder", 5, "directory"),
+        ("folder.parquet", b"folder", 4, "no file or folder with data files"),
         ("cut.parquet", b"PAR1 and then nothing", 3, "cut.parquet"),
         ("text.parquet", b"a,b\n1,2\n", 3, "text.parquet"),
         ("text.txt", b"a,b\n1,2\n", 2, "text.txt"),
@@ -268,12 +268,12 @@ def test_a_write_adds_the_columns_of_all_files_if_the_table_takes_them(cli: Cli,
     assert cli("write", table, *names).code == 0
     found = cli("scan", table, "--starts-with", "Aa", "--columns", "wind,code", "--json").lines
     assert sorted(map(str, found)) == sorted(
-        ["{'wind': 3, 'code': None}", "{'wind': 4, 'code': None}", "{'wind': None, 'code': '7'}"]
+        ["{'wind': 3, 'code': None}", "{'wind': 4, 'code': None}", "{'wind': None, 'code': 7}"]
     )
     shown = cli("table", "show", table, "--json").json["schema"]["values"][-2:]
     assert [(field["name"], field["type"], field["nullable"]) for field in shown] == [
         ("wind", "int64", True),
-        ("code", "string", True),
+        ("code", "int64", True),
     ]
 
 

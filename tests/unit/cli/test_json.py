@@ -49,6 +49,7 @@ WORDS: dict[str, list[str]] = {
     "settings set": ["settings", "set", "readings", "split_rows=10"],
     "settings show --defaults": ["settings", "show", "--defaults"],
     "write": ["write", "readings", "{parquet}"],
+    "schema infer": ["schema", "infer", "{csv}", "--key", "id"],
     "get": ["get", "readings", "Ulm", "1"],
     "get --keys": ["get", "readings", "--keys", "{keys}"],
     "scan": ["scan", "readings"],
@@ -139,6 +140,8 @@ def test_the_output_has_the_documented_shape(
     folder = schema_file.with_name("hive")
     folder.mkdir()
     (folder / parquet.name).write_bytes(parquet.read_bytes())
+    csv = schema_file.with_name("users.csv")
+    csv.write_text("id,name\n1,Ann\n", "utf-8")
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
     assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
@@ -151,6 +154,7 @@ def test_the_output_has_the_documented_shape(
         "token_id": token_id,
         "schema": schema_file,
         "parquet": parquet,
+        "csv": csv,
         "keys": keys,
         "token": random_token(),
         "query": query,

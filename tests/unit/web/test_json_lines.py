@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 import lakebed
-from lakebed.web.json_rows import read_json_lines
+from lakebed.formats.json_lines import read_json_lines
 from lakebed.web.row_formats import json_lines
 
 KINDS = {
@@ -55,4 +55,5 @@ def test_all_types_survive() -> None:
     (batch,) = table.slice(1).to_batches()
     for rows in (table.to_batches()[0], batch):
         sent = b"".join(json_lines(rows.schema, [rows]))
-        assert read_json_lines(io.BytesIO(sent), schema).read_all().to_pylist() == pa.table(rows).to_pylist()
+        found = read_json_lines(io.BytesIO(sent), {f.name: f.type for f in schema.fields}, "sent")
+        assert pa.Table.from_batches(found).to_pylist() == pa.table(rows).to_pylist()

@@ -1,26 +1,25 @@
 """Rows of JSON lines as Arrow batches of a schema: the inverse of :func:`lakebed.web.row_formats.json_lines`.
 
 A line is an object with a member for each column; a nullable column may be missing, and is null then. Members that the
-schema does not have stay text columns or numbers, for the table to refuse or to add. Errors: SchemaMismatchError, which
-names the column and the line.
+schema does not have stay text columns or numbers, for the table to refuse or to add. Batches may differ in their
+columns. Errors: SchemaMismatchError, which names the file, the line and the column.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
 
-from lakebed.errors import Code
-
-if TYPE_CHECKING:
-    from lakebed.model.schema import Schema
+from lakebed.errors import Code, Error
+from lakebed.model.checks import shown
+from lakebed.model.foreign_errors import error_text
 
 BATCH_ROWS = 8_192
 
@@ -28,62 +27,68 @@ _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 _UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
 
-def read_json_lines(file: IO[bytes], schema: Schema) -> pa.RecordBatchReader:
-    """The rows of the file, read as they are asked for. The columns are those of the first batch of lines."""
-    batches = _batches(file, schema)
-    first = next(batches, None)
-    if first is None:
-        return pa.RecordBatchReader.from_batches(schema.arrow, [])
-    return pa.RecordBatchReader.from_batches(first.schema, _same(first, batches))
-
-
-def _same(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for batch in others:
-        if batch.schema.names != first.schema.names:
-            raise Code.SOURCE_UNPARSABLE(
-                f"lines have different columns: first {', '.join(first.schema.names)}, later "
-                f"{', '.join(batch.schema.names)}; give each line every column"
-            )
-        yield batch
-
-
-def _batches(file: IO[bytes], schema: Schema) -> Iterator[pa.RecordBatch]:
-    done = 0
+def read_json_lines(file: IO[bytes], fields: Mapping[str, pa.DataType], source: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors."""
+    lines_before = 0
     while lines := list(islice(file, BATCH_ROWS)):
-        rows = [_row(line, done + number) for number, line in enumerate(lines, 1) if line.strip()]
+        numbered = [(lines_before + number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        rows = [_row(line, number, source) for number, line in numbered]
         if rows:
-            yield _batch(rows, schema, done)
-        done += len(lines)
+            yield _batch(rows, [number for number, _ in numbered], fields, source)
+        lines_before += len(lines)
 
 
-def _row(line: bytes, number: int) -> dict[str, Any]:
+def line_of(file: IO[bytes], row: int) -> int:
+    """The line of a row, counted from 1; rows count from 0."""
+    numbers = (number for number, line in enumerate(file, 1) if line.strip())
+    return next(islice(numbers, row, None), 0)
+
+
+def _row(line: bytes, number: int, source: str) -> dict[str, Any]:
     try:
         row = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Code.SOURCE_UNPARSABLE(f"line {number} is not JSON: {error}", row=number) from error
+        array = "; the file is one array: give one object a line, as `jq -c '.[]'` does" if line[:1] == b"[" else ""
+        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}{array}", row=number) from error
     if not isinstance(row, dict):
-        raise Code.SOURCE_UNPARSABLE(f"line {number} is not a JSON object", row=number)
+        array = "; give one object a line, as `jq -c '.[]'` does" if isinstance(row, list) else ""
+        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not a JSON object{array}", row=number)
     return row
 
 
-def _batch(rows: list[dict[str, Any]], schema: Schema, before: int) -> pa.RecordBatch:
+def _batch(
+    rows: list[dict[str, Any]], numbers: list[int], fields: Mapping[str, pa.DataType], source: str
+) -> pa.RecordBatch:
     given = dict.fromkeys(name for row in rows for name in row)
-    arrays, fields = [], []
+    arrays = []
     for name in given:
-        values = [row.get(name) for row in rows]
-        known = schema.by_name.get(name)
+        kind = fields.get(name)
         try:
-            array = decode_array(values, known.type) if known is not None else pa.array(values)
+            arrays.append(_array([row.get(name) for row in rows], kind))
         except _UNCONVERTIBLE as error:
-            kind = "" if known is None else f" ({known.type})"
-            raise Code.VALUE_NOT_REPRESENTABLE(
-                f"column {name!r}{kind}: a value of lines {before + 1} to {before + len(rows)} cannot be read: {error}",
+            raise _unread(name, kind, [row.get(name) for row in rows], (numbers, source)) from error
+    return pa.RecordBatch.from_arrays(arrays, names=list(given))
+
+
+def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    return pa.array(values) if kind is None else decode_array(values, kind)
+
+
+def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], str]) -> Error:
+    """The error of the first value that cannot be read, or that is of another type than those before."""
+    numbers, source = place
+    for index, value in enumerate(values):
+        try:
+            _array([value] if kind is not None else values[: index + 1], kind)
+        except _UNCONVERTIBLE as error:
+            what = "the type of the values before" if kind is None else kind
+            return Code.VALUE_NOT_REPRESENTABLE(
+                f"{source}, line {numbers[index]}, column {name}: {shown(value)} is not {what} ({error_text(error)})",
                 column=name,
-            ) from error
-        arrays.append(array)
-        fields.append(pa.field(name, array.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                source=source,
+                row=numbers[index],
+            )
+    return Code.VALUE_NOT_REPRESENTABLE(f"{source}: column {name} cannot be read as {kind}", column=name, source=source)
 
 
 def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -1,0 +1,1 @@
+"""Files of other programs: their formats, their text, their types."""

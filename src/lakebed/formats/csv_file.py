@@ -1,0 +1,393 @@
+"""Reads CSV files batch by batch, with types that are those of a table or detected.
+
+:func:`detect` looks at the first megabytes and decides how the file is read; :func:`batches` reads it with Arrow's
+parser, whose conversions fail for a value that does not fit. Only then the file is read again, to name the value, its
+line and its column. An empty cell is null, and quotes with nothing between them are an empty text, unless there are
+such cells in columns of other types; then these are null, too.
+
+Core types: :class:`CsvReading`.
+
+Rules. Columns of types that Arrow's parser does not make are text, for the conformer to cast. Lines count from 1, and a
+record with line breaks in quotes has the number of its first line.
+
+Errors: SchemaMismatchError names file, line and column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from lakebed.errors import Code, Error
+from lakebed.formats.dialect import Dialect, detect_dialect
+from lakebed.formats.input_file import InputFile, reading
+from lakebed.formats.reading_options import ReadingOptions
+from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
+
+SAMPLE_BYTES = 4 * 1024 * 1024
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+_ROW = re.compile(r"Row #(\d+): ")
+_COLUMN = re.compile(r"In CSV column #(\d+): ")
+_TRUE, _FALSE = ["true", "True", "TRUE", "t", "T", "1"], ["false", "False", "FALSE", "f", "F", "0"]
+
+
+@dataclass(frozen=True)
+class CsvReading:
+    """How a file is read. ``columns`` has what was detected of each column; ``given`` the types that were not detected;
+    ``quoted_nulls``: quotes with nothing between them are null.
+    """
+
+    file: InputFile
+    dialect: Dialect
+    options: ReadingOptions
+    columns: Mapping[str, ColumnType]
+    given: Mapping[str, pa.DataType]
+    rows: int
+    whole: bool
+    quoted_nulls: bool = False
+    read: tuple[str, ...] | None = field(default=None)
+
+    @cached_property
+    def nulls(self) -> tuple[str, ...]:
+        """The texts that stand for null."""
+        found = self.options.nulls or sorted({word for one in self.columns.values() for word in one.nulls})
+        return ("", *found)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns as they are read."""
+        names = self.dialect.names if self.read is None else self.read
+        return pa.schema([(name, self._zoned(name)) for name in names])
+
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of a column: given, or detected."""
+        return self.given.get(name) or self.columns[name].type
+
+    def parsed(self, name: str) -> pa.DataType:
+        """The type that Arrow's parser makes of a column."""
+        kind = self.type_of(name)
+        if pa.types.is_date32(kind) and self.options.date_format:
+            return pa.timestamp("s")
+        if pa.types.is_timestamp(kind) and kind.tz and self.options.timezone:
+            return pa.timestamp(kind.unit)
+        return kind if _is_parsed(kind) else pa.string()
+
+    def _zoned(self, name: str) -> pa.DataType:
+        kind = self.parsed(name)
+        zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
+        return pa.timestamp(kind.unit, "UTC") if zoned and not pa.types.is_date32(self.type_of(name)) else kind
+
+
+def _is_parsed(kind: pa.DataType) -> bool:
+    number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    plain = (pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_time)
+    return (
+        number or any(is_kind(kind) for is_kind in plain) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
+    )
+
+
+# -- detection ------------------------------------------------------------------------------------------------------
+
+
+def detect(
+    file: InputFile, options: ReadingOptions, fields: Mapping[str, pa.DataType], *, only_fields: bool = False
+) -> CsvReading:
+    """How a file is read: columns of the ``fields`` have their types, and others detected ones, or are left out if
+    there are ``only_fields``.
+
+    Raises SchemaMismatchError and UsageError for a file that is no CSV, or has times without the zone that a field has.
+    """
+    with reading(file, text=True):
+        sample, whole = file.sample(SAMPLE_BYTES)
+    dialect = detect_dialect(sample, str(file), options, tuple(fields), whole=whole)
+    text = _text(sample, dialect.encoding, str(file), whole=whole)
+    unknown = sorted(set(options.types) - set(dialect.names))
+    if unknown:
+        raise Code.COLUMN_UNKNOWN(
+            f"{file}: no column {', '.join(unknown)}, for which a type is given; it has {', '.join(dialect.names)}",
+            fields=unknown,
+        )
+    table = _sampled(text, dialect, options, str(file))
+    given = {name: options.types.get(name, fields.get(name)) for name in dialect.names}
+    given = {name: kind for name, kind in given.items() if kind is not None}
+    found: dict[str, ColumnType] = {}
+    quoted = False
+    for name in dialect.names:
+        values = table.column(name).combine_chunks()
+        found[name] = _column(values, given.get(name), options)
+        typed = not _is_text(given.get(name) or found[name].type)
+        quoted = quoted or (typed and bool(pc.any(pc.equal(values, "")).as_py()))
+    read = tuple(name for name in dialect.names if name in fields) if only_fields else None
+    plan = CsvReading(file, dialect, options, found, given, table.num_rows, whole, quoted, read)
+    for name in plan.schema.names:
+        _check_zone(plan, name, table.column(name))
+    return plan
+
+
+def _column(values: pa.Array, given: pa.DataType | None, options: ReadingOptions) -> ColumnType:
+    if given is None:
+        found = column_type(values, options.date_format)
+        # A zone makes times of it that lie on the line of time.
+        if options.timezone and pa.types.is_timestamp(found.type) and found.type.tz is None:
+            found = ColumnType(pa.timestamp(found.type.unit, "UTC"), found.nulls, found.examples)
+        return ColumnType(found.type, frozenset(), found.examples) if options.nulls else found
+    examples = tuple(pc.unique(values.drop_null())[:3].to_pylist())
+    nulls = frozenset() if _is_text(given) or options.nulls else words_for_null(values)
+    return ColumnType(given, nulls, examples)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _check_zone(plan: CsvReading, name: str, values: pa.Array) -> None:
+    """Raise SchemaMismatchError if the first rows have times without the zone that the field has."""
+    kind, options = plan.given.get(name), plan.options
+    if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None or options.timezone or options.date_format:
+        return
+    for row, value in enumerate(values.to_pylist()[:1_000]):
+        if value and is_zoneless(value):
+            raise Code.VALUE_NOT_REPRESENTABLE(
+                f"{plan.file}, line {line_of(plan, row)}, column {name}: {value!r} has no time zone, and the table has "
+                f"{kind}: give the zone of the file's times, such as UTC or Europe/Berlin (--timezone)",
+                column=name,
+                source=str(plan.file),
+                row=row,
+            )
+
+
+def _text(sample: bytes, encoding: str, name: str, *, whole: bool) -> str:
+    """The whole lines of the sample."""
+    if not whole and encoding in ("utf-8", "utf-8-sig"):
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+    try:
+        text = sample.decode(encoding, "strict" if whole or encoding in ("utf-8", "utf-8-sig") else "ignore")
+    except UnicodeDecodeError as error:
+        line = sample[: error.start].count(b"\n") + 1
+        raise Code.VALUE_INVALID(
+            f"{name}, line {line}: the byte 0x{sample[error.start]:02x} is not {encoding.upper()}; give the encoding "
+            "of the file, such as latin-1 (--encoding)",
+            source=name,
+        ) from error
+    return text if whole else text[: text.rfind("\n") + 1] or text
+
+
+def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) -> pa.Table:
+    """The first rows as text. Records of other lengths are left out here, and refused when the file is read."""
+    try:
+        return arrow_csv.read_csv(
+            io.BytesIO(text.encode()),
+            read_options=_read_options(dialect, "utf-8"),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote,
+                newlines_in_values=True,
+                invalid_row_handler=lambda _: "skip",
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(dialect.names, pa.string()),
+                null_values=["", *options.nulls],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
+    """The rows, with the columns of :attr:`CsvReading.schema`."""
+    zoned = [name for name in plan.schema.names if plan.schema.field(name).type != plan.parsed(name)]
+    rows = 0
+    try:
+        with reading(plan.file, text=True), _opened(plan, use_threads=True) as reader:
+            for batch in _each(reader):
+                yield _with_zones(batch, plan, zoned) if zoned else batch
+                rows += batch.num_rows
+    except _UnparsedError as error:
+        raise _diagnosed(plan, error) from error
+
+
+class _UnparsedError(Exception):
+    """Arrow's parser refused the file."""
+
+
+def _each(reader: Any) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise _UnparsedError(str(error)) from error
+        yield batch
+
+
+class _opened:  # noqa: N801 - a context manager
+    """Arrow's reader over the file."""
+
+    def __init__(self, plan: CsvReading, *, use_threads: bool) -> None:
+        self._plan, self._use_threads = plan, use_threads
+
+    def __enter__(self) -> Any:
+        self._file = self._plan.file.open()
+        try:
+            return _reader(self._plan, self._file, use_threads=self._use_threads)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
+    return arrow_csv.ReadOptions(
+        column_names=list(dialect.names),
+        skip_rows=0,
+        skip_rows_after_names=int(dialect.header),
+        encoding=encoding,
+        **more,
+    )
+
+
+def _reader(plan: CsvReading, file: Any, *, use_threads: bool) -> Any:
+    dialect = plan.dialect
+    encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
+    parser = [plan.options.date_format] if plan.options.date_format else []
+    names = list(plan.schema.names)
+    try:
+        return arrow_csv.open_csv(
+            file,
+            read_options=_read_options(dialect, encoding, use_threads=use_threads, block_size=_BLOCK_BYTES),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types={name: plan.parsed(name) for name in names},
+                include_columns=names,
+                # The conformer checks whether text is UTF-8, and names the column and the row.
+                check_utf8=False,
+                null_values=list(plan.nulls),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=plan.quoted_nulls,
+                timestamp_parsers=[*parser, arrow_csv.ISO8601],
+                true_values=_TRUE,
+                false_values=_FALSE,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise _UnparsedError(str(error)) from error
+
+
+def _with_zones(batch: pa.RecordBatch, plan: CsvReading, zoned: list[str]) -> pa.RecordBatch:
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in zoned:
+            try:
+                local = pc.assume_timezone(column, plan.options.timezone)
+            except pa.ArrowInvalid as error:
+                text = str(error).splitlines()[0]
+                raise Code.VALUE_NOT_REPRESENTABLE(f"{plan.file}, column {name}: {text}", column=name) from error
+            columns.append(local.cast(plan.schema.field(name).type))
+        else:
+            columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=plan.schema)
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+def line_of(plan: CsvReading, row: int) -> int:
+    """The line on which a row begins, counted from 1; rows count from 0. Reads the file again."""
+    for line, record in _records(plan):
+        if row < 0 or (row == 0 and record):
+            return line
+        row -= 1
+    return 0
+
+
+def _records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
+    """The records that Arrow takes for rows, each with its first line."""
+    encoding = plan.dialect.encoding
+    with plan.file.open() as file, io.TextIOWrapper(file, encoding, "replace", newline="") as text:
+        reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
+        ended, left = 0, int(plan.dialect.header)
+        for record in reader:
+            line, ended = ended + 1, reader.line_num
+            if not record:
+                continue
+            if left:
+                left -= 1
+                continue
+            yield line, record
+
+
+def _diagnosed(plan: CsvReading, error: _UnparsedError) -> Error:
+    """The error with the line and the column of the first value that does not fit."""
+    message = str(error)
+    try:
+        with _opened(plan, use_threads=False) as reader:
+            for _ in _each(reader):
+                pass
+    except _UnparsedError as again:
+        message = str(again)
+    column, place = _COLUMN.search(message), _ROW.search(message)
+    text = _ROW.sub("", _COLUMN.sub("", message))
+    row = None if place is None else int(place[1]) - 1 - plan.dialect.header
+    line, record = (0, []) if row is None else _record(plan, row)
+    where = f"{plan.file}, line {line:,}" if line else str(plan.file)
+    if column is None:
+        if record and len(record) != len(plan.dialect.names):
+            text = (
+                f"{_cells(len(record))}, and the file has {_cells(len(plan.dialect.names))}: {','.join(record)[:80]!r}"
+            )
+        return Code.SOURCE_UNPARSABLE(f"{where}: {text}", source=str(plan.file), row=row or 0)
+    name = plan.schema.names[int(column[1])]
+    value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
+    kind = plan.type_of(name)
+    if name in plan.given:
+        remedy = f"mend it, or say that it stands for null (--null {value!r})"
+    else:
+        remedy = f"the type was detected from the first {plan.rows:,} rows: give another (--type {name}=string)"
+    return Code.VALUE_NOT_REPRESENTABLE(
+        f"{where}, column {name}: {value[:80]!r} is not {kind}{_because(text)}; {remedy}",
+        column=name,
+        source=str(plan.file),
+        row=row or 0,
+    )
+
+
+def _because(text: str) -> str:
+    return (
+        " (the fraction is too fine)"
+        if "Rescaling" in text
+        else " (it has no time zone)"
+        if "zone offset" in text
+        else ""
+    )
+
+
+def _cells(count: int) -> str:
+    return f"{count} column{'' if count == 1 else 's'}"
+
+
+def _record(plan: CsvReading, row: int) -> tuple[int, list[str]]:
+    """A row's line and cells; no line if the file cannot be read so far."""
+    try:
+        return next((found for index, found in enumerate(_records(plan)) if index == row), (0, []))
+    except (csv.Error, UnicodeError):
+        return 0, []

@@ -1,0 +1,152 @@
+"""Detects how the text of a CSV file is written: encoding, delimiter, quote, header and names of columns.
+
+The delimiter is that of ``, ; tab |`` by which most records have equally many columns, and more than one. The first
+record is a header if its cells are distinct texts, unless a cell below a number, date or time is one as well. A file
+without a header has the columns column0, column1 …, or those of the table in their order if these are as many.
+
+Core types: :class:`Dialect`. Pure: works on the first bytes of a file. Errors: SchemaMismatchError and UsageError name
+the file and the line. Source: the sniffer of DuckDB, in its main steps.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakebed.errors import Code
+from lakebed.formats.reading_options import ReadingOptions
+from lakebed.formats.text_types import is_typed
+
+SNIFFED_CHARACTERS = 256 * 1024
+_DELIMITERS = (",", ";", "\t", "|")
+_SNIFFED_RECORDS = 1_000
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a text file is written; ``names`` are those of its columns, in order."""
+
+    delimiter: str
+    quote: str
+    header: bool
+    encoding: str
+    names: tuple[str, ...]
+
+    @property
+    def said(self) -> str:
+        """For people."""
+        delimiter = {"\t": "tab", " ": "blank"}.get(self.delimiter, repr(self.delimiter))
+        header = "a header" if self.header else "no header"
+        return f"CSV with delimiter {delimiter}, quote {self.quote}, {header}, {encoding_name(self.encoding)}"
+
+
+def encoding_name(encoding: str) -> str:
+    """An encoding as people write it."""
+    return encoding.removesuffix("-sig").upper()
+
+
+def detect_dialect(
+    sample: bytes, name: str, options: ReadingOptions, fields: Sequence[str] = (), *, whole: bool
+) -> Dialect:
+    """The dialect of a file that begins with ``sample``, all of it if ``whole``; ``fields`` are those of the table.
+
+    Raises SchemaMismatchError if it has no text, or columns without distinct names; UsageError for a binary file.
+    """
+    encoding = options.encoding or detect_encoding(sample, name)
+    text = sample.decode(encoding, "replace")[:SNIFFED_CHARACTERS]
+    quote = options.quote or '"'
+    delimiters = (options.delimiter,) if options.delimiter else _delimiters(name)
+    found = {one: _records(text, one, quote, whole=whole and len(text) < SNIFFED_CHARACTERS) for one in delimiters}
+    delimiter = max(delimiters, key=lambda one: _score(found[one]))
+    records = found[delimiter]
+    if not records:
+        raise Code.SOURCE_UNPARSABLE(
+            f"{name}: the file is empty: it has no header and no rows; name columns and rows in it", source=name
+        )
+    first = records[0]
+    if options.columns:
+        return Dialect(delimiter, quote, header=False, encoding=encoding, names=options.columns)
+    header = _is_header(records, fields) if options.header is None else options.header
+    if header:
+        _check_header(first, name, delimiter)
+        names = tuple(first)
+    elif len(fields) == len(first):
+        names = tuple(fields)
+    else:
+        names = tuple(f"column{index}" for index in range(len(first)))
+    return Dialect(delimiter, quote, header, encoding, names)
+
+
+def detect_encoding(sample: bytes, name: str) -> str:
+    """The encoding by the first bytes. Raises UsageError for a file that is not text."""
+    for mark, encoding in _MARKS:
+        if sample.startswith(mark):
+            return encoding
+    place = sample[:65_536].find(0)
+    if place >= 0:
+        known = "an Excel or ZIP file" if sample.startswith(b"PK") else "not text"
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{name} is {known}: its byte {place:,} is 0. Save it as CSV, or give the encoding of its text", source=name
+        )
+    return "utf-8"
+
+
+def _delimiters(name: str) -> tuple[str, ...]:
+    return ("\t", *(one for one in _DELIMITERS if one != "\t")) if ".tsv" in name.lower() else _DELIMITERS
+
+
+def _records(text: str, delimiter: str, quote: str, *, whole: bool) -> list[list[str]]:
+    """The first records; the last one of a text that was cut is left out."""
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
+        found = [record for record, _ in zip(reader, range(_SNIFFED_RECORDS + 1), strict=False) if record]
+    except csv.Error:
+        return []
+    return found if whole or len(found) == 1 else found[: min(len(found) - 1, _SNIFFED_RECORDS)]
+
+
+def _score(records: list[list[str]]) -> tuple[float, int]:
+    """The share of records with the most frequent number of columns, and this number; nothing for one column."""
+    if not records:
+        return -1.0, 0
+    columns, count = Counter(map(len, records)).most_common(1)[0]
+    return (count / len(records), columns) if columns > 1 else (0.0, 1)
+
+
+def _is_header(records: list[list[str]], fields: Sequence[str]) -> bool:
+    first, others = records[0], records[1:]
+    if set(first) & set(fields):
+        return True
+    if any(map(is_typed, first)) or not any(first):
+        return False
+    if any(len(record) != len(first) for record in others[:1]):
+        return True
+    typed = [any(index < len(r) and is_typed(r[index]) for r in others) for index in range(len(first))]
+    # Below texts alone nothing tells a header from a row; most files have one.
+    return any(typed) or all(first)
+
+
+def _check_header(names: list[str], file: str, delimiter: str) -> None:
+    empty = [index for index, name in enumerate(names, 1) if not name.strip()]
+    if empty:
+        raise Code.SOURCE_UNPARSABLE(
+            f"{file}, line 1: column {empty[0]} of {len(names)} has no name (the delimiter is {delimiter!r}); name it, "
+            "or say that there is no header (--no-header)",
+            source=file,
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        places = [str(index) for index, name in enumerate(names, 1) if name == twice[0]]
+        raise Code.COLUMN_DUPLICATE(
+            f"{file}, line 1: duplicate column {twice[0]}, in places {' and '.join(places)}; rename one of them",
+            columns=twice,
+        )

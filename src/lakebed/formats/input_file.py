@@ -1,0 +1,144 @@
+"""Files that users name, as bytes: local, on an object store, or standard input; decompressed where they need it.
+
+Compression (gzip, bzip2, Zstandard, xz) is recognised by the first bytes, whatever the name. :func:`reading` turns the
+errors of other libraries into those of Lakebed.
+
+Core types: :class:`InputFile`. Errors name the file: NotFoundError, StorageError (unreadable), DamagedError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from lakebed.errors import Code, NotFoundError
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+    from lakebed.storage.external import ExternalFiles
+
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bz2"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+)
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file: ``name`` as the user gave it, and its path, in ``files`` if it is on a store."""
+
+    name: str
+    path: str
+    files: ExternalFiles | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name in lower case, without that of a compression."""
+        path = PurePosixPath(self.path.lower())
+        return path.with_suffix("").suffix if path.suffix in COMPRESSED_SUFFIXES else path.suffix
+
+    def open_bytes(self) -> Any:
+        """The bytes as they are stored, as an Arrow file that can seek."""
+        if self.files is not None:
+            return self.files.open(self.path)
+        if Path(self.path).is_dir():
+            raise IsADirectoryError(21, "it is a folder", self.path)
+        return pa.OSFile(self.path)
+
+    def compression(self) -> str | None:
+        """The compression by the first bytes; None for none."""
+        with self.open_bytes() as file:
+            start = file.read(6)
+        return next((codec for magic, codec in _COMPRESSED if start.startswith(magic)), None)
+
+    def open(self) -> Any:
+        """The bytes, decompressed, as an Arrow file that is read once from its beginning."""
+        codec = self.compression()
+        if codec is None:
+            return self.open_bytes()
+        if codec == "xz":
+            return pa.PythonFile(lzma.open(self.open_bytes()), mode="r")  # type: ignore[call-overload,unused-ignore]
+        return pa.CompressedInputStream(self.open_bytes(), codec)
+
+    def sample(self, size: int) -> tuple[bytes, bool]:
+        """The first ``size`` bytes, decompressed, and whether they are all."""
+        parts: list[bytes] = []
+        left = size + 1
+        with self.open() as file:
+            # A compressed stream may return less than is left.
+            while left and (part := file.read(left)):
+                parts.append(part)
+                left -= len(part)
+        data = b"".join(parts)
+        return data[:size], len(data) <= size
+
+
+def is_remote(text: str) -> bool:
+    """Whether the text is a URL of an object store."""
+    return "://" in text and not text.startswith("file://")
+
+
+def input_file(text: str, home: Storage | None = None) -> InputFile:
+    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_external` takes it.
+
+    Raises UsageError for an invalid URL.
+    """
+    if not is_remote(text):
+        return InputFile(text, unquote(urlsplit(text).path) if text.startswith("file://") else text)
+    from lakebed.storage.external import open_external
+
+    files, path = open_external(text, home)
+    return InputFile(text, path, files)
+
+
+def spooled(stream: IO[bytes], folder: Path, name: str) -> InputFile:
+    """The bytes of a stream as a file in a folder, so that they can be read twice."""
+    path = folder / "input"
+    with reading(name), path.open("wb") as file:
+        shutil.copyfileobj(stream, file, 1024 * 1024)
+    return InputFile(name, str(path))
+
+
+@contextlib.contextmanager
+def reading(file: InputFile | str, *, text: bool = False) -> Iterator[None]:
+    """Turn errors of reading a file into those of Lakebed; invalid ``text`` is not damage."""
+    name = str(file)
+    try:
+        yield
+    except (FileNotFoundError, NotFoundError) as error:
+        raise Code.SOURCE_NOT_FOUND(f"no file {name}", name=name) from error
+    except pa.ArrowNotImplementedError as error:
+        raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
+    except pa.ArrowInvalid as error:
+        if text:
+            raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
+        raise Code.SOURCE_DAMAGED(f"{name} cannot be read: {error}", name=name) from error
+    except (lzma.LZMAError, EOFError) as error:
+        raise Code.SOURCE_DAMAGED(f"{name} cannot be decompressed: {error}", name=name) from error
+    except OSError as error:
+        if "Couldn't deserialize thrift" in str(error) or "Corrupt" in str(error) or error.errno is None:
+            raise Code.SOURCE_DAMAGED(f"{name} cannot be read: {error}", name=name) from error
+        raise Code.SOURCE_UNREADABLE(f"{name}: {error.strerror or error}", name=name) from error
+
+
+def read_text(path: Path) -> str:
+    """A small text file. Raises NotFoundError, StorageError, or UsageError if it is not UTF-8."""
+    with reading(str(path)):
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise Code.SOURCE_UNSUPPORTED(f"{path} is not UTF-8 text", source=str(path)) from error

@@ -1,0 +1,64 @@
+"""What a user says of a text file in place of what would be detected. Pure.
+
+Core types: :class:`ReadingOptions`. Errors: UsageError for a value that is none.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from lakebed.errors import Code
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMATS = ("csv", "json", "parquet", "arrow", "orc")
+"""Names of formats: CSV with any delimiter, and JSON lines."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """None and empty values are detected. ``types`` are those of columns by name; ``nulls`` are the words that stand
+    for null beside an empty cell; ``timezone`` is that of times without one; ``date_format`` a pattern of ``strptime``.
+    """
+
+    format: str | None = None
+    delimiter: str | None = None
+    quote: str | None = None
+    header: bool | None = None
+    columns: tuple[str, ...] = ()
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    nulls: tuple[str, ...] = ()
+    timezone: str | None = None
+    date_format: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, text in (("delimiter", self.delimiter), ("quote", self.quote)):
+            if text is not None and (len(text) != 1 or not text.isascii() or text in "\r\n\0"):
+                raise Code.ARGUMENT_INVALID(f"{name} {text!r}: must be one ASCII character, such as ';' or a tab")
+        if self.delimiter is not None and self.delimiter == self.quote:
+            raise Code.ARGUMENT_INVALID(f"delimiter and quote are both {self.quote!r}")
+        if self.format not in (None, *FORMATS):
+            raise Code.FORMAT_UNKNOWN(f"unknown format {self.format!r}; formats: {', '.join(FORMATS)}")
+        if self.header and self.columns:
+            raise Code.ARGUMENTS_CONFLICT("names of columns are given for files without a header")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError as error:
+                raise Code.ARGUMENT_INVALID(f"unknown encoding {self.encoding!r}, such as latin-1") from error
+        if self.timezone is not None:
+            try:
+                ZoneInfo(self.timezone)
+            except (KeyError, ValueError, OSError) as error:
+                raise Code.ARGUMENT_INVALID(
+                    f"unknown time zone {self.timezone!r}; give a name such as Europe/Berlin or UTC"
+                ) from error
+
+
+DETECTED = ReadingOptions()

@@ -1,0 +1,115 @@
+"""Detects the types of columns of text, by values of the first rows.
+
+A column is of the first of these types that all of its values have: boolean, int64, double, date, time, timestamp with
+a time zone, timestamp without; or else text. Numbers with leading zeros, such as postal codes, stay text, and so do
+whole numbers of more digits than int64 has. Words such as NULL and NA stand for null where the other values of the
+column have a type.
+
+Core types: :class:`ColumnType`. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NULL_WORDS = frozenset(
+    ["NULL", "null", "Null", "NA", "N/A", "n/a", "#N/A", "NaT", "None", "none", "nil", "\\N", "-", "?", "(null)"]
+)
+"""What may stand for null in a column of another type than text."""
+
+_TIME = r"\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?"
+_DATE = r"\d{4}-\d{2}-\d{2}"
+_ZONE = r" ?(Z|[+-]\d{2}(:?\d{2})?)"
+_PATTERNS: tuple[tuple[str, pa.DataType], ...] = (
+    (r"true|false|True|False|TRUE|FALSE", pa.bool_()),
+    (r"-?(0|[1-9]\d{0,18})", pa.int64()),
+    (r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?|-?inf|nan|NaN", pa.float64()),
+    (_DATE, pa.date32()),
+    (r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?", pa.time64("us")),
+    (f"{_DATE}[ T]{_TIME}{_ZONE}", pa.timestamp("us", "UTC")),
+    (f"{_DATE}([ T]{_TIME})?", pa.timestamp("us")),
+)
+_FINE = r"\.\d{7,9}"
+_NAIVE = re.compile(f"{_DATE}([ T]{_TIME})?")
+_TYPED = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _PATTERNS))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """The type of a column, the words in it that stand for null, and some of its values."""
+
+    type: pa.DataType
+    nulls: frozenset[str]
+    examples: tuple[str, ...]
+
+
+def is_typed(text: str) -> bool:
+    """Whether a value is a number, a truth value, a date or a time."""
+    return _TYPED.fullmatch(text.strip()) is not None
+
+
+def is_zoneless(text: str) -> bool:
+    """Whether a value is a date or a time without a zone."""
+    return _NAIVE.fullmatch(text.strip()) is not None
+
+
+def column_type(values: pa.Array, date_format: str | None = None) -> ColumnType:
+    """The type of a column of text; empty values are null in any type."""
+    distinct = pc.unique(values.drop_null())
+    distinct = distinct.filter(pc.not_equal(distinct, ""))
+    examples = tuple(distinct[:3].to_pylist())
+    words = pc.is_in(distinct, pa.array(sorted(NULL_WORDS)))
+    rest = pc.utf8_trim_whitespace(distinct.filter(pc.invert(words)))
+    kind = _type_of(rest, date_format)
+    nulls = frozenset(distinct.filter(words).to_pylist()) if kind is not None else frozenset()
+    return ColumnType(kind or pa.string(), nulls, examples)
+
+
+def words_for_null(values: pa.Array) -> frozenset[str]:
+    """The words in a column of another type than text that stand for null."""
+    distinct = pc.unique(values.drop_null())
+    return frozenset(distinct.filter(pc.is_in(distinct, pa.array(sorted(NULL_WORDS)))).to_pylist())
+
+
+def _type_of(values: pa.Array, date_format: str | None) -> pa.DataType | None:
+    if not len(values):
+        return None
+    if date_format is not None and _all_parse(values, date_format):
+        return pa.timestamp("us")
+    for pattern, kind in _PATTERNS:
+        if pc.all(pc.match_substring_regex(values, f"^(?:{pattern})$")).as_py() and _all_cast(values, kind):
+            if pa.types.is_timestamp(kind) and pc.any(pc.match_substring_regex(values, _FINE)).as_py():
+                return pa.timestamp("ns", kind.tz)
+            if pa.types.is_floating(kind) and _has_long(values):
+                return None
+            return kind
+    return None
+
+
+def _has_long(values: pa.Array) -> bool:
+    """Whether a whole number has more digits than a double keeps."""
+    return bool(pc.any(pc.match_substring_regex(values, r"^-?\d{17,}$")).as_py())
+
+
+def _all_parse(values: pa.Array, date_format: str) -> bool:
+    try:
+        pc.strptime(values, format=date_format, unit="s")
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _all_cast(values: pa.Array, kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_time(kind):
+        return True
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("ns", kind.tz)
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""``lakebed write`` and ``lakebed schema infer`` as a newcomer meets them: a table from a file, in one attempt."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+USERS = "id;name;born\n1;Ann;1990-01-31\n2;Bob;NA\n"
+
+
+@pytest.fixture
+def lake(cli: Cli) -> Cli:
+    assert cli("init").code == 0
+    return cli
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users.csv"
+    path.write_text(USERS)
+    return path
+
+
+def test_the_first_table_takes_one_command(lake: Cli, users: Path) -> None:
+    ran = lake("write", "users", users, "--key", "id")
+    assert ran.out == (
+        "table users created: id int64 (row key), name string, born date32[day]\n"
+        "table users at version 2: 2 rows added\n"
+    )
+    assert f"{users}: CSV with delimiter ';', quote \", a header, UTF-8; types detected from all 2 rows" in ran.err
+    assert "null: 'NA' and empty cells" in ran.err
+    assert lake("get", "users", "2", "--json").json == {"id": 2, "name": "Bob", "born": None}
+    again = lake("write", "users", users, "--key", "id", "--commit-id", "monday")
+    assert again.out == "table users at version 3: 2 rows added\n"
+    repeated = lake("write", "users", users, "--commit-id", "monday")
+    assert repeated.out == "table users at version 3: seen before: nothing added\n"
+
+
+def test_a_table_that_does_not_exist_needs_a_key(lake: Cli, users: Path) -> None:
+    ran = lake("write", "users", users)
+    assert (ran.code, ran.out) == (4, "")
+    assert "--key" in ran.err
+    ran = lake("write", "users", users, "--key", "idd")
+    assert ran.code == 2
+    assert "'idd' is not in the data" in ran.err
+    assert lake("table", "list").out == ""
+
+
+def test_a_table_whose_first_rows_are_refused_is_not_left_behind(lake: Cli, users: Path) -> None:
+    users.write_text("id,n\n1,5\n,6\n")
+    ran = lake("write", "users", users, "--key", "id")
+    assert ran.code == 3
+    assert f"{users}, line 3: column id is null" in ran.err
+    assert lake("table", "list").out == ""
+
+
+def test_standard_input_is_a_file(lake: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    pipe(gzip.compress(USERS.encode()))
+    assert lake("write", "users", "-", "--key", "id", "--json").json["rows_added"] == 2
+    pipe(b'{"id": 3, "name": "Cid"}\n')
+    assert lake("write", "users", "-").code == 0
+    pipe(b"id\nx\n")
+    ran = lake("write", "users", "-")
+    assert "standard input, line 2, column id: 'x' is not int64" in ran.err
+    pipe(b"")
+    assert "standard input: the file is empty" in lake("write", "users", "-").err
+
+
+def test_options_say_what_would_be_detected(lake: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("1\t'007'\t31.01.2026 10:00\tnix\n")
+    words = ["--format", "csv", "--delimiter", "tab", "--quote", "'", "--names", "id,code,at,n", "--null", "nix"]
+    words += ["--date-format", "%d.%m.%Y %H:%M", "--timezone", "Europe/Berlin", "--type", "n=int32"]
+    assert lake("write", "t", path, "--key", "id", *words).code == 0
+    assert lake("get", "t", "1", "--json").json == {
+        "id": 1, "code": "007", "at": "2026-01-31T09:00:00.000000Z", "n": None,
+    }  # fmt: skip
+    for wrong, says in (
+        (["--delimiter", "ab"], "delimiter 'ab': must be one ASCII character"),
+        (["--timezone", "Mars"], "unknown time zone 'Mars'"),
+        (["--encoding", "klingon"], "unknown encoding 'klingon'"),
+        (["--type", "n"], "not of the form NAME=VALUE"),
+        (["--header", "--names", "a"], "files without a header"),
+    ):
+        ran = lake("write", "t", path, *wrong)
+        assert ran.code == 2
+        assert says in ran.err
+
+
+def test_columns_that_the_table_lacks_are_left_out_if_asked(lake: Cli, users: Path) -> None:
+    assert lake("write", "users", users, "--key", "id").code == 0
+    users.write_text("id,colour\n5,1\n6,red\n")
+    assert "extra column colour" in lake("write", "users", users).err
+    assert lake("write", "users", users, "--ignore-extra").code == 0
+
+
+def test_a_schema_can_be_looked_at_saved_and_used(lake: Cli, users: Path, tmp_path: Path) -> None:
+    ran = lake("schema", "infer", users)
+    assert ran.out.splitlines()[1:] == [
+        "  id    int64        1, 2",
+        "  name  string       Ann, Bob",
+        "  born  date32[day]  1990-01-31, NA",
+    ]
+    ran = lake("schema", "infer", users, "--key", "id", "--sort-key", "name")
+    schema = {"row_key": {"id": "int64"}, "sort_key": {"name": "string"}, "values": {"born": "date32[day]"}}
+    assert json.loads(ran.out) == schema
+    (tmp_path / "schema.json").write_text(ran.out)
+    assert lake("table", "create", "a", "--schema", tmp_path / "schema.json").code == 0
+    assert lake("table", "create", "b", "--schema-from", users, "--row-key", "id").code == 0
+    assert "--key" in lake("schema", "infer", users, "--sort-key", "name").err
