@@ -83,14 +83,14 @@ class Output:
     ) -> None:
         self.as_json = as_json
         self.keep = keep
-        self._row_format = None if row_format == "table" else row_format
+        self.row_format = None if row_format == "table" else row_format
         self._quiet = quiet
         self._paged = paged
 
     @property
     def for_programs(self) -> bool:
         """Whether the answer is in a format that programs read: all of it belongs there, and nothing else."""
-        return self.as_json or self._row_format is not None
+        return self.as_json or self.row_format is not None
 
     def document(self, document: Any, lines: Iterable[str | TextColumns]) -> None:
         """Print one answer: with ``--json`` the document (a mapping or a dataclass), otherwise the lines.
@@ -99,9 +99,9 @@ class Output:
         """
         answer = plain(document)
         self.keep(answer)
-        if self._row_format is not None:
+        if self.row_format is not None:
             records, names = _listed(answer)
-            write_records(self._row_format, records, names)
+            write_records(self.row_format, records, names)
         elif self.as_json:
             print(json_text(answer))
         else:
@@ -118,8 +118,8 @@ class Output:
 
         Binary formats need batches with a schema, as a RecordBatchReader has it.
         """
-        if self._row_format is not None:
-            return write_rows(self._row_format, batches, names)
+        if self.row_format is not None:
+            return write_rows(self.row_format, batches, names)
         if self.as_json:
             return write_rows("jsonl", batches, names)
         count = 0
@@ -140,9 +140,9 @@ class Output:
 
         Values before an error are printed before the error is raised.
         """
-        if self._row_format is not None:
+        if self.row_format is not None:
             found = [plain(record) for record in records]
-            write_records(self._row_format, found, list(found[0]) if found else names)
+            write_records(self.row_format, found, list(found[0]) if found else names)
             return
         with self._pages():
             self._print_records(records, names, cells)

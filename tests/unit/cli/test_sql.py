@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from lakebed.cli import sql
+import lakebed
+from lakebed.cli import sql_prompt
+from lakebed.cli.render import Output
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_a_prompt_goes_on_after_an_error_and_ctrl_c(cli, table, typed, monkeypat
             raise line
         return line
 
-    monkeypatch.setattr(sql, "_asking", lambda lake, out: ask)
+    monkeypatch.setattr(sql_prompt, "asking", lambda lake, out: ask)
     ran = cli("sql", "--json")
     assert ran.code == 0
     assert ran.lines == [{"two": 2}]
@@ -101,24 +103,65 @@ def test_a_prompt_goes_on_after_an_error_and_ctrl_c(cli, table, typed, monkeypat
     assert [prompt.strip() for prompt in prompts] == ["lakebed>", "...", "lakebed>", "...", "lakebed>", "lakebed>"]
 
 
-def test_a_prompt_knows_tables_and_columns_and_keeps_its_history(cli, table, tmp_path, monkeypatch):
-    toolkit = pytest.importorskip("prompt_toolkit")
-    import lakebed
-    from lakebed.cli.render import Output
+def test_a_prompt_takes_a_statement_of_several_lines_and_completes_names(cli, table, tmp_path, monkeypatch):
+    """The session of prompt_toolkit itself, with keys that a user presses."""
+    pytest.importorskip("prompt_toolkit")
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.input import create_pipe_input
+    from prompt_toolkit.output import DummyOutput
 
-    made = {}
-
-    class Session:
-        def __init__(self, history, completer):
-            made.update(history=history, completer=completer)
-
-        def prompt(self, text):
-            raise EOFError
-
-    monkeypatch.setattr(toolkit, "PromptSession", Session)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    sql._asking(lakebed.open(str(tmp_path / "lake")), Output(as_json=False))
-    assert {"readings", "place", "sensor", "SELECT"} <= set(made["completer"].words)
-    made["history"].store_string("SELECT 1;")
-    assert "SELECT 1;" in sql.history_path().read_text()
-    assert sql.history_path().stat().st_mode & 0o077 == 0
+    lake = lakebed.open(str(tmp_path / "lake"))
+    with create_pipe_input() as keys:
+        ask = sql_prompt.asking(lake, Output(as_json=False), input=keys, output=DummyOutput())
+        keys.send_text("SELECT 1 AS a,\n2 AS b;\n.help\n")
+        assert [ask(""), ask("")] == ["SELECT 1 AS a,\n2 AS b;", ".help"]
+    history = sql_prompt.history_path()
+    assert "+SELECT 1 AS a,\n+2 AS b;" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+    completer = sql_prompt._completer(lake)
+    for typed, found in (("SELECT pl", ["place"]), ("SELECT * FROM re", ["readings"]), (".mode ma", ["markdown"])):
+        assert [one.text for one in completer.get_completions(Document(typed), None)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [("", True), ("SELECT 1", False), ("SELECT ';'", False), ("SELECT 1;", True), ("exit", True), (".tables", True)],
+)
+def test_enter_ends_a_statement_at_its_semicolon(text, whole):
+    assert sql_prompt.is_whole(text) is whole
+
+
+def test_commands_of_the_prompt(cli, table, typed, monkeypatch):
+    typed("", terminal=True)
+    said = iter(
+        [".tables", ".schema readings", ".mode csv", "SELECT 1 AS one;", ".mode xml", ".other", ".schema x", ".quit"]
+    )
+    monkeypatch.setattr(sql_prompt, "asking", lambda lake, out: lambda prompt: next(said))
+    ran = cli("sql")
+    assert ran.code == 0
+    tables, schema, *rows = ran.out.splitlines()
+    assert tables == "readings"
+    assert lakebed.Schema.from_json(schema).row_key_names == ("place", "sensor")
+    assert rows == ["one", "1"]
+    assert ".mode takes one of table, csv, json" in ran.err
+    assert "no command '.other'; .help lists them" in ran.err
+    assert "no table named 'x'" in ran.err
+
+
+def test_values_of_parameters(cli, table):
+    ran = cli(
+        "sql", "SELECT ? AS a, ? AS b, ? AS c, ? AS d", *(f"--param={v}" for v in ("7", "x y", '"7"', "null")), "--json"
+    )
+    assert ran.lines == [{"a": 7, "b": "x y", "c": "7", "d": None}]
+    ran = cli("sql", "SELECT count(*) AS n FROM readings WHERE place = $place", "--param", "place=Ulm", "--json")
+    assert ran.lines == [{"n": 4}]
+    assert "give NAME=VALUE" in cli("sql", "SELECT $a", "--param", "7").err
+    assert "--param goes with a statement" in cli("sql", "--param", "7").err
+    assert "has 2 parameters" in cli("sql", "SELECT ?, ?", "--param", "7").err
+
+
+def test_a_plan_keeps_its_lines(cli, table):
+    ran = cli("sql", "EXPLAIN SELECT place FROM readings")
+    assert ran.out.startswith("logical_plan\n  ")
+    assert "physical_plan\n  " in ran.out

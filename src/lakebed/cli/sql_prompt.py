@@ -1,0 +1,200 @@
+"""The prompt of ``lakebed sql``: statements over several lines, commands that begin with a dot, history, completion.
+
+Where prompt_toolkit is installed (``pip install "lakebed[shell]"``), Enter ends a statement at its semicolon and begins
+another line before it; a statement is one entry of the history, whatever its number of lines. An error ends a
+statement, and not the prompt.
+
+Core. :func:`converse`, :func:`asking`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed.cli.row_formats import json_text
+from lakebed.engine.tokens import split_statements, tokens_of
+from lakebed.errors import Error
+
+if TYPE_CHECKING:
+    from prompt_toolkit.document import Document
+
+    import lakebed
+    from lakebed.cli.render import Output
+
+PROMPT = "lakebed> "
+MORE = "     ... "
+MODES = ("table", "csv", "json", "jsonl", "markdown")
+
+_TABLES_MAX = 100
+"""Tables whose columns are completed: each costs some requests at the start of the prompt."""
+
+_WORDS = (
+    "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "JOIN", "LEFT JOIN", "ON", "USING", "AND",
+    "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "AS", "WITH", "UNION ALL", "DISTINCT",
+    "count(", "sum(", "min(", "max(", "avg(", "CAST(", "SHOW TABLES", "DESCRIBE", "SUMMARIZE", "EXPLAIN",
+    "EXPLAIN ANALYZE",
+)  # fmt: skip
+
+_HELP = """\
+A statement ends with a semicolon, and may have several lines. Ctrl-C discards it, or ends a query; Ctrl-D leaves.
+SHOW TABLES; DESCRIBE t; SUMMARIZE t; EXPLAIN …; EXPLAIN ANALYZE …; SELECT … FROM information_schema.columns;
+.tables           the tables
+.schema [TABLE]   the schema of a table, or of all, as `lakebed table create --schema` reads it
+.mode [FORMAT]    how rows are printed: table, csv, json, jsonl, markdown
+.help             these lines
+.exit             leave; also .quit, exit, quit"""
+
+_DOTS = (".tables", ".schema", ".mode", ".help", ".exit", ".quit")
+_LEAVE = ("exit", "quit", ".exit", ".quit")
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_BEFORE_TABLES = ("from", "join", "describe", "desc", "summarize", ".schema", "table")
+
+
+def converse(ask: Callable[[str], str], answer: Callable[[str], None], lake: lakebed.Instance, out: Output) -> None:
+    """Ask for statements until there are no more. Ctrl-C discards what was typed, or ends a query."""
+    left = ""
+    while True:
+        try:
+            text = ask(MORE if left.strip() else PROMPT)
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            left = ""
+            continue
+        word = text.strip().rstrip(";").strip()
+        if not left.strip() and word.lower() in _LEAVE:
+            return
+        if not left.strip() and word.startswith("."):
+            _attempt(lambda line: _dot_command(line, lake, out), word, out)
+            continue
+        whole, left = split_statements(f"{left}{text}\n")
+        for statement in whole:
+            _attempt(answer, statement, out)
+
+
+def _attempt(act: Callable[[str], None], text: str, out: Output) -> None:
+    try:
+        act(text)
+    except Error as error:
+        out.note(f"lakebed: {error.message}")
+    except KeyboardInterrupt:
+        out.note("lakebed: interrupted")
+
+
+def _dot_command(line: str, lake: lakebed.Instance, out: Output) -> None:
+    command, *words = line.split()
+    match command.lower(), words:
+        case ".tables", []:
+            print("\n".join(lake.tables()) or "no tables yet")
+        case ".schema", []:
+            print("\n".join(f"{name}: {_schema(lake, name)}" for name in lake.tables()) or "no tables yet")
+        case ".schema", [name]:
+            print(_schema(lake, name.strip('"')))
+        case ".mode", []:
+            out.note(f"rows are printed as {out.row_format or 'table'}; others: {', '.join(MODES)}")
+        case ".mode", [mode] if mode in MODES:
+            out.row_format = None if mode == "table" else mode
+        case ".mode", _:
+            out.note(f"lakebed: .mode takes one of {', '.join(MODES)}")
+        case ".help", _:
+            print(_HELP)
+        case _:
+            out.note(f"lakebed: no command {line!r}; .help lists them")
+
+
+def _schema(lake: lakebed.Instance, name: str) -> str:
+    return json_text(lake.table(name).schema.declaration())
+
+
+# -- prompt_toolkit ---------------------------------------------------------------------------------------------------
+
+
+def asking(lake: lakebed.Instance, out: Output, **options: Any) -> Callable[[str], str]:
+    """The function that prompts for a statement, or, without prompt_toolkit, for a line; ``options`` are those of a
+    session of prompt_toolkit.
+    """
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+        from prompt_toolkit.key_binding import KeyBindings
+    except ImportError:
+        out.note('history and completion come with pip install "lakebed[shell]"')
+        return input
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: Any) -> None:
+        buffer = event.current_buffer
+        if is_whole(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history_path())),
+        completer=_completer(lake),
+        key_bindings=keys,
+        multiline=True,
+        prompt_continuation=MORE,
+        **options,
+    )
+    return session.prompt
+
+
+def is_whole(text: str) -> bool:
+    """Whether Enter ends the text: a statement with its semicolon, a command, or nothing."""
+    text = text.strip()
+    if not text or text.startswith(".") or text.lower() in _LEAVE:
+        return True
+    whole, left = split_statements(text)
+    return bool(whole) and not left.strip()
+
+
+def _completer(lake: lakebed.Instance) -> Any:
+    """Completes names of tables after FROM and the like, elsewhere columns and words of SQL as well."""
+    from prompt_toolkit.completion import Completer, Completion
+
+    tables = lake.tables()
+    columns = {name for table in tables[:_TABLES_MAX] for name in lake.table(table).schema.names}
+
+    class Names(Completer):
+        """What may follow the text before the cursor."""
+
+        def get_completions(self, document: Document, _: Any) -> Iterator[Completion]:
+            typed = document.get_word_before_cursor(pattern=re.compile(r"[\w.\"-]+"))
+            before = document.text_before_cursor.removesuffix(typed)
+            for candidate in candidates(before, tables, columns):
+                if candidate.strip('"').lower().startswith(typed.strip('"').lower()):
+                    yield Completion(candidate, start_position=-len(typed))
+
+    return Names()
+
+
+def candidates(before: str, tables: list[str], columns: set[str]) -> list[str]:
+    """What may follow a text: names of tables alone after FROM, JOIN, DESCRIBE and their like."""
+    if not before.strip():
+        return [*_DOTS, *_WORDS]
+    words = [token.text.lower() for token in tokens_of(before)]
+    named = [*map(_written, tables)]
+    after = ".schema" if before.strip().lower() == ".schema" else words[-1] if words else ""
+    if before.strip().lower() == ".mode":
+        return list(MODES)
+    return named if after in _BEFORE_TABLES else [*map(_written, sorted(columns)), *named, *_WORDS]
+
+
+def _written(name: str) -> str:
+    """A name as a statement writes it."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def history_path() -> Path:
+    """Where typed statements are kept: below ``XDG_STATE_HOME``, for the user's eyes only."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    path = Path(state) / "lakebed" / "sql_history"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    return path
