@@ -178,7 +178,7 @@ def test_what_is_asked_with_its_options_is_seen_in_no_list_of_processes(lake):
     assert b"repeat" not in seen
     place = {"url": lake.url, "storage_options": {"endpoint_url": "http://nowhere"}, "log_url": None}
     with pytest.raises(UsageError, match="'endpoint_url' is not supported on local disk"):
-        limited.run_limited(place, "SELECT 1", limited.Limits(None, 600))
+        limited.run_limited(limited.StatementWorker(place), "SELECT 1", limited.Limits(None, 600))
 
 
 CHILD = """

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -41,6 +42,18 @@ def test_a_compaction_is_recorded_with_its_tasks(instance: lakebed.Instance, pip
     assert sum(task.rows for task in details.tasks) == 4_000
     assert (run.tasks, run.tasks_done, run.retries) == (len(details.tasks), len(details.tasks), 0)
     assert all(task.host and task.seconds is not None for task in details.tasks)
+
+
+def test_an_import_is_recorded_with_its_tasks(
+    instance: lakebed.Instance, pipeline: Pipeline, table: Any, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"k": range(500), "n": range(500)}), tmp_path / "a.parquet")
+    pipeline.bulk_import(table, tmp_path / "a.parquet")
+    run = only(instance, "import")
+    tasks = run_details(instance.storage, run.id).tasks
+    assert (run.tasks, run.tasks_done) == (len(tasks), len(tasks))
+    assert sum(task.rows for task in tasks) == 500
+    assert all(task.host and task.seconds is not None for task in tasks)
 
 
 def test_a_damaged_file_fails_its_task_and_the_run(

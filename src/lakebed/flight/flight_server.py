@@ -62,7 +62,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """``tls`` has the certificate chain and the private key, as PEM. Raises UsageError for a port that is taken."""
         self._instance = service.instance
-        self._runs = StatementRuns(service.instance, limits or StatementLimits())
+        self._runs = StatementRuns(service.instance, limits or StatementLimits(), service.spare_workers)
         place = f"[{host}]" if ":" in host else host
         try:
             location = flight.Location.for_grpc_tls(place, port) if tls else flight.Location.for_grpc_tcp(place, port)

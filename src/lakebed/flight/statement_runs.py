@@ -26,6 +26,7 @@ from lakebed.sql.limited import Limits
 
 if TYPE_CHECKING:
     from lakebed.security.principal import Principal
+    from lakebed.sql.spare_workers import SpareWorkers
     from lakebed.table.instance import Instance
 
 LOOK_S = 0.1
@@ -52,8 +53,9 @@ class StatementLimits:
 class StatementRuns:
     """The statements that this service runs for Flight calls. Safe to use from many threads."""
 
-    def __init__(self, instance: Instance, limits: StatementLimits) -> None:
+    def __init__(self, instance: Instance, limits: StatementLimits, spare: SpareWorkers) -> None:
         self._instance = instance
+        self._spare = spare
         self._limits = limits
         self._lock = threading.Lock()
         self._running: dict[_Run, bytes] = {}
@@ -114,7 +116,7 @@ class StatementRuns:
             self._running.pop(run, None)
 
     def _reader(self, principal: Principal, statement: str) -> pa.RecordBatchReader:
-        return principal.sql(self._instance, statement, self._limits.statement)
+        return principal.sql(self._instance, statement, self._limits.statement, self._spare)
 
 
 class _Run:

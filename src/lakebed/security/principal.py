@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.sql.limited import Limits
+    from lakebed.sql.spare_workers import SpareWorkers
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
@@ -89,15 +90,18 @@ class Principal:
 
         return cast("Table", RestrictedTable(table, policy))
 
-    def sql(self, instance: Instance, statement: str, limits: Limits | None) -> pa.RecordBatchReader:
+    def sql(
+        self, instance: Instance, statement: str, limits: Limits | None, spare: SpareWorkers | None = None
+    ) -> pa.RecordBatchReader:
         """The rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
 
         With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
-        dropped. Without, it runs in this process: only where nobody else is served.
+        dropped: one of the ``spare`` workers of the instance, or a new one. Without, it runs in this process: only
+        where nobody else is served.
         """
         from lakebed.security.sql import run
 
-        return run(self, instance, statement, limits)
+        return run(self, instance, statement, limits, spare)
 
     def to_json(self) -> dict[str, Any]:
         """The principal as a document; :meth:`from_json` gives it back."""

@@ -8,12 +8,13 @@ Errors: as :meth:`lakebed.table.instance.Instance.sql`; a table that the princip
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.snapshot.restricted import RestrictedSnapshot
-from lakebed.sql.limited import Limits, run_limited
+from lakebed.sql.limited import Limits, StatementWorker, run_limited
 from lakebed.sql.query import SqlEngine
+from lakebed.sql.spare_workers import SpareWorkers
 from lakebed.table.instance import Instance
 from lakebed.table.instance_queries import table_in
 
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
 _WORKER = "lakebed.security.restricted_worker"
 
 
-def run(principal: Principal, instance: Instance, statement: str, limits: Limits | None) -> pa.RecordBatchReader:
+def spare_workers(instance: Instance) -> SpareWorkers:
+    """Workers that are started ahead, for the statements of any principal."""
+    return SpareWorkers(_place(instance), _WORKER)
+
+
+def run(
+    principal: Principal, instance: Instance, statement: str, limits: Limits | None, spare: SpareWorkers | None = None
+) -> pa.RecordBatchReader:
     """As :meth:`Principal.sql`."""
     if limits is None:
         return engine_of(principal, instance).run(statement, instance.sql_pool_bytes())
@@ -34,13 +42,12 @@ def run(principal: Principal, instance: Instance, statement: str, limits: Limits
         raise Code.INSTANCE_IN_MEMORY(
             f"{instance.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
         )
-    place = {
-        "url": instance.url,
-        "storage_options": instance.storage_options,
-        "log_url": instance.log_url,
-        "principal": principal.to_json(),
-    }
-    return run_limited(place, statement, limits, _WORKER)
+    worker = StatementWorker(_place(instance), _WORKER) if spare is None else spare.take()
+    return run_limited(worker, statement, limits, principal=principal.to_json())
+
+
+def _place(instance: Instance) -> dict[str, Any]:
+    return {"url": instance.url, "storage_options": instance.storage_options, "log_url": instance.log_url}
 
 
 def engine_of(principal: Principal, instance: Instance) -> SqlEngine:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.operations import TableOperation, operations_named
+from lakebed.security.sql import spare_workers
 from lakebed.service.engines import Engines
 from lakebed.service.follower import Follower
 from lakebed.service.hook_delivery import HookDelivery
@@ -102,6 +103,7 @@ class Service:
         # Submitted queries need them as well.
         shared = instance.storage.shared
         self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if shared else None
+        self.spare_workers = spare_workers(instance)
         self._report = report or (lambda _: None)
         self.hooks = HookDelivery(instance, commands=hook_commands, report=self._report)
         self._started_at: datetime | None = None
@@ -151,6 +153,7 @@ class Service:
             self._wake.wait(CANCEL_EVERY_S)
             self._take_news()
         self._follower.close()
+        self.spare_workers.close()
         if self.engines is not None:
             self.engines.close()
 
@@ -233,6 +236,7 @@ class Service:
                 self._begin(one)
         if self.engines is not None:
             self.engines.end_idle()
+        self.spare_workers.end_idle()
 
     # -- operations ---------------------------------------------------------------------------------------------
 

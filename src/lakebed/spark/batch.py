@@ -183,6 +183,30 @@ def _task_function(work: Work[Any]) -> ArrowFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """Where and when a task of a shuffle ran, for what it sends back beside its result."""
+
+    host: str
+    attempt: int
+    began: datetime
+    ended: datetime
+
+    @classmethod
+    def since(cls, began: datetime) -> TaskTimes:
+        """Of the task that ends now in this process."""
+        return cls(platform.node(), _attempt_number(), began, clock.now())
+
+
+def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int, TaskTimes | None]]) -> None:
+    """Record tasks of a shuffle that ended, each with its rows, as those of a run."""
+    first = run.plan_tasks(len(made), application_of(session))
+    for number, (rows, times) in enumerate(made, first):
+        if times is not None:
+            facts = {"host": times.host, "attempt": times.attempt, "started": times.began, "finished": times.ended}
+            run.task(TaskRun(job=run.id, number=number, rows=rows, **facts))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
 class _TaskAnswer:
     """What a task sends back: its result or its error, encoded, and where and when it ran."""
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
@@ -37,7 +38,7 @@ from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import are_names, are_texts, is_text, is_whole, shown
 from lakebed.spark import source_frames
-from lakebed.spark.batch import Place, decode, scattered, spark_errors
+from lakebed.spark.batch import Place, decode, record_tasks, rows_of, scattered, spark_errors
 from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
@@ -48,6 +49,7 @@ from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unst
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
+from lakebed.tracker.recorder import RunHandle, current_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,6 +134,8 @@ class Importer:
     progress: Callback | None = None
     partition_rows: int | None = None
     stop: Stop = field(default_factory=current_stop)
+    record: RunHandle = field(default_factory=current_run)
+    """The run that the tasks are recorded for."""
 
     def run(self, given: Any, format: str, job_id: str | None, reading: SourceReading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
@@ -171,7 +175,7 @@ class Importer:
                 frame = source_frames.with_files(frame, format)
             rows = partial(source_frames.named_rows, source=text)
         try:
-            staged = stage(frame, Staging(shuffle, conformer, quarantine), rows, self.stop)
+            staged = stage(frame, Staging(shuffle, conformer, quarantine), rows, self.stop, self.record)
         except BaseException as error:
             if quarantine is not None:
                 quarantine.discard()
@@ -254,7 +258,7 @@ class Importer:
         """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed."""
         shuffle = self._shuffle(self.table.layout(), self.table.state().merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
-        staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop)
+        staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop, self.record)
         try:
             found = _restaged(staged)
             sample = weigh(found.parts)
@@ -316,6 +320,8 @@ class Importer:
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
         reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
+        tasks = [(rows_of(one), one.times) for _, one in sorted(reduced, key=itemgetter(0))]
+        record_tasks(self.record, session, tasks)
         return settle(dict(enumerate(found.rows)), reduced, shuffle.merge)
 
     def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:

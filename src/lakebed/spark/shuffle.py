@@ -38,6 +38,7 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.files import NewFile
@@ -45,7 +46,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, merge_key
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
-from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, task_scratch
+from lakebed.spark.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary"
 _PIECE_SCHEMA = pa.schema(
@@ -122,6 +123,7 @@ class Reduced:
 
     files: tuple[NewFile, ...]
     accounts: dict[int, Account]
+    times: TaskTimes | None = None
 
 
 # -- the map side -----------------------------------------------------------------------------------------------
@@ -183,9 +185,11 @@ def reduce_function(shuffle: Shuffle) -> ArrowFunction:
     """The function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began = clock.now()
         with task_scratch() as scratch:
             reducer, made = merge_pieces(batches, shuffle, scratch)
         if made is not None:
+            made = replace(made, times=TaskTimes.since(began))
             yield pa.record_batch([[reducer], [encode(made)]], schema=_MADE_SCHEMA)
 
     return raising(run)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,21 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.files import NewFile, object_names
-from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, spark_errors, task_scratch
+from lakebed.spark.batch import (
+    ArrowFunction,
+    Place,
+    TaskTimes,
+    decode,
+    encode,
+    raising,
+    record_tasks,
+    spark_errors,
+    task_scratch,
+)
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
+from lakebed.tracker.recorder import NO_RUN, RunHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -157,17 +168,20 @@ class Staged:
     taken: int
     files: tuple[NewFile, ...]
     rejected: RejectedRows
+    times: TaskTimes | None = None
 
 
-def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[Staged, ...]:
+def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop, run: RunHandle = NO_RUN) -> tuple[Staged, ...]:
     """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``, in their order.
 
-    Raises KeyboardInterrupt if the call was asked to stop.
+    The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was asked to stop.
     """
     with stop.job(frame.sparkSession), spark_errors():
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
-    staged = (decode(payload, Staged) for payload in found.column(0).to_pylist())
-    return tuple(sorted(staged, key=lambda part: part.partition))
+    decoded = (decode(payload, Staged) for payload in found.column(0).to_pylist())
+    staged = tuple(sorted(decoded, key=lambda part: part.partition))
+    record_tasks(run, frame.sparkSession, [(part.taken, part.times) for part in staged])
+    return staged
 
 
 def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
@@ -182,7 +196,9 @@ def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
 
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        yield pa.record_batch([[encode(_staged(rows(batches), staging, partition))]], schema=_STAGED_SCHEMA)
+        began = clock.now()
+        staged = replace(_staged(rows(batches), staging, partition), times=TaskTimes.since(began))
+        yield pa.record_batch([[encode(staged)]], schema=_STAGED_SCHEMA)
 
     return raising(run)
 

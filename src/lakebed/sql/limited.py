@@ -1,16 +1,19 @@
 """Runs a statement with a limit on memory or time in a worker process, which is killed if it exceeds the limit.
 
 The engine cannot bound every statement: ``repeat('x', 2000000000)`` allocates its memory in one piece, and a cross join
-may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads the request from its stdin, so that no list of
-processes shows storage options. It writes the rows to its stdout as an Arrow IPC stream, and an error as the last line
-of its stderr. A full pipe stops the worker until the caller reads. A thread of this process watches the worker's memory
-and time. The worker ends with its stdin, so it never outlives this process.
+may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads where the instance is, and then the statement,
+from its stdin, so that no list of processes shows storage options. It writes the rows to its stdout as an Arrow IPC
+stream, and an error as the last line of its stderr. A full pipe stops the worker until the caller reads. A thread of
+this process watches the worker's memory and time. The worker ends with its stdin, so it never outlives this process.
 
 Memory is counted as the resident pages of the worker, except those of files, above what it held when it was ready for
 the statement. RLIMIT_DATA in the worker stops growth that is too fast for the watcher. Without /proc the rlimit is the
 only bound on memory, as far as the system enforces it.
 
-Core: :func:`run_limited`. Errors: UsageError for a statement that exceeds a limit.
+A worker runs one statement. It may be started ahead (:mod:`lakebed.sql.spare_workers`), since what it does before the
+statement, for most of a second, is the same for every statement.
+
+Core: :func:`run_limited`, :class:`StatementWorker`. Errors: UsageError for a statement that exceeds a limit.
 """
 
 from __future__ import annotations
@@ -80,15 +83,14 @@ class Limits:
 WORKER = "lakebed.table.sql_worker"
 
 
-def run_limited(place: Mapping[str, Any], statement: str, limits: Limits, worker: str = WORKER) -> LimitedRows:
-    """The rows of a statement over the instance at ``place``, which has the arguments of :func:`lakebed.open`, and what
-    else the module ``worker`` needs.
+def run_limited(worker: StatementWorker, statement: str, limits: Limits, **asked: Any) -> LimitedRows:
+    """The rows of a statement, which a new worker runs. ``asked`` is what else its module needs to know.
 
     Raises UsageError for a statement that takes more than its limits, here or while the rows are read, and what the
     statement itself raises.
     """
-    request = {**place, "statement": statement, "memory_limit_bytes": limits.memory_bytes}
-    source = _Source(_Worker(limits, worker), request)
+    request = {**asked, "statement": statement, "memory_limit_bytes": limits.memory_bytes}
+    source = _Source(worker, request, limits)
     try:
         return LimitedRows(source)
     except BaseException:
@@ -119,13 +121,13 @@ class LimitedRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
 class _Source(io.RawIOBase):
     """The output of a worker. Raises the error of the worker if the output ends too early."""
 
-    def __init__(self, worker: _Worker, request: Mapping[str, Any]) -> None:
+    def __init__(self, worker: StatementWorker, request: Mapping[str, Any], limits: Limits) -> None:
         super().__init__()
         self._worker = worker
         # Ends the worker even without close: when the reader is dropped, or this process ends.
         self._end = weakref.finalize(self, worker.end)
         try:
-            worker.send(request)
+            worker.send(request, limits)
         except BaseException:
             self._end()
             raise
@@ -154,15 +156,18 @@ class _Source(io.RawIOBase):
         return data
 
 
-class _Worker:
-    """One process, and the thread that watches it."""
+class StatementWorker:
+    """One process, which prepares itself and then waits for its statement, and the thread that watches it.
 
-    def __init__(self, limits: Limits, module: str) -> None:
+    ``place`` has the arguments of :func:`lakebed.open`, for the function ``main`` of the module.
+    """
+
+    def __init__(self, place: Mapping[str, Any], module: str = WORKER) -> None:
         if not sys.executable:
             raise Code.WORKER_NOT_STARTED(
                 "cannot start a worker: this Python does not know the path of its executable; leave out limits"
             )
-        self._limits = limits
+        self._limits = Limits(None, None)
         # What it spills and copies is deleted even if it is killed.
         self._folder = TemporaryDirectory(prefix="lakebed-statement-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
@@ -183,14 +188,17 @@ class _Worker:
         self._watcher = threading.Thread(target=self._watch, name="lakebed-statement", daemon=True)
         os.set_blocking(self._pipe("stderr").fileno(), False)
         self._watcher.start()
+        self._write(dump(sys.path) + b"\n" + dump(dict(place)) + b"\n")
 
-    def send(self, request: Mapping[str, Any]) -> None:
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def send(self, request: Mapping[str, Any], limits: Limits) -> None:
         """Send the statement, and wait until the worker starts it."""
-        text = dump(sys.path) + b"\n" + dump(request) + b"\n"
-        with contextlib.suppress(BrokenPipeError):
-            rest = memoryview(text)
-            while rest:
-                rest = rest[self._pipe("stdin").write(rest) :]
+        self._limits = limits
+        self._write(dump(request) + b"\n")
         line = bytearray()
         while not line.endswith(b"\n"):
             byte = self._pipe("stdout").read(1)
@@ -199,6 +207,12 @@ class _Worker:
             line += byte
         self._held = load(bytes(line))["held_bytes"]
         self._ready_at = clock.monotonic_s()
+
+    def _write(self, text: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            rest = memoryview(text)
+            while rest:
+                rest = rest[self._pipe("stdin").write(rest) :]
 
     def read_into(self, data: memoryview) -> int:
         """Fill the memory from the worker's output; returns the number of bytes, fewer at its end."""

@@ -97,10 +97,10 @@ class InstanceQueries(TableNames[Table]):
                 f"{self.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
             )
 
-        from lakebed.sql.limited import Limits, run_limited
+        from lakebed.sql.limited import Limits, StatementWorker, run_limited
 
         location = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
-        return run_limited(location, statement, Limits(memory_limit_bytes, timeout_s))
+        return run_limited(StatementWorker(location), statement, Limits(memory_limit_bytes, timeout_s))
 
     def sql_engine(self) -> tuple[SqlEngine, int]:
         """What runs statements, and how much memory its pool has by the settings."""

@@ -1,12 +1,14 @@
 """The worker process of one statement with limits: the other end of :mod:`lakebed.sql.limited`.
 
-The request is a line of JSON on stdin. The answer on stdout is a line of JSON when the statement begins, and an Arrow
+A line of JSON on stdin says where the instance is. The worker loads its libraries, opens the instance, and waits for
+the second line, the statement. The answer on stdout is a line of JSON when the statement begins, and an Arrow
 IPC stream. An error is the last line of stderr, and the stream then has no end. When stdin ends, the caller is gone,
 and the process exits.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -33,6 +35,15 @@ HEADROOM_BYTES = 512 * 1024 * 1024
 POOL_SHARE = 2
 """The engine's pool has this part of the limit: rows being read and batches in transit are outside of it."""
 
+_LOADED = (
+    "lakebed.read.datafusion_scan",
+    "lakebed.read.page_read",
+    "lakebed.read.point_lookup",
+    "lakebed.read.sequential_scan",
+    "lakebed.snapshot.restricted",
+)
+"""Modules that reads import when they need them."""
+
 _FAILED = 1
 
 
@@ -44,10 +55,17 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
     # Output of libraries must not get into the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    request = load(sys.stdin.buffer.readline())
+    place = load(sys.stdin.buffer.readline())
+    lake = None
+    with suppress(Exception):
+        # An error comes again when there is a statement to fail.
+        lake = _prepared(place)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        os._exit(0)
     threading.Thread(target=_end_with_caller, name="lakebed-caller", daemon=True).start()
     try:
-        _answer(request, answer, engine_of or (lambda lake, _: lake.sql_engine()))
+        _answer(lake or opening.open(**place), load(line), answer, engine_of or (lambda opened, _: opened.sql_engine()))
     except BrokenPipeError:
         os._exit(_FAILED)
     except BaseException as error:  # noqa: BLE001 - every failure is reported to the caller
@@ -57,11 +75,23 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
     os._exit(0)
 
 
+def _prepared(place: Mapping[str, Any]) -> Instance:
+    """The instance, after all that every statement needs: libraries, threads of the engine, the catalog."""
+    for name in _LOADED:
+        importlib.import_module(name)
+    lake = opening.open(**place)
+    _warm(*lake.sql_engine())
+    lake.tables()
+    return lake
+
+
 def _answer(
-    request: Mapping[str, Any], answer: BinaryIO, engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]]
+    lake: Instance,
+    request: Mapping[str, Any],
+    answer: BinaryIO,
+    engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]],
 ) -> None:
     limit_bytes: int | None = request["memory_limit_bytes"]
-    lake = opening.open(request["url"], storage_options=request["storage_options"], log_url=request["log_url"])
     engine, pool_bytes = engine_of(lake, request)
     if limit_bytes is not None:
         pool_bytes = max(1, limit_bytes // POOL_SHARE)

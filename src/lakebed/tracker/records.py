@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 FETCHES = 8
 """Objects that a reader fetches at once."""
 
+REQUEST_S = 3_600.0
+"""A service takes a request to retry what it parked within seconds. One that is older is for a service that ended."""
+
 _DAY = "%Y%m%d"
 
 
@@ -87,14 +90,16 @@ def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
 
 
 def trim_records(storage: Storage, kept_s: float) -> int:
-    """Delete the objects, and requests to retry, that are older than this by the store's clock; returns how many."""
-    listed = [one for one in storage.list(runs_folder()) if is_runs_name(one.name)]
-    # Requests that no service knew.
-    listed += [one for one in storage.list(retry_folder()) if run_of_retry(one.name) is not None]
-    if not listed:
+    """Delete the objects that are older than this by the store's clock, and requests to retry that no service took.
+
+    Returns how many.
+    """
+    ages = [(one, kept_s) for one in storage.list(runs_folder()) if is_runs_name(one.name)]
+    ages += [(one, REQUEST_S) for one in storage.list(retry_folder()) if run_of_retry(one.name) is not None]
+    if not ages:
         return 0
-    before = storage.now() - timedelta(seconds=kept_s)
-    doomed = [one.name for one in listed if one.last_modified < before]
+    now = storage.now()
+    doomed = [one.name for one, age_s in ages if now - one.last_modified > timedelta(seconds=min(age_s, kept_s))]
     storage.delete(doomed)
     return len(doomed)
 

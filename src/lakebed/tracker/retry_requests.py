@@ -2,7 +2,8 @@
 
 ``lakebed jobs retry ID`` puts one; a service lists them at the beginning of a round, tries the jobs that it parked
 under these ids, and deletes the requests. A request for a job that another service parked is left to that one. If that
-service has ended, the request stays and does nothing: what is due is planned anew by the others.
+service has ended, the request does nothing, since what is due is planned anew by the others, and is deleted with old
+records of jobs (:func:`lakebed.tracker.records.trim_records`).
 
 Errors: StorageError.
 """

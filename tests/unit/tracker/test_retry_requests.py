@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import lakebed
 from lakebed import clock
+from lakebed.tracker.records import trim_records
 from lakebed.tracker.retry_requests import request_retry, requested_retries, settle_retries
 
 
@@ -28,4 +30,14 @@ def test_only_ids_can_be_asked_for(tmp_path: Path, run: str) -> None:
     storage = lakebed.create(tmp_path / "lake").storage
     with pytest.raises(lakebed.UsageError, match="id of a job run"):
         request_retry(storage, run)
+    assert requested_retries(storage) == frozenset()
+
+
+def test_requests_that_no_service_took_are_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = lakebed.create(tmp_path / "lake").storage
+    request_retry(storage, clock.new_id())
+    assert trim_records(storage, kept_s=7 * 86_400.0) == 0
+    later = storage.now() + timedelta(hours=1, seconds=1)
+    monkeypatch.setattr(type(storage), "now", lambda _: later)
+    assert trim_records(storage, kept_s=7 * 86_400.0) == 1
     assert requested_retries(storage) == frozenset()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from litestar.testing import TestClient
 
+from lakebed.inspect.hooks import add_hook, checked_hook
 from lakebed.security.principal import Permission, Principal, Role
 from lakebed.service.service import Service
 from lakebed.tracker.retry_requests import requested_retries
@@ -129,3 +131,27 @@ def test_work_outside_of_the_time_is_cut_or_left_out():
 def test_more_work_at_once_than_there_are_lanes_is_counted():
     line = timeline([span(10, 5)] * (LANES_MAX + 3), NOW - timedelta(hours=1), NOW)
     assert (len(line.bars), line.hidden) == (LANES_MAX, 3)
+
+
+def test_hooks_are_shown_with_their_failures(instance, stations):
+    add_hook(instance.storage, checked_hook(stations.id, url="http://127.0.0.1:1/hidden"), 0)
+    service = Service(instance, maintain=False)
+    service.hooks.look()
+    for _ in range(3000):
+        if service.hooks.status()[0].failures:
+            break
+        time.sleep(0.01)
+
+    class Doors:
+        def authenticate(self, authorization: str | None) -> Principal:
+            return Principal.everywhere("p", Permission.READ if authorization else Permission.ADMIN)
+
+    with TestClient(make_app(service, Doors())) as client:
+        (shown,) = client.get("/jobs.json").json()["hooks"]
+        assert (shown["table"], shown["delivered"], shown["target"]) == ("stations", 0, "http://127.0.0.1:1/hidden")
+        assert shown["failures"] >= 1
+        assert shown["error"]
+        assert "failures in a row" in client.get("/jobs", headers=HERE).text
+        (shown,) = client.get("/jobs.json", headers={"authorization": "reader"}).json()["hooks"]
+        assert (shown["failures"] >= 1, shown["target"], shown["error"]) == (True, None, None)
+    service.hooks.stop()

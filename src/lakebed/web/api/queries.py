@@ -42,7 +42,9 @@ async def run_sql(
 
         def run() -> StatementRows:
             try:
-                rows = principal.sql(service.instance, data.statement, Limits(memory_bytes, timeout_s, cancelled))
+                rows = principal.sql(
+                    service.instance, data.statement, Limits(memory_bytes, timeout_s, cancelled), service.spare_workers
+                )
             except BaseException:
                 slot.free()
                 raise

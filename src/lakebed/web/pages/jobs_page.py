@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -13,7 +13,7 @@ from litestar.params import FromQuery
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.security.principal import Permission, Principal
-from lakebed.service.status import Work
+from lakebed.service.status import HookStatus, Work
 from lakebed.tracker.listing import job_runs, run_details
 from lakebed.tracker.retry_requests import request_retry
 from lakebed.tracker.runs import JobRun, RunOutcome, TaskRun
@@ -52,9 +52,24 @@ class ShownRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownHook:
+    """A hook of a table. Its ``target`` and its last ``error`` are there for admins of the table only."""
+
+    id: str
+    table: str
+    target: str | None
+    delivered: int
+    failures: int
+    since: str | None
+    error: str | None
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobsPage:
     """``work`` is what this service does now; ``running``, ``troubles`` and ``runs`` are from the records of all
-    processes, newest first. Troubles are the last runs that failed and were not followed by one that did not.
+    processes, newest first. Troubles are the last runs that failed and were not followed by one that did not. ``hooks``
+    are those that this service delivers to, those that fail first.
     """
 
     show: Show
@@ -67,6 +82,7 @@ class JobsPage:
     number: int
     numbers: int
     runs: tuple[ShownRun, ...]
+    hooks: tuple[ShownHook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,19 @@ def shown_run(run: JobRun, principal: Principal) -> ShownRun:
         seconds = (clock.now() - run.started).total_seconds()
     admin = principal.permission(run.table or None) is Permission.ADMIN
     return ShownRun(run, seconds, share, run.parked and admin)
+
+
+def shown_hooks(hooks: Sequence[HookStatus], names: Mapping[str, str], principal: Principal) -> tuple[ShownHook, ...]:
+    """The hooks of the tables whose names are given by their ids."""
+    shown = []
+    for one in hooks:
+        table = names.get(one.table)
+        if table is None:
+            continue
+        is_admin = principal.permission(table) is Permission.ADMIN
+        target, error = (one.target, one.error) if is_admin else (None, None)
+        shown.append(ShownHook(one.id, table, target, one.delivered, one.failures, one.since, error, one.next_at))
+    return tuple(sorted(shown, key=lambda one: (one.failures == 0, one.table, one.id)))
 
 
 def troubles_in(runs: Sequence[JobRun]) -> list[JobRun]:
@@ -172,9 +201,14 @@ def jobs(
 ) -> Response[bytes]:
     """The last runs of jobs."""
     found = [run for run in job_runs(service.instance.storage, limit=RUNS_READ) if may_see(principal, run)]
-    names = {name for name in service.instance.tables() if principal.policy(name) is None}
-    work = [one for one in service.status().work if one.table in names and principal.permission(one.table) is not None]
-    return rendering.answer(request, "jobs.html", make(found, work, principal, (show, window, page)), principal)
+    service.instance.tables()
+    known = service.instance.known_tables()
+    names = {of: name for of, name in known.items() if principal.permission(name) and principal.policy(name) is None}
+    status = service.status()
+    work = [one for one in status.work if one.table in names.values()]
+    made = make(found, work, principal, (show, window, page))
+    made = replace(made, hooks=shown_hooks(status.hooks, names, principal))
+    return rendering.answer(request, "jobs.html", made, principal)
 
 
 @rendering.page("/jobs/{job:str}")

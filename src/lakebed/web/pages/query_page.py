@@ -170,8 +170,9 @@ def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, F
 
 def rows_of_sql(doors: QueryDoors, asked: AskedRows) -> Grid:
     """The first rows of a statement, which runs in a process of its own."""
-    limits = doors.limits
-    reader = doors.principal.sql(doors.service.instance, asked.sql, Limits(limits.sql_memory_bytes, limits.request_s))
+    service, limits = doors.service, doors.limits
+    bounds = Limits(limits.sql_memory_bytes, limits.request_s)
+    reader = doors.principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
     with closing(reader):
         return grid_of(reader.schema, reader, asked.rows_max, limits.request_s)
 
@@ -275,7 +276,7 @@ async def download(
         def run() -> StatementRows:
             try:
                 limit = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
-                return StatementRows(principal.sql(service.instance, asked.sql, limit), slot)
+                return StatementRows(principal.sql(service.instance, asked.sql, limit, service.spare_workers), slot)
             except BaseException:
                 slot.free()
                 raise

@@ -1,0 +1,73 @@
+"""Workers that are started ahead of their statements."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import UsageError
+from lakebed.security.principal import Permission, Principal
+from lakebed.security.roles import Role
+from lakebed.security.sql import spare_workers
+from lakebed.sql import spare_workers as module
+from lakebed.sql.limited import Limits
+
+LIMITS = Limits(512 * 1024 * 1024, 60)
+ADMIN = Principal.everywhere("admin", Permission.ADMIN)
+PART = Principal("part", (Role("part", Permission.READ, frozenset({"t"}), where="k < 2"),))
+
+
+@pytest.fixture
+def lake(tmp_path: Any) -> Any:
+    made = lakebed.create(str(tmp_path / "lake"))
+    made.create_table("t", lakebed.Schema({"k": "int64"})).write(pa.table({"k": [1, 2, 3]}))
+    return made
+
+
+def pids(spare: module.SpareWorkers) -> list[int]:
+    for _ in range(3000):
+        with spare._lock:
+            if len(spare._waiting) == module.SPARE:
+                return [worker._process.pid for worker in spare._waiting]
+        time.sleep(0.01)
+    raise AssertionError("no workers were started ahead")
+
+
+def test_each_statement_has_a_process_that_waited_for_it(lake: Any) -> None:
+    spare = spare_workers(lake)
+
+    def answer(principal: Principal, statement: str) -> list[Any]:
+        with principal.sql(lake, statement, LIMITS, spare) as rows:
+            return list(rows.read_all().to_pylist())
+
+    assert answer(ADMIN, "SELECT count(*) AS n FROM t") == [{"n": 3}]
+    first, second = pids(spare)
+    # They see what was committed after they were started, and what the roles of the next caller show.
+    lake.table("t").write(pa.table({"k": [0]}))
+    lake.create_table("later", lakebed.Schema({"k": "int64"}))
+    assert answer(PART, "SELECT k FROM t ORDER BY k") == [{"k": 0}, {"k": 1}]
+    assert first not in pids(spare)
+    assert answer(ADMIN, "SELECT count(*) AS n FROM later") == [{"n": 0}]
+    assert second not in (waiting := pids(spare))
+    # The limit on memory is that of the statement, although the worker began without one.
+    with pytest.raises(UsageError, match="needs more memory than memory_limit_bytes"):
+        answer(ADMIN, "SELECT repeat('x', 2000000000) AS x")
+    waiting = pids(spare)
+    # One that died while it waited is replaced.
+    os.kill(waiting[0], signal.SIGKILL)
+    while spare._waiting[0].is_alive:
+        time.sleep(0.01)
+    assert answer(ADMIN, "SELECT 1 AS n") == [{"n": 1}]
+    waiting = pids(spare)
+    spare.end_idle()
+    assert pids(spare) == waiting, "they were in use a moment ago"
+    spare._taken_s -= module.IDLE_S
+    spare.end_idle()
+    assert not spare._waiting
+    spare.close()
