@@ -55,12 +55,14 @@ class Oracle:
             del self.events[key]
 
     def rewrite(self, change: Callable[[Key, Row], Row]) -> None:
-        """Every row gets other values."""
+        """Every row gets other values; a partial row sets no others than before."""
         for key, events in self.events.items():
             for place, event in enumerate(events):
                 row = {name: event.values.get(number) for name, number in self.fields.items()}
                 row = change(key, row)
                 values = event.values | {self.fields[name]: value for name, value in row.items()}
+                if event.kind == "partial":
+                    values = {number: values[number] for number in event.values}
                 events[place] = Event(event.kind, event.sort, values)
 
     def remembered(self) -> dict[Key, list[Event]]:

@@ -15,7 +15,7 @@ from lakebed import Schema
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import PERIODS, ServiceLimits
 from lakebed.service.service import Service
-from lakebed.service.status import OperationStatus
+from lakebed.service.status import LastError, OperationStatus
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import FaultyStorage
@@ -103,6 +103,24 @@ def test_a_store_that_is_gone_is_waited_for(tmp_path: Path) -> None:
         until(lambda: len(table.state().files_of(1)) == 1)
     assert table.count().rows == 10
     assert len(lake.said) == 2, lake.said
+
+
+def test_a_log_that_cannot_be_read_says_since_when(tmp_path: Path) -> None:
+    lake = lake_with(tmp_path, Fault.FAIL_BEFORE, "tables/*/log/*")
+    write(lake.instance, "flights")
+    service = service_of(lake)
+
+    def error() -> LastError | None:
+        table = service.status().table("flights")
+        return None if table is None else table.error
+
+    assert error() is None
+    lake.switch.on = True
+    first = error()
+    assert first is not None
+    assert error() == first
+    lake.switch.on = False
+    assert error() is None
 
 
 def test_an_operation_waits_for_a_full_disk_and_says_since_when(tmp_path: Path) -> None:

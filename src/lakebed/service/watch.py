@@ -80,7 +80,10 @@ class Watch:
                 self._read(instance)
             self.error = None
         except Exception as error:  # noqa: BLE001 - a table that cannot be followed keeps no other from it
-            self.error = error_now(error)
+            found = error_now(error)
+            if self.error is None or self.error.code != found.code:
+                # Since when, not when last.
+                self.error = found
             return False
         return changed
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from litestar import get
+from typing import Any
 
+from litestar import Response, get
+
+from lakebed.errors import Error
+from lakebed.model.json_values import plain
+from lakebed.web.error_answers import document_of, status_of
 from lakebed.web.provided import TheService
 
 
@@ -14,10 +19,15 @@ def live() -> dict[str, str]:
 
 
 @get("/health/ready", sync_to_thread=True, tags=["health"])
-def ready(service: TheService) -> dict[str, str]:
-    """Answers with 200 if the service can read its instance, with 503 if it cannot."""
-    service.instance.tables()
-    return {"status": "ready"}
+def ready(service: TheService) -> Response[dict[str, Any]]:
+    """Answers with 200 if the service can read its instance; if not with 503, why, and since when."""
+    try:
+        service.instance.tables()
+    except Error as error:
+        known = service.status().error
+        since = None if known is None else plain(known.at)
+        return Response({**document_of(error), "since": since}, status_code=status_of(error))
+    return Response({"status": "ready"})
 
 
 ROUTES = (live, ready)
