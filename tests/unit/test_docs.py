@@ -79,6 +79,9 @@ RUN_BY = {
     "docs/flight-sql.md": "tests/service/test_flight_sql.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
+    "docs/keys.md": "tests/unit/test_guides.py",
+    "docs/late-data.md": "tests/unit/test_guides.py",
+    "docs/many-tables.md": "tests/unit/test_guides.py",
     "docs/merging.md": "tests/unit/test_docs.py",
     "docs/removing.md": "tests/unit/test_docs.py",
     "docs/views.md": "tests/unit/test_docs.py",
@@ -86,6 +89,7 @@ RUN_BY = {
     "docs/service.md": "tests/service/test_loop.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
+    "docs/tutorial.md": "tests/unit/test_guides.py",
 }
 
 
