@@ -68,7 +68,7 @@ def main() -> None:
         service = Service(Instance(storage, document), launcher="in-process", limits=limits)
         with service:
             while len([t for t in service.status().tables if t.version]) < asked.tables:
-                time.sleep(0.05)
+                time.sleep(0.5)
             started_s = time.monotonic() - began_s
             later = clock.monotonic_s() + 7200 - time.monotonic()
             clock.monotonic_s = lambda: time.monotonic() + later  # type: ignore[assignment]

@@ -14,13 +14,14 @@ Core types. :class:`Checkpoints`, :class:`CheckpointLocation`, :class:`Head`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -334,12 +335,35 @@ def _inlined(segment: Segment[Any, Any]) -> bytes:
 
 
 def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """The result of ``act`` for each item, in parallel if there are several. Raises the first error."""
-    if len(items) < 2:
-        # A small table need not start threads.
-        return list(map(act, items))
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(act, items))
+    """The result of ``act`` for each item, in parallel if there are several. Raises the first error.
+
+    An interpreter that ends waits for the thread of a checkpoint, and pools of threads take no work any more by then.
+    """
+    results: dict[int, B] = {}
+    errors: list[BaseException] = []
+    left = SimpleQueue[int]()
+    for place in range(len(items)):
+        left.put(place)
+
+    def work() -> None:
+        with suppress(Empty):
+            while not errors:
+                place = left.get_nowait()
+                try:
+                    results[place] = act(items[place])
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+
+    # A small table need not start threads.
+    others = [threading.Thread(target=work, name="lakebed-segments") for _ in items[1:_THREADS]]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [results[place] for place in range(len(items))]
 
 
 def _each_segment(

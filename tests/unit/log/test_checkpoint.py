@@ -1,5 +1,7 @@
 """Checkpoints: written while commits go on, in parts that are written once, and never needed."""
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -30,6 +32,29 @@ def test_a_failing_checkpoint_does_not_fail_the_commit(store):
     log = log_on(FaultyStorage(store, plan))
     assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
     assert log_on(store).follow().version == 1
+
+
+def test_a_process_that_ends_writes_its_checkpoint_first(tmp_path):
+    """An interpreter that ends waits for the thread of a checkpoint, but pools of threads take no work any more."""
+    ending = f"""
+import threading
+import lakebed, pyarrow as pa
+lake = lakebed.create({str(tmp_path / "lake")!r})
+table = lake.create_table("t", lakebed.Schema({{"k": "int64"}}), split_points=range(1, 9000))
+table.write(pa.table({{"k": range(9000)}}))
+table.log.wait_for_checkpoint()
+write = table.log.tail.checkpoints.write
+
+def write_late(head):
+    threading.main_thread().join()
+    print("written" if write(head) else "not written")
+
+table.log.tail.checkpoints.write = write_late
+table.write(pa.table({{"k": range(9000)}}))
+table.log.tail.start_checkpoint()
+"""
+    done = subprocess.run([sys.executable, "-c", ending], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("written\n", "")
 
 
 def test_opening_a_long_log_reads_few_entries(store):
