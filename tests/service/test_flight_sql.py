@@ -131,6 +131,17 @@ def test_parameters_are_bound_again_and_again(cursor):
     assert rows_of(cursor, "SELECT $2 || $1 AS t", ("'; --", "a")).to_pydict() == {"t": ["a'; --"]}
 
 
+def test_a_prepared_statement_announces_types_that_values_are_bound_in(cursor):
+    query = "SELECT tail FROM flights WHERE n = ? AND day > ?"
+    cursor.adbc_prepare(query)
+    schema = cursor.adbc_statement.get_parameter_schema()
+    assert [field.type for field in pa.schema(schema)] == [pa.int64(), pa.date32()]
+    for kind in (pa.int8(), pa.int32(), pa.int64(), pa.float64()):
+        values = pa.record_batch([pa.array([2], kind), pa.array([dt.date(2020, 1, 1)])], ["a", "b"])
+        cursor.execute(query, values)
+        assert cursor.fetchall() == [("b",)]
+
+
 @pytest.mark.parametrize(
     ("statement", "values", "error", "said"),
     [

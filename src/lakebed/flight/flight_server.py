@@ -29,6 +29,7 @@ from lakebed.flight import catalog_answers, messages
 from lakebed.flight.call_errors import call_errors
 from lakebed.flight.callers import KEY, Callers, Handshakes, principal_of
 from lakebed.flight.ingest_call import ingest
+from lakebed.flight.parameter_types import parameter_types
 from lakebed.flight.prepared_statement import Statement
 from lakebed.flight.statement_runs import StatementLimits, StatementRuns
 from lakebed.security.principal import Open
@@ -158,7 +159,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             # Which columns come may depend on the values.
             if not statement.parameters:
                 raise
-        parameters = pa.schema([pa.field(f"parameter_{n + 1}", pa.string()) for n in range(statement.parameters)])
+        parameters = pa.schema([])
+        if statement.parameters:
+            names = principal.visible(self._instance.tables())
+            schemas = {
+                name: principal.readable(self._instance.table(name)).schema for name in names if name in statement.query
+            }
+            types = parameter_types(statement.query, schemas)
+            parameters = pa.schema([pa.field(f"parameter_{n}", kind) for n, kind in enumerate(types, 1)])
         return messages.packed(
             "ActionCreatePreparedStatementResult",
             prepared_statement_handle=statement.handle,

@@ -320,7 +320,7 @@ class Importer:
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
         reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
-        tasks = [(rows_of(one), one.times) for _, one in sorted(reduced, key=itemgetter(0))]
+        tasks = [(rows_of(one.files), one.times) for _, one in sorted(reduced, key=itemgetter(0))]
         record_tasks(self.record, session, tasks)
         return settle(dict(enumerate(found.rows)), reduced, shuffle.merge)
 
