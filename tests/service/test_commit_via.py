@@ -20,8 +20,8 @@ from lakebed.log.backends.objects import ObjectLog
 from lakebed.spark import Pipeline
 from tests.unit.web.serving import listening
 
-WRITERS, THREADS, WRITES, KILLS = 3, 4, 20, 3
-"""Processes, threads of each, writes of each thread, and how often the service is killed."""
+WRITERS, THREADS, WRITES = 3, 4, 7
+"""Processes, threads of each, and writes of each thread for each time that the service is killed."""
 
 
 def serve(root, port):
@@ -64,15 +64,17 @@ def write_until_known(table, key):
             clock.sleep(0.05)
 
 
-def writer(root, url, name):
+def writer(root, url, name, writes):
     """What each process does; prints how many outcomes were not known."""
     table = lakebed.open(root, commit_via=url).table("t")
-    keys = [f"{name}-{thread}-{number}" for thread in range(THREADS) for number in range(WRITES)]
+    keys = [f"{name}-{thread}-{number}" for thread in range(THREADS) for number in range(int(writes))]
     with ThreadPoolExecutor(THREADS) as threads:
         print(sum(threads.map(lambda key: write_until_known(table, key), keys)))
 
 
-def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(root):
+@pytest.mark.parametrize("kills_max", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(root, kills_max):
+    writes = WRITES * kills_max
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     print(f"seed {seed}")
@@ -82,7 +84,7 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
     words = [sys.executable, __file__, root, f"http://127.0.0.1:{port}"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     writers = [
-        subprocess.Popen([*words, str(number)], stdout=subprocess.PIPE, text=True, env=environment)
+        subprocess.Popen([*words, str(number), str(writes)], stdout=subprocess.PIPE, text=True, env=environment)
         for number in range(WRITERS)
     ]
     kills = 0
@@ -94,7 +96,7 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
             while reader.state().version == since and any(one.poll() is None for one in writers):
                 clock.sleep(0.02)
             clock.sleep(wait_s)
-            if kills < KILLS:
+            if kills < kills_max:
                 kill(service)
                 kills += 1
                 service = serve(root, port)
@@ -104,7 +106,7 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
     assert [one.returncode for one in writers] == [0] * WRITERS
     assert kills >= 2
     found = reader.scan().read_all()
-    expected = {f"{w}-{t}-{n}" for w in range(WRITERS) for t in range(THREADS) for n in range(WRITES)}
+    expected = {f"{w}-{t}-{n}" for w in range(WRITERS) for t in range(THREADS) for n in range(writes)}
     assert sorted(found.column("k").to_pylist()) == sorted(expected)
     assert reader.verify(files=True).sound
     print(f"{kills} kills, {sum(map(int, said))} outcomes were not known, {reader.version} entries")

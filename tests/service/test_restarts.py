@@ -91,10 +91,13 @@ def test_a_second_signal_does_not_wait(table: lakebed.Table) -> None:
         assert process.returncode == 130
 
 
-def test_a_service_that_is_killed_at_any_moment_loses_and_doubles_nothing(table: lakebed.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_service_that_is_killed_at_any_moment_loses_and_doubles_nothing(
+    table: lakebed.Table, tmp_path: Path, kills: int
+) -> None:
     draw = chance(7)
     expected = 0
-    for kill in range(4):
+    for kill in range(kills):
         with service(table) as process:
             for number in range(6):
                 data = rows(10_000 * expected, 100)
@@ -105,7 +108,7 @@ def test_a_service_that_is_killed_at_any_moment_loses_and_doubles_nothing(table:
                 else:
                     table.write(data)
                 expected += 1
-                time.sleep(draw.uniform(0, 0.8))
+                time.sleep(draw.uniform(0, 0.4))
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     with service(table):
