@@ -270,15 +270,7 @@ def test_alternatives_are_put_together_at_once_and_those_nested_too_deep_are_eve
     assert len(ranges(many[0])) == 5_000
 
 
-# -- notebooks, servers -----------------------------------------------------------------------------------------
-
-
-def test_a_notebook_shows_fields_and_first_rows(table):
-    shown = table._repr_html_()
-    assert "<b>t</b><br>string<br>row key" in shown
-    assert "b&#x27;c" in shown
-    assert shown.count("<tr>") == 12
-    assert table.at(version=1)._repr_html_().count("<tr>") == 1
+# -- servers ----------------------------------------------------------------------------------------------------
 
 
 def test_reads_of_a_server_go_on_beside_each_other(table):

@@ -83,6 +83,7 @@ RUN_BY = {
     "docs/late-data.md": "tests/unit/test_guides.py",
     "docs/many-tables.md": "tests/unit/test_guides.py",
     "docs/merging.md": "tests/unit/test_docs.py",
+    "docs/notebook.md": "tests/unit/test_notebook.py",
     "docs/removing.md": "tests/unit/test_docs.py",
     "docs/views.md": "tests/unit/test_docs.py",
     "docs/schemas.md": "tests/unit/test_schema_sources.py",

@@ -30,6 +30,7 @@ from lakebed.export.row_files import check_format, write_rows
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
 from lakebed.model.files import data_name
+from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import ALL_KEYS, KeyRange
 from lakebed.model.merge_modes import KEEP_ALL, merge_key
 from lakebed.parquet.file_writer import as_schema, write_run
@@ -90,7 +91,7 @@ class ExportTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(FactsView):
     """What an export wrote: the table at ``version``, in ``files`` below ``url``."""
 
     table: str

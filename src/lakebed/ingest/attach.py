@@ -31,6 +31,7 @@ from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.files import NewFile
+from lakebed.model.html_tables import FactsView
 from lakebed.model.key_encoding import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KeepAll
@@ -57,7 +58,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class AttachReport:
+class AttachReport(FactsView):
     """What attaching did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
 
     ``version`` is None if there were no rows (and no job id to remember).

@@ -32,6 +32,7 @@ from lakebed.ingest.sources import check_parquet, find_files, identity, modified
 from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, shown
+from lakebed.model.html_tables import FactsView
 from lakebed.state.transactions import RejectRequest, Request, SubmitRequests
 from lakebed.state.transactions.ingest import OPEN_REQUESTS_MAX
 
@@ -90,7 +91,7 @@ class SubmittedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitReport:
+class SubmitReport(FactsView):
     """What a submission did; files are in order of name. ``version`` is that of its last commit, None if none."""
 
     table: str
@@ -130,7 +131,7 @@ def submit(
 
 
 @dataclass(frozen=True, slots=True)
-class WithdrawReport:
+class WithdrawReport(FactsView):
     """What a withdrawal did: the ids of the requests that are withdrawn as of ``version`` (None if none is).
 
     The requests in ``late`` were ingested or rejected meanwhile.

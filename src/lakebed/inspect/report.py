@@ -1,5 +1,4 @@
-"""A table's files and partitions, and the effect of a removal or a restore, as plain rows and as Arrow tables; rows as
-HTML. Pure.
+"""A table's files and partitions, and the effect of a removal or a restore, as plain rows and as Arrow tables. Pure.
 
 Short commands use the plain rows: to make an array of Python values, Arrow imports pandas if it is installed, which
 takes longer than the rest of the command.
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import ProposeRemoval, ProposeRestore
-
-HTML_CHARACTERS_MAX = 80
-"""Characters of a value in HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,25 +226,3 @@ def partitions_table(state: TableState) -> pa.Table:
         ]
     )
     return pa.Table.from_pylist(partition_rows(state), schema=schema)
-
-
-def rows_html(title: str, schema: Schema, rows: pa.Table, *, more: bool) -> str:
-    """Rows as an HTML table, with the name, type and role of each field; with ``more``, an ellipsis below them."""
-    keys = {f.name: "row key" for f in schema.row_key} | {f.name: "sort key" for f in schema.sort_key}
-    heads = [f"<b>{_html(f.name)}</b><br>{_html(f.type)}<br>{keys.get(f.name, '')}" for f in schema.fields]
-    columns = [[_html(value) for value in column.to_pylist()] for column in rows.columns]
-    body = [_html_row("td", cells) for cells in zip(*columns, strict=True)]
-    if more:
-        body.append(_html_row("td", ["…"] * len(heads)))
-    return f"<p>{_html(title)}</p><table>{_html_row('th', heads)}{''.join(body)}</table>"
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-
-
-def _html(value: Any) -> str:
-    from html import escape
-
-    text = "" if value is None else str(value)
-    return escape(text if len(text) <= HTML_CHARACTERS_MAX else f"{text[:HTML_CHARACTERS_MAX]}…")

@@ -31,6 +31,7 @@ from lakebed.log.replay import advance
 from lakebed.model.checks import check_flag
 from lakebed.model.files import data_folder, data_name, object_names, summary_name
 from lakebed.model.findings import RESTORE, Deep, Finding, damage, note
+from lakebed.model.html_tables import FactsView
 from lakebed.state.machine import TABLE
 from lakebed.state.table_state import TableState, check_invariants
 
@@ -48,7 +49,7 @@ _EMPTY: Head[TableState] = Head(0, "", TABLE.empty)
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationReport:
+class VerificationReport(FactsView):
     """What was checked, and what was found.
 
     ``version`` is the last entry that could be applied, ``entries`` the number that the store lists, ``log_start`` the

@@ -45,6 +45,7 @@ from lakebed.maintenance.compaction.merge_jobs import (
 from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped
 from lakebed.model import validity
 from lakebed.model.files import data_name
+from lakebed.model.html_tables import FactsView
 from lakebed.model.key_columns import inside
 from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import with_hidden
@@ -71,7 +72,7 @@ class InvalidRows:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(FactsView):
     """What a repair did: ``mended`` rows are in the table, ``removed`` rows in ``removed_files``.
 
     ``version`` is that of its last commit, None if there was nothing to do.

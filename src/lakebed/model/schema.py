@@ -286,6 +286,21 @@ class Schema:
         """The encoding of the sort order: row key and sort key fields together."""
         return KeyCodec((*self.row_key, *self.sort_key))
 
+    def _repr_html_(self) -> str:
+        from lakebed.model.html_tables import view
+
+        return view(f"Schema, version {self.version}", self.html())
+
+    def html(self) -> str:
+        """One row a field, for notebooks."""
+        from lakebed.model.html_tables import grid
+
+        roles = dict.fromkeys(self.row_key_names, "row key") | {f.name: "sort key" for f in self.sort_key}
+        rows = [
+            (f.name, f.type, roles.get(f.name), "" if f.nullable else "not null", f.expression) for f in self.fields
+        ]
+        return grid(("field", "type", "key", "null", "generated"), rows)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles without the cached properties."""
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)

@@ -64,6 +64,12 @@ class Count:
         """The upper bound of the count."""
         return self.rows + self.error_rows
 
+    def _repr_html_(self) -> str:
+        from lakebed.model.html_tables import facts, view
+
+        bounds = [] if self.exact else [("at least", self.rows_min), ("at most", self.rows_max)]
+        return view("Rows" if self.exact else "Rows, an estimate", facts([("rows", self.rows), *bounds]))
+
     @classmethod
     def within(cls, rows: int, error_rows: int) -> Self:
         """An estimate of ``rows``, off by at most ``error_rows``; exact if that is 0."""

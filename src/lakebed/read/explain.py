@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakebed.drawing.funnel import Counted
+    from lakebed.drawing.pictures import Picture
     from lakebed.parquet.read_cache import ReadStatistics
     from lakebed.read.plan import QueryPlan
 
@@ -70,6 +72,42 @@ class Explanation:
     def seconds(self) -> float:
         """All steps together."""
         return sum(step.seconds for step in self.steps)
+
+    def counts(self, partitions: int | None = None) -> list[Counted]:
+        """What was left after each step, as a funnel shows it; ``partitions`` are those of the table."""
+        of_table: list[Counted] = []
+        if partitions is not None:
+            of_table = [("Partitions of the table", "partitions", partitions, None)]
+        left_out = None if partitions is None else partitions - self.partitions
+        by_bounds = self.files_considered - self.files_out_by_bounds
+        return [
+            *of_table,
+            ("with these keys", "partitions", self.partitions, left_out),
+            ("Files of these partitions", "files", self.files_considered, None),
+            ("by the bounds of their keys", "files", by_bounds, self.files_out_by_bounds),
+            ("by their filters", "files", by_bounds - self.files_out_by_filter, self.files_out_by_filter),
+            ("Pages read", "pages", self.pages, None),
+            ("Rows returned", "rows", self.rows, None),
+        ]
+
+    def plot(self) -> Picture:
+        """The funnel of the read as SVG: how many partitions, files, pages and rows were left after each step."""
+        from lakebed.drawing.funnel import bars_of
+        from lakebed.drawing.pictures import funnel_picture
+
+        return funnel_picture(bars_of(self.counts()))
+
+    def _repr_html_(self) -> str:
+        from lakebed.model.html_tables import facts, view
+
+        read = f"{self.row_groups:,} row groups, {self.pages:,} pages, {self.size_bytes:,} bytes"
+        merged = [("merged", f"{self.rows_merged:,} rows of files by {self.merge}")] if self.rows_merged else []
+        shown = [("read", read), ("by", "DataFusion" if self.engine else "pages"), *merged]
+        shown += [
+            ("time", f"{self.seconds * 1e3:.2f} ms"),
+            *((s.name, f"{s.seconds * 1e3:.2f} ms") for s in self.steps),
+        ]
+        return view(f"A read of {self.rows:,} rows at version {self.version}", self.plot().svg, facts(shown))
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""

@@ -35,6 +35,7 @@ from lakebed.model.files import (
     table_prefix,
     tables_folder,
 )
+from lakebed.model.html_tables import FactsView
 from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import RaiseWatermark, Watermark
@@ -59,7 +60,7 @@ UNKNOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class OrphanReport:
+class OrphanReport(FactsView):
     """What was deleted (or, with ``dry_run``, would be): ``orphans`` of ``objects``, and ``temporaries`` of puts.
 
     Orphans are those with a last-modified time of the store less than ``before``, which is held back by the open job
@@ -94,7 +95,7 @@ class DroppedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedReport:
+class DroppedReport(FactsView):
     """What was deleted, or with ``dry_run`` would be; ``temporaries`` are those of puts anywhere in the instance.
 
     ``logs`` counts those of tables that never had a name.

@@ -36,6 +36,7 @@ from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import object_names
+from lakebed.model.html_tables import FactsView
 from lakebed.retention.orphans import DroppedReport, OrphanReport, delete_dropped, find_orphans
 from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from lakebed.snapshot.pins import read_pins
@@ -62,7 +63,7 @@ REFUSALS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionReport:
+class CollectionReport(FactsView):
     """What was deleted, or with ``dry_run`` would be. ``waiting`` files have no reference and are too young.
 
     ``pinned`` files are kept by pins of readers. ``checkpoint_segments`` are objects that only older
@@ -84,7 +85,7 @@ class CollectionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class GcReport:
+class GcReport(FactsView):
     """What :func:`gc` did: for each table by its log (``collections``) and by a listing of its objects (``orphans``).
 
     ``dropped`` is empty if tables were named. ``errors`` are those of tables that were passed over.

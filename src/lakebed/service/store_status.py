@@ -101,6 +101,14 @@ class StoreStatus:
     failed: tuple[JobRun, ...]
     last_hour: CommitCost
 
+    def _repr_html_(self) -> str:
+        from lakebed.model.html_tables import grid, view
+
+        names = ("table", "online", "version", "rows", "size_bytes", "partitions", "files", "backlog_files", "error")
+        rows = [[row[name] for name in names] for row in map(_row, self.tables)]
+        about = f"{len(self.running):,} jobs run, {len(self.failed):,} failed"
+        return view(f"{self.url} at {self.at:%Y-%m-%d %H:%M:%S %Z}: {about}", grid(names, rows))
+
     def to_arrow(self) -> pa.Table:
         """One row a table; ``next`` has what comes next and why, in the order in which it is due."""
         return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)

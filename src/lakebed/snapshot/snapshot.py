@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import SessionContext
 
+    from lakebed.drawing.pictures import Picture
     from lakebed.engine.predicate import Predicate
     from lakebed.merging.rows_function import Function
     from lakebed.model.schema import Schema
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from lakebed.read.row_stream import RowStream
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
-
-SHOWN_ROWS = 10
-"""Rows that a notebook shows: few enough for a page read."""
 
 
 class Readable(RowConversions):
@@ -301,13 +299,22 @@ class Readable(RowConversions):
         now = self.snapshot()
         register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
 
+    def plot_partitions(self) -> Picture:
+        """The key space as SVG: each partition as wide as its share of the rows, in the colour of its number of files.
+
+        Shows itself in notebooks, and has ``save(path)``. Reads no data files.
+        """
+        from lakebed.drawing.key_space import KeySpace
+        from lakebed.drawing.pictures import partitions_picture
+
+        return partitions_picture(KeySpace.of(self.snapshot().state))
+
     def _repr_html_(self) -> str:
-        """The fields and the first rows, for notebooks."""
-        from lakebed.inspect.report import rows_html
+        """Its figures, key space and fields, for notebooks; reads no data files."""
+        from lakebed.drawing.table_view import table_view
 
         now = self.snapshot()
-        rows = now.scan(limit=SHOWN_ROWS).read_all()
-        return rows_html(repr(self), now.schema, rows, more=rows.num_rows == SHOWN_ROWS)
+        return table_view(repr(self), now.state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code, RejectedError
 from lakebed.ingest.operation import DELETE
 from lakebed.ingest.run import Write, add
+from lakebed.model.html_tables import FactsView
 from lakebed.model.merge_modes import Latest
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions.key_guard import KeyGuards
@@ -37,7 +38,7 @@ TRIES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteReport:
+class DeleteReport(FactsView):
     """What a delete did: ``keys`` were deleted at ``version``, which is the latest known if there were none.
 
     Keys that were given are counted whether they had rows or not. ``repeated``: the commit id was committed before, at

@@ -48,6 +48,7 @@ from lakebed.maintenance.compaction.plan import (
     plan,
 )
 from lakebed.model.files import NewFile, data_name
+from lakebed.model.html_tables import FactsView
 from lakebed.runner import in_threads
 from lakebed.state.transactions import CloseJob, ConcatenateRuns
 from lakebed.table.expiry import age_off
@@ -65,7 +66,7 @@ FETCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionReport:
+class CompactionReport(FactsView):
     """What a compaction did. ``version`` is that of its last commit, None if there was nothing to do.
 
     ``partitions`` is the number of those in which ``jobs`` merged runs. ``concatenated`` is the number of runs that

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.log.outcomes import NotCommitted, Outcome, version_of
 from lakebed.maintenance.splitting.plan import CompactFirst, LargePartition, NotSplit, SplitAt, choose, due, small
+from lakebed.model.html_tables import FactsView
 from lakebed.read.summaries import exact_at, load_summaries
 from lakebed.state.transactions import ProposeJoin, ProposeSplit
 from lakebed.state.transactions.partition_changes import bounds_of_cuts
@@ -34,7 +35,7 @@ REFERENCES_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class SplitPartitionReport:
+class SplitPartitionReport(FactsView):
     """A partition that was cut, and the number of its parts."""
 
     partition: int
@@ -42,7 +43,7 @@ class SplitPartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitReport:
+class SplitReport(FactsView):
     """What splitting did. ``version`` is that of the last commit, None if there was nothing to do."""
 
     table: str
@@ -65,7 +66,7 @@ class NotJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinReport:
+class JoinReport(FactsView):
     """What joining did: the groups of partitions that became one each. ``version`` is that of the last commit."""
 
     table: str

@@ -30,6 +30,7 @@ from lakebed.inspect.copies import CopyKind, read_copies
 from lakebed.log import entry as entries
 from lakebed.log.replay import newest_first
 from lakebed.model.files import data_folder, data_name, summary_name
+from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
 from lakebed.retention.erasure.plan import (
@@ -114,7 +115,7 @@ class UnreadObject:
 
 
 @dataclass(frozen=True, slots=True)
-class ErasureReport:
+class ErasureReport(FactsView):
     """Where wanted rows of a table are, as of ``version``.
 
     ``searched`` counts the objects that were read, by kind. ``keys_searched`` is false if the predicate names other

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from lakebed.drawing.key_space import KeySpace
 from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.web.pages.activity import Activity
-from lakebed.web.pages.key_space import KeySpace
 from lakebed.web.pages.size_history import SizeHistory
 
 KEY_SPACES_MAX = 8

@@ -31,7 +31,7 @@ from lakebed.web.access import OpenTables
 from lakebed.web.api.queries import StatementRows
 from lakebed.web.limits import RequestLimits
 from lakebed.web.pages import rendering
-from lakebed.web.pages.funnel import Funnel, funnel_of
+from lakebed.web.pages.read_funnel import Funnel, funnel_of
 from lakebed.web.pages.result_grid import Grid, grid_of
 from lakebed.web.pages.table_parts import ShownField, fields_of
 from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements, TheTables

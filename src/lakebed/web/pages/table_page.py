@@ -9,6 +9,7 @@ from litestar import Response
 from litestar.di import NamedDependency
 from litestar.params import FromQuery
 
+from lakebed.drawing.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import HistoryRow
 from lakebed.model.keys import EncodedRange
@@ -20,7 +21,6 @@ from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.web.pages import charts, rendering
-from lakebed.web.pages.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.size_history import SizeAt
 from lakebed.web.pages.table_health import Health, health_of

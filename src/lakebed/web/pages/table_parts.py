@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakebed import settings
+from lakebed.drawing.key_space import KeyCell, KeySpace
 from lakebed.model.files import PartitionFile
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
 from lakebed.settings import Described
 from lakebed.state.table_state import TableState
 from lakebed.web.pages import texts
-from lakebed.web.pages.key_space import KeyCell, KeySpace
 
 
 @dataclass(frozen=True, slots=True)

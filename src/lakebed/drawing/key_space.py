@@ -174,7 +174,7 @@ def _scale_of(space: KeySpace, part: range, colour: Colour) -> Scale:
             return Scale(colour, float(times.min()), float(times.max()))
 
 
-def _cell(space: KeySpace, part: range, edges: Any, scale: Scale, first: int, last: int) -> KeyCell:  # noqa: PLR0917
+def _cell(space: KeySpace, part: range, edges: Any, scale: Scale, first: int, last: int) -> KeyCell:  # noqa: PLR0913, PLR0917
     inside = slice(part.start + first, part.start + last)
     files, size_bytes = space.files[inside], space.size_bytes[inside]
     newest = int(space.newest_us[inside].max())

@@ -1,0 +1,1 @@
+"""Pictures of tables and reads, for web pages and notebooks."""

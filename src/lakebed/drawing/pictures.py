@@ -1,0 +1,108 @@
+"""Pictures as SVG text: the partitions of a table, and the funnel of a read. Pure.
+
+They need no library, show themselves in notebooks, and are saved as files. Colours follow the theme of the page.
+Core type. :class:`Picture`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from lakebed.drawing.funnel import WIDTH as FUNNEL_WIDTH
+from lakebed.drawing.funnel import FunnelStep
+from lakebed.drawing.key_space import WIDTH, KeyCell, KeySpace, layout
+
+_COLOURS = (
+    ("#e6eef5", "#1b2937"), ("#c3daee", "#1d3e5e"), ("#93bfe3", "#205683"), ("#5b9dd2", "#2a70a9"),
+    ("#2f78b7", "#4692cf"), ("#0d4f8b", "#7fbdf0"),
+)  # fmt: skip
+"""Of the six steps of a scale, in light and dark."""
+
+_STYLE = (
+    ".lakebed-picture{color-scheme:light dark}"
+    "[data-jp-theme-light=true] .lakebed-picture{color-scheme:light}"
+    "[data-jp-theme-light=false] .lakebed-picture{color-scheme:dark}"
+    ".lakebed-picture text{font:12px system-ui,sans-serif;fill:light-dark(#1b2128,#e4e8ed)}"
+    ".lakebed-picture .muted{fill:light-dark(#5a6470,#9aa5b1)}"
+    ".lakebed-picture .bar{fill:light-dark(#3d84c6,#4a92d4)}"
+    ".lakebed-picture .cells rect{stroke:light-dark(#ffffff,#0e1116);stroke-width:.5}"
+    + "".join(
+        f".lakebed-picture .c{step}{{fill:light-dark({light},{dark})}}" for step, (light, dark) in enumerate(_COLOURS)
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing; ``svg`` is its text. Notebooks show it, and :meth:`save` writes it."""
+
+    svg: str
+
+    def __str__(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<lakebed picture, {len(self.svg):,} characters of SVG>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture as an SVG file. Raises OSError if it cannot be written."""
+        Path(path).write_text(self.svg + "\n", "utf-8")
+
+
+def partitions_picture(space: KeySpace) -> Picture:
+    """Every partition in key order: as wide as its share of the rows, in the colour of its number of files.
+
+    Neighbours are drawn as one where there are many. A cell shows its figures when it is pointed at.
+    """
+    drawn = layout(space, range(len(space.partitions)), "rows", "files")
+    cells = "".join(_cell(cell) for cell in drawn.cells)
+    least, most = drawn.scale.least, drawn.scale.most
+    legend = "".join(f'<rect class="c{step}" x="{16 * step}" y="70" width="16" height="10"/>' for step in range(6))
+    return _picture(
+        WIDTH,
+        84,
+        "Partitions in key order: width by rows, colour by files",
+        f'<g class="cells">{cells}</g>{legend}<text class="muted" x="102" y="80">{least:,.0f} to {most:,.0f} files a '
+        f"partition; {drawn.whole.partitions:,} partitions, {drawn.whole.rows:,} rows</text>",
+    )
+
+
+def _cell(cell: KeyCell) -> str:
+    numbers = (
+        f"partition {cell.first + 1:,}" if cell.partitions == 1 else f"partitions {cell.first + 1:,}-{cell.last:,}"
+    )
+    about = f"{numbers}: {cell.rows:,} rows, {cell.size_bytes:,} bytes, {cell.files:,g} files a partition"
+    where = f'x="{cell.x}" y="0" width="{cell.width}" height="60"'
+    return f'<rect class="c{cell.colour}" {where}><title>{about}</title></rect>'
+
+
+def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:
+    """The steps of a read from top to bottom, each as wide as the logarithm of what was left after it."""
+    rows = []
+    for place, step in enumerate(steps):
+        y = 26 * place
+        left_out = f", {step.left_out:,} left out" if step.left_out else ""
+        rows.append(
+            f'<text x="190" y="{y + 15}" text-anchor="end">{escape(step.name)}</text>'
+            f'<rect class="bar" x="{200 + step.x}" y="{y + 2}" width="{step.width}" height="18"/>'
+            f'<text class="muted" x="{210 + FUNNEL_WIDTH}" y="{y + 15}">{step.count:,} {step.unit}{left_out}</text>'
+        )
+    return _picture(FUNNEL_WIDTH + 400, 26 * len(steps), "What the read left out, step by step", "".join(rows))
+
+
+def _picture(width: int, height: int, title: str, content: str) -> Picture:
+    # Its styles name its class alone: those of an SVG inside a page count for the whole page.
+    return Picture(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
+        f'class="lakebed-picture" aria-label="{escape(title)}" style="max-width:{width}px">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style>{content}</svg>"
+    )

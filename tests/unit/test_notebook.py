@@ -1,0 +1,105 @@
+"""What notebooks show: figures, pictures and fields, escaped, from states alone."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeyRange, Schema
+from lakebed.clock import random_token
+from lakebed.drawing.key_space import CELLS_MAX, KeySpace
+from lakebed.drawing.pictures import partitions_picture
+from lakebed.model.html_tables import facts, grid
+from lakebed.model.partitions import Partitions
+from lakebed.read.counting import Count
+from lakebed.snapshot.snapshot import Snapshot
+from tests import pages
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def lake():
+    made = lakebed.create(f"memory://{random_token()}")
+    schema = Schema({"k": "int64"}, {"at": "date32"}, {"<b>v</b>": "string"})
+    table = made.create_table("flights", schema, split_points=[100, 200])
+    table.write(pa.table({"k": range(1_234), "at": pa.array([0] * 1_234, pa.date32()), "<b>v</b>": ["x"] * 1_234}))
+    return made
+
+
+def parsed(html):
+    """The elements of the part after the style sheet, which has to be well-formed for that."""
+    return ET.fromstring(html.partition("</style>")[2].strip())
+
+
+def texts(html):
+    return [text for text in parsed(html).itertext() if text.strip()]
+
+
+def test_a_table_shows_its_figures_fields_and_key_space_without_reading_data(lake, monkeypatch):
+    def read(*_, **__):
+        raise AssertionError("a data file was read")
+
+    monkeypatch.setattr(Snapshot, "scan", read)
+    monkeypatch.setattr(Snapshot, "_get", read)
+    for shown in (lake["flights"], lake["flights"].snapshot()):
+        html = shown._repr_html_()
+        assert {"rows", "1,234", "partitions", "3", "<b>v</b>", "row key", "sort key"} <= set(texts(html))
+        assert len([one for one in parsed(html).iter(SVG + "rect") if one.find(SVG + "title") is not None]) == 3
+    assert {"flights", "1,234", "k", "int64"} <= {
+        *texts(lake._repr_html_()),
+        *texts(lake["flights"].schema._repr_html_()),
+    }
+
+
+def test_a_plot_is_svg_that_is_saved(lake, tmp_path):
+    plot = lake["flights"].plot_partitions()
+    plot.save(tmp_path / "keys.svg")
+    root = ET.parse(tmp_path / "keys.svg").getroot()
+    cells = [one for one in root.iter(SVG + "rect") if one.find(SVG + "title") is not None]
+    assert [one.find(SVG + "title").text.split(":")[0] for one in cells] == [f"partition {n}" for n in (1, 2, 3)]
+    widths = [float(one.get("width")) for one in cells]
+    assert sum(widths) == pytest.approx(1000, abs=0.01)
+    assert widths[2] > 5 * widths[0]
+    assert plot._repr_svg_() == plot._repr_html_() == str(plot)
+
+
+def test_a_picture_is_bounded_whatever_the_number_of_partitions():
+    numbers = [n.to_bytes(4, "big") for n in range(1, 100_000)]
+    space = KeySpace(1, Partitions.at(tuple(numbers)), *(np.ones(100_000, np.int64) for _ in range(5)))
+    assert partitions_picture(space).svg.count("<rect") <= CELLS_MAX + 6
+
+
+def test_an_explanation_shows_its_funnel(lake):
+    found = lake["flights"].explain(KeyRange(0, 150))
+    root = ET.fromstring(found.plot().svg)
+    assert {"2 partitions", "150 rows"} <= {one.text for one in root.iter(SVG + "text")}
+    assert {"Rows returned", "time"} <= set(texts(found._repr_html_()))
+
+
+def test_counts_and_reports_show_their_fields(lake):
+    assert texts(Count(1_234, exact=True)._repr_html_()) == ["Rows", "rows", "1,234"]
+    assert "at least" in texts(Count(1_234, exact=False, error_rows=3)._repr_html_())
+    report = lake["flights"].verify()
+    assert {"VerificationReport", "version"} <= set(texts(report._repr_html_()))
+    assert "flights" in texts(lakebed.status(lake)._repr_html_())
+
+
+def test_numbers_stand_to_the_right_and_texts_are_escaped():
+    html = grid(["n", "<t>"], [[1_000, "<script>"], [None, "x" * 100]])
+    assert '<th scope="col" class="n">n</th><th scope="col">&lt;t&gt;</th>' in html
+    assert '<td class="n">1,000</td><td>&lt;script&gt;</td>' in html
+    assert f"<td>{'x' * 80}…</td>" in html
+    assert facts([("a&b", True)]) == '<table><tr><th scope="row">a&amp;b</th><td>True</td></tr></table>'
+
+
+def test_the_code_of_the_page_on_notebooks_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lake = lakebed.create(f"memory://{random_token()}")
+    flights = lake.create_table("flights", Schema({"tailnum": "string"}, {}, {"origin": "string"}))
+    flights.write(pa.table({"tailnum": ["N14228", "N2"], "origin": ["EWR", "LGA"]}))
+    for block in pages.blocks("docs/notebook.md", "python"):
+        pages.run(block, {"lake": lake, "flights": flights, "KeyRange": KeyRange})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["partitions.svg", "read.svg"]
