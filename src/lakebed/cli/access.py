@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed import clock
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code
@@ -137,7 +137,7 @@ def list_roles(cli: Invocation) -> None:
 
 
 @command
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completions.roles)
 def drop_role(cli: Invocation, *, name: str) -> None:
     """Drop a role; services then refuse tokens that have it."""
     from lakebed.security import stored

@@ -6,6 +6,8 @@ The options and the command that need no other module are defined here: ``--vers
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,12 +35,17 @@ def _flag(name: str, help: str, callback: Callable[[click.Context, click.Paramet
 
 
 def complete() -> int:
-    """Answer the completion script of a shell, which runs ``lakebed`` with a variable set; returns the exit code."""
+    """Answer the completion script of a shell, which runs ``lakebed`` with a variable set; returns the exit code.
+
+    Says nothing on stderr, which would be written into the line that the user types.
+    """
     from click.shell_completion import shell_complete
 
-    return shell_complete(
-        LAKEBED, {"obj": Invocation()}, "lakebed", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
-    )
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception):
+        return shell_complete(
+            LAKEBED, {"obj": Invocation()}, "lakebed", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
+        )
+    return 0
 
 
 @command
@@ -56,7 +63,11 @@ def completion(_: Invocation, *, shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(LAKEBED, {}, "lakebed", COMPLETION_VARIABLE).source())
+    script = found(LAKEBED, {}, "lakebed", COMPLETION_VARIABLE).source()
+    # A value is to follow the equals sign, in the same word.
+    click.echo(
+        script.replace("    return 0\n", "    [[ ${COMPREPLY[*]} == *= ]] && compopt -o nospace\n    return 0\n")
+    )
 
 
 LAKEBED = Group(
@@ -266,6 +277,18 @@ LAKEBED = Group(
         Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "integrity:verify"),
         Deferred("doctor", "Check this machine, and the instance if one is given.", "doctor:doctor"),
         Deferred("docs", "List the pages of the documentation, or print one.", "doctor:docs"),
+        Group(
+            "config",
+            "Show the configuration: instances by name, and defaults.",
+            [
+                Deferred("path", "Print which configuration file is read.", "configuration:path"),
+                Deferred(
+                    "show",
+                    "Show the configuration file as it is understood; secrets are not shown.",
+                    "configuration:show",
+                ),
+            ],
+        ),
         Deferred("completion", "Print the completion script of a shell.", "commands:completion"),
     ],
     epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints docs/import.md. Data go to stdout, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 import lakebed
 from lakebed.cli.diagnosis import Check, instance_checks, machine_checks
-from lakebed.cli.grammar import INSTANCE_VARIABLE, Invocation, command
+from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import TextColumns, count_text
 from lakebed.errors import Code
 
@@ -27,7 +26,7 @@ def doctor(cli: Invocation) -> None:
     not change the exit code; if a check fails, it is that of the error.
     """
     checks = list(machine_checks())
-    url = cli.instance_url or os.environ.get(INSTANCE_VARIABLE)
+    url = cli.url_if_given()
     if url:
         checks += instance_checks(url, cli.options_in_force(), cli.instance)
     failed = [check for check in checks if check.error is not None]

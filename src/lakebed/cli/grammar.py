@@ -12,22 +12,27 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import lakebed
-from lakebed.errors import Code
+from lakebed.cli import completions
+from lakebed.errors import Code, NotFoundError
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from lakebed.cli.configuration import Configuration, NamedInstance
+    from lakebed.cli.outcome import Report
     from lakebed.cli.render import Output
     from lakebed.snapshot.snapshot import Snapshot
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 COMMIT_VIA_VARIABLE = "LAKEBED_COMMIT_VIA"
+CONFIG_VARIABLE = "LAKEBED_CONFIG"
 TOKEN_VARIABLE = "LAKEBED_TOKEN"  # noqa: S105 - its name
 OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
 """Storage options that no command line is to show, as a JSON object."""
@@ -39,11 +44,14 @@ _MARK = "\0"
 """Joins the words of a key, and hides the minus sign of a number from Click; no argument of a process contains it."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Invocation:
     """The values of the options of every command, and the objects that follow from them."""
 
     instance_url: str | None = None
+    """A URL or path, or the name of an instance in the configuration."""
+    config: str | None = None
+    """The configuration file of ``--config``."""
     storage_options: dict[str, str] = field(default_factory=dict)
     log_url: str | None = None
     commit_via: str | None = None
@@ -87,32 +95,76 @@ class Invocation:
         """Write the first document of the report, if ``--report`` was given. Raises UsageError, StorageError."""
         if self.report_url is None or self.report is not None:
             return
-        home = self.instance_url or os.environ.get(INSTANCE_VARIABLE, "")
-        report = Report(self.report_url, home, self.options_in_force())
+        from lakebed.cli.outcome import Report
+
+        report = Report(self.report_url, self.url_if_given() or "", self.options_in_force())
         report.write(None, {})
         self.report = report
 
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The configuration file. Raises as :func:`lakebed.cli.configuration.read_configuration`."""
+        from lakebed.cli.configuration import read_configuration
+
+        return read_configuration(self.config)
+
+    @property
+    def named_instance(self) -> NamedInstance | None:
+        """The instance as the configuration describes it; None if it is given by its URL, or not at all."""
+        found = self.instance_url or os.environ.get(INSTANCE_VARIABLE) or self.configuration.default
+        return self.configuration.instances.get(found or "")
+
+    def url_if_given(self) -> str | None:
+        """The root of the instance; None if nothing names it."""
+        named = self.named_instance
+        url = self.instance_url or os.environ.get(INSTANCE_VARIABLE) or self.configuration.default
+        return url if named is None else named.url
+
     def url(self) -> str:
-        """The root of the instance. Raises UsageError if neither ``--instance`` nor the environment names it."""
-        url = self.instance_url or os.environ.get(INSTANCE_VARIABLE)
+        """The root of the instance. Raises UsageError if nothing names it."""
+        url = self.url_if_given()
         if not url:
-            raise Code.ARGUMENT_MISSING(f"which instance? Give --instance URL or set {INSTANCE_VARIABLE}")
+            raise Code.ARGUMENT_MISSING(
+                f"which instance? Give --instance URL, set {INSTANCE_VARIABLE}, or name a default in "
+                f"{self.configuration.path}"
+            )
         return url
+
+    def log_url_in_force(self) -> str | None:
+        """The log's URL of ``--log-url``, else of the configuration."""
+        named = self.named_instance
+        return self.log_url or (None if named is None else named.log_url)
 
     def instance(self) -> lakebed.Instance:
         """The instance, opened."""
-        via = self.commit_via or os.environ.get(COMMIT_VIA_VARIABLE) or None
+        named = self.named_instance
+        via = self.commit_via or os.environ.get(COMMIT_VIA_VARIABLE) or (named and named.commit_via) or None
+        # The variable is of other clients of a service as well, so it may be set without one.
+        token = (os.environ.get(TOKEN_VARIABLE) or (named and named.token()) or None) if via else None
+        try:
+            return self._opened(commit_via=via, token=token)
+        except NotFoundError as error:
+            if named is None and (meant := did_you_mean(self.instance_url or "", self.configuration.instances)):
+                raise Code(error.code)(f"{error.message}{meant}", **error.facts) from None
+            raise
+
+    def instance_to_read(self) -> lakebed.Instance:
+        """The instance, opened for reading alone: no service for commits is asked."""
+        return self._opened()
+
+    def _opened(self, commit_via: str | None = None, token: str | None = None) -> lakebed.Instance:
         return lakebed.open(
             self.url(),
             storage_options=self.options_in_force(),
-            log_url=self.log_url,
-            commit_via=via,
-            # Of other clients of a service as well, so it may be set without.
-            token=(os.environ.get(TOKEN_VARIABLE) or None) if via else None,
+            log_url=self.log_url_in_force(),
+            commit_via=commit_via,
+            token=token,
         )
 
     def options_in_force(self) -> dict[str, str]:
-        """The storage options of the environment and of ``--option``, which wins. Raises UsageError."""
+        """The storage options of the configuration, of the environment, which wins over it, and of ``--option``, which
+        wins over both. Raises UsageError.
+        """
         from lakebed.model.documents import load
 
         try:
@@ -124,7 +176,8 @@ class Invocation:
             raise Code.ARGUMENT_INVALID(
                 f'{OPTIONS_VARIABLE} is not a JSON object of texts, such as {{"aws_region": "eu-west-1"}}'
             )
-        return found | self.storage_options
+        named = self.named_instance
+        return ({} if named is None else named.storage_options()) | found | self.storage_options
 
     def table(self, name: str) -> lakebed.Table:
         """A table of the instance."""
@@ -138,37 +191,6 @@ class Invocation:
         from lakebed.state.time_travel import moment_in
 
         return table.at(**moment_in(at))
-
-
-class Report:
-    """``--report URL``: what a command did, as one JSON document at a path or a store's URL.
-
-    A driver that ``spark-submit --deploy-mode cluster`` starts runs on another machine, so its stdout is not seen. The
-    document is written twice: before the command does anything, with ``exit_code`` null, and when it has ended. So a
-    URL that cannot be written to is refused before anything is done, and the report of an earlier command is never
-    taken for that of this one. Each write replaces the object atomically.
-
-    ``options`` are those of the instance at ``home``, used if both URLs are of one kind. Raises UsageError if the URL
-    names no file.
-    """
-
-    def __init__(self, url: str, home: str, options: Mapping[str, str]) -> None:
-        from lakebed.storage import connect
-        from lakebed.storage.external import options_for
-
-        absolute = url if "://" in url else str(Path(url).expanduser().absolute())
-        folder, _, name = absolute.rpartition("/")
-        if not name or url.endswith("/"):
-            raise Code.URL_INVALID(f"--report {url} must name a file, such as s3://bucket/reports/monday.json")
-        self._name = name
-        self._storage = connect(f"{folder}/", options_for(url, home, options))
-
-    def write(self, exit_code: int | None, outcome: Mapping[str, Any]) -> None:
-        """Replace the document; ``exit_code`` is null while the command runs. Raises StorageError."""
-        from lakebed.cli.row_formats import json_text
-
-        text = json_text({"exit_code": exit_code, **outcome})
-        self._storage.replace(self._name, f"{text}\n".encode())
 
 
 # -- types of arguments -----------------------------------------------------------------------------------------------
@@ -220,7 +242,15 @@ def _shared(*names: str, help: str, **settings: Any) -> click.Option:
 
 _OPTION = {"metavar": "NAME=VALUE", "type": name_value, "multiple": True}
 _SHARED = (
-    _shared("--instance", "instance_url", metavar="URL", help=f"Root of the instance. Default: {INSTANCE_VARIABLE}."),
+    _shared(
+        "-i",
+        "--instance",
+        "instance_url",
+        metavar="URL",
+        shell_complete=completions.instances,
+        help=f"Root of the instance, or its name in the configuration. Default: {INSTANCE_VARIABLE}.",
+    ),
+    _shared("--config", metavar="FILE", help=f"The configuration (docs/configuration.md). Default: {CONFIG_VARIABLE}."),
     _shared(
         "--option",
         "storage_options",

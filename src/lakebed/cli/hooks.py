@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import Invocation, WholeNumber, command
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.hooks import add_hook, checked_hook, read_delivered, read_hooks, remove_hook
@@ -63,7 +63,7 @@ def list_hooks(cli: Invocation) -> None:
 
 
 @command
-@click.argument("hook", metavar="HOOK", help="The hook's id.")
+@click.argument("hook", metavar="HOOK", help="The hook's id.", shell_complete=completions.hooks)
 def remove(cli: Invocation, *, hook: str) -> None:
     """Remove a hook.
 

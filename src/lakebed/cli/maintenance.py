@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import options, upkeep
+from lakebed.cli import completions, options, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline, progress_bar
 from lakebed.cli.render import TextColumns, columns, count_text, size_text
@@ -191,7 +191,7 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 
 
 @command
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
 @click.option("--all", "--once", "every", is_flag=True, help="All tables, and refresh views: what a service does.")
 @options.launcher
 @upkeep.memory
@@ -261,7 +261,7 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 
 
 @command
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
 @click.option("--force", is_flag=True, help="Delete uncommitted objects although something is in doubt.")
 @options.dry_run
 def gc(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> None:

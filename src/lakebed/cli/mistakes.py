@@ -10,7 +10,6 @@ from lakebed.model.suggestions import nearest
 
 _COMMANDS = {
     "append": "write",
-    "config": "config show",
     "describe": "table show",
     "head": "scan",
     "insert": "write",

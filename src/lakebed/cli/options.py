@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakebed.cli import completions
 from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, remember
 from lakebed.cli.row_formats import FORMATS, check_terminal
 from lakebed.errors import BadKeyError, Code
@@ -24,11 +25,19 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 _AT = "The table as it was: a version, a tag, or a time such as 2026-01-31T12:00:00Z."
 
-table = click.argument("table", metavar="TABLE", type=KEY_WORD, help="The table's name.")
+table = click.argument(
+    "table", metavar="TABLE", type=KEY_WORD, help="The table's name.", shell_complete=completions.tables
+)
 key = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
-columns = click.option("--columns", metavar="A,B", multiple=True, help="Only these columns, in this order.")
+columns = click.option(
+    "--columns",
+    metavar="A,B",
+    multiple=True,
+    help="Only these columns, in this order.",
+    shell_complete=completions.columns,
+)
 where = click.option("--where", metavar="PREDICATE", help="In SQL, over the table's columns: 'n > 3 AND s IS NULL'.")
-at = click.option("--at", metavar="WHEN", help=_AT)
+at = click.option("--at", metavar="WHEN", help=_AT, shell_complete=completions.tags)
 reverse = click.option("--reverse", is_flag=True, help="The last row first.")
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")

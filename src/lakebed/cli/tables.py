@@ -11,7 +11,7 @@ import click
 
 import lakebed
 from lakebed import settings
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of
@@ -47,7 +47,7 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
     instance = lakebed.create(
         url or cli.url(),
         storage_options=cli.options_in_force(),
-        log_url=cli.log_url,
+        log_url=cli.log_url_in_force(),
         among_others=among_others,
     )
     document = {"url": instance.url, "instance": instance.id, "log_url": instance.log_url}
@@ -317,7 +317,7 @@ def _type(text: str) -> Any:
 
 
 @command
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
 @click.option("--defaults", is_flag=True, help="Every setting with its unit, default and meaning; needs no instance.")
 @options.row_format
 def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None:
@@ -337,7 +337,7 @@ def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None
 
 
 @command
-@click.argument("words", metavar="[TABLE] NAME=VALUE...", nargs=-1, required=True)
+@click.argument("words", metavar="[TABLE] NAME=VALUE...", nargs=-1, required=True, shell_complete=completions.settings)
 def change_settings(cli: Invocation, *, words: tuple[str, ...]) -> None:
     """Change settings.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import Invocation, WholeNumber, command
 from lakebed.cli.render import columns, count_text, shown, size_text
 from lakebed.errors import Code
@@ -146,7 +146,7 @@ def create_tag(cli: Invocation, *, table: str, name: str, version: int | None) -
 
 @command
 @options.table
-@name_argument
+@click.argument("name", metavar="NAME", shell_complete=completions.tags)
 def drop_tag(cli: Invocation, *, table: str, name: str) -> None:
     """Drop a tag; its files may then be deleted."""
     found = cli.table(table)
@@ -168,7 +168,12 @@ def list_tags(cli: Invocation, *, table: str) -> None:
 @command
 @options.table
 @click.option(
-    "--to", "moment", metavar="WHEN", required=True, help="A version, a tag, or a time such as 2026-01-31T12:00Z."
+    "--to",
+    "moment",
+    metavar="WHEN",
+    required=True,
+    shell_complete=completions.tags,
+    help="A version, a tag, or a time such as 2026-01-31T12:00Z.",
 )
 @options.dry_run
 @options.yes

@@ -51,6 +51,8 @@ def url(tmp_path: Path) -> str:
 def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Runs one command line against the instance at ``url``."""
     monkeypatch.setenv("LAKEBED_INSTANCE", url)
+    # Not the configuration of the user who runs the tests.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path(url).parent / "config"))
 
     def run(*words: object) -> Ran:
         capsys.readouterr()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from lakebed.cli.commands import LAKEBED
-from lakebed.cli.grammar import Deferred
+from lakebed.cli.grammar import Deferred, Invocation
 from lakebed.cli.reference import every_command
 from tests.unit.cli.conftest import Cli
 
@@ -133,3 +137,70 @@ def test_commands_options_and_choices_are_completed(line: str, words: list[str])
     )
     assert [answer.partition(",")[2] for answer in ran.stdout.splitlines()] == words
     assert ran.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("get r", ["readings"]),
+        ("get readings Ulm 1 --at m", ["monday"]),
+        ("get --at m", []),
+        ("scan readings --columns no", ["note"]),
+        ("scan readings --columns note,re", ["note,reading"]),
+        ("tag drop readings mon", ["monday"]),
+        ("restore readings --to mon", ["monday"]),
+        ("settings set readings split_r", ["split_rows="]),
+        ("settings set rea", ["readings"]),
+        ("hook remove x", []),
+        ("--instance nowhere get r", []),
+        ("scan nothing --columns no", []),
+        ("-i pro", ["prod"]),
+        ("-i prod get r", ["readings"]),
+    ],
+)
+def test_names_of_the_instance_are_completed(  # noqa: PLR0917
+    cli: Cli, table: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(f'[instances.prod]\nurl = "{url}"\n', "utf-8")
+    monkeypatch.setenv("LAKEBED_CONFIG", str(tmp_path / "config.toml"))
+    cli("tag", "create", table, "monday")
+    *before, incomplete = line.split()
+    completing = ShellComplete(LAKEBED, {"obj": Invocation()}, "lakebed", "_LAKEBED_COMPLETE")
+    assert [one.value for one in completing.get_completions(before, incomplete) if one.type == "plain"] == words
+
+
+def test_a_log_that_the_user_has_not_agreed_to_is_not_contacted(
+    cli: Cli, table: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = Path(url) / "instance.json"
+    document = json.loads(marker.read_text("utf-8"))
+    marker.write_text(json.dumps(document | {"log_url": "postgresql://elsewhere.invalid/db"}), "utf-8")
+    contacted: list[str] = []
+    monkeypatch.setattr("lakebed.table.opening.connect_logs", lambda given, *_, **__: contacted.append(given))
+    completing = ShellComplete(LAKEBED, {"obj": Invocation()}, "lakebed", "_LAKEBED_COMPLETE")
+    assert completing.get_completions(["get"], "r") == []
+    assert contacted == []
+
+
+SCRIPTS = {
+    "bash": (
+        'eval "$(lakebed completion bash)"; COMP_WORDS=(lakebed get r); COMP_CWORD=2; _lakebed_completion lakebed; '
+        'echo "${COMPREPLY[@]}"'
+    ),
+    "fish": 'lakebed completion fish | source; complete -C "lakebed get r"',
+}
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_shells_complete_a_table(table: str, url: str, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [shell, "-c", SCRIPTS[shell]],
+        env=os.environ | {"LAKEBED_INSTANCE": url, "PATH": path},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert ran.stdout.split() == [table]

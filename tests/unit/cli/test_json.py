@@ -93,6 +93,8 @@ WORDS: dict[str, list[str]] = {
     "migrate": ["migrate", "readings", "{folder}", "--from", "hive"],
     "doctor": ["doctor"],
     "docs": ["docs"],
+    "config path": ["config", "path"],
+    "config show": ["config", "show"],
     "jobs list": ["jobs", "readings"],
     "jobs show": ["jobs", "show", "{parked}"],
     "jobs retry": ["jobs", "retry", "{parked}"],

@@ -64,6 +64,10 @@ def fill(home: Path) -> None:
         "schema.json": '{"row_key": {"id": "int64"}, "values": {"price": "dobule"}}',
         "broken.json": '{"row_key": {"id": "int64"}',
         "no_key.json": '{"values": {"price": "double"}}',
+        "broken.toml": "[instances.prod\n",
+        "token.toml": '[instances.prod]\nurl = "s3://bucket/lake"\ntoken = "hush"\n',
+        "misspelt.toml": '[instances.prod]\nurl = "s3://bucket/lake"\noption = {}\n',
+        "prod.toml": '[instances.prod]\nurl = "lake"\noptions = { aws_secret_access_key = { env = "SECRET" } }\n',
         "keys.txt": "Ulm,1\nBonn,many\n",
     }
     for name, text in files.items():

@@ -1,0 +1,126 @@
+"""What the words of a command line may be: tables, columns, tags, settings, hooks and roles of the instance.
+
+Called by Click while a shell completes a line. The instance is the one that the line, the environment or the
+configuration names. A remote store is read for a third of a second at most; an error, or a store that does not answer,
+completes nothing. A log whose URL the user has not agreed to is not contacted: opening such an instance is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import lakebed
+
+REMOTE_READ_S = 0.3
+LOCAL_READ_S = 5.0
+"""A local disk answers at once; what takes long is this process on a busy machine."""
+
+Names = Callable[["lakebed.Instance", click.Context], Iterable[str]]
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The tables of the instance."""
+    del param
+    return _starting(incomplete, _read(ctx, lambda lake, _: lake.tables()))
+
+
+def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The columns of the table that the line names, after those that stand before a comma already."""
+    del param
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _starting(last, _read(ctx, _columns))]
+
+
+def tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The tags of the table that the line names."""
+    del param
+    return _starting(incomplete, _read(ctx, _tags))
+
+
+def hooks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of hooks."""
+    del param
+    return _starting(incomplete, _read(ctx, _hooks))
+
+
+def roles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The roles that were created."""
+    del param
+    return _starting(incomplete, _read(ctx, _roles))
+
+
+def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Settings with an equals sign; tables as well, where the first word may be one."""
+    from lakebed.settings import NAMES
+
+    found = [f"{name}=" for name in NAMES if name.startswith(incomplete)]
+    first = param.name == "words" and not ctx.params.get("words")
+    return [*tables(ctx, param, incomplete), *found] if first else found
+
+
+def instances(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The instances of the configuration by their names, and folders."""
+    from click.shell_completion import CompletionItem
+
+    del param
+    try:
+        named = _starting(incomplete, ctx.obj.configuration.instances)
+    except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
+        named = []
+    return [*map(CompletionItem, named)] or [CompletionItem(incomplete, type="dir")]
+
+
+def _columns(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
+    return lake.table(_table(ctx)).schema.names
+
+
+def _tags(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
+    return lake.table(_table(ctx)).tags()
+
+
+def _table(ctx: click.Context) -> str:
+    """The table that the line names; Click leaves words unparsed before an option without its value."""
+    return ctx.params.get("table") or ctx.args[0]
+
+
+def _hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
+    from lakebed.inspect.hooks import read_hooks
+
+    return [hook.id for hook in read_hooks(lake.storage, {})]
+
+
+def _roles(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
+    from lakebed.security import stored
+
+    return stored.roles_of(lake.storage)
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _read(ctx: click.Context, names: Names) -> list[str]:
+    """The names, if the instance gives them in time."""
+    found: list[str] = []
+    # Imported before the time is taken: how long that takes is up to the machine.
+    import_module("lakebed.table.opening")
+    import_module("lakebed.storage.object_store")
+
+    def read() -> None:
+        try:
+            found.extend(names(ctx.obj.instance_to_read(), ctx))
+        except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
+            found.clear()
+
+    # A daemon: a store that does not answer does not keep the process.
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(REMOTE_READ_S if "://" in (ctx.obj.url_if_given() or "") else LOCAL_READ_S)
+    return [] if reader.is_alive() else found
