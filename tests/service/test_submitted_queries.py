@@ -21,6 +21,7 @@ from lakebed import KeyRange, clock
 from lakebed.cli.run import main
 from lakebed.errors import ExistsError, NotFoundError, UsageError
 from lakebed.export.publication import MANIFEST
+from lakebed.inspect.copies import read_copies
 from lakebed.retention.run import gc
 from lakebed.security.principal import Permission, Principal
 from lakebed.security.roles import Role
@@ -164,6 +165,7 @@ def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQue
     state = ended(queries, queries.submit(LOCAL, {}, scan=scan, url=url, file_format="csv").id)
     (file,) = (tmp_path / "out").glob("*.csv")
     assert file.read_text() == '"k"\n0\n'
+    assert [copy.url for copy in read_copies(lake.storage, lake.table("t").id)] == [url]
     with pytest.raises(UsageError, match="are csv files at"):
         fetched(queries, state.id)
     with pytest.raises(ExistsError):

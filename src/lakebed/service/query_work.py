@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Error
 from lakebed.export.query_result import Attempt, QueryResult, ScanQuery, plan_query, result_at, run_query, write_stream
+from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.model.files import query_object
 from lakebed.model.keys import EncodedRange
 from lakebed.security.principal import Principal
@@ -71,6 +72,8 @@ class QueryWork:
         attempt = Attempt(query.id, number, target, query.file_format)
         principal = Principal.from_json(query.principal)
         if query.scan is not None:
+            if query.url is not None:
+                record_copy(self.instance.storage, query.scan.table_id, CopyKind.EXPORT, target.url, query.scan.version)
             return self._scanned(query.scan, principal, attempt, place, report)
         assert query.statement is not None
         return self._answered(query.statement, principal, attempt, report)
