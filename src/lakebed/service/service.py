@@ -28,11 +28,12 @@ from lakebed.service.follower import Follower
 from lakebed.service.hook_delivery import HookDelivery
 from lakebed.service.parking import KINDS, Parking
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
-from lakebed.service.status import LastError, ServiceStatus, SparkState, TableStatus, Work
+from lakebed.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.service.watch import History, Watch, error_now
 from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
+from lakebed.storage.request_counts import SENT
 from lakebed.table.instance import Instance
 from lakebed.tracker.recorder import noting
 from lakebed.tracker.runs import Begun
@@ -197,6 +198,7 @@ class Service:
             for one in list(self._running.values())
         ]
         tables = sorted((watch.status() for watch in list(self._follower.watches.values())), key=_by_name)
+        sent = SENT.last_hour()
         return ServiceStatus(
             started_at=self._started_at,
             version=VERSION,
@@ -206,6 +208,7 @@ class Service:
             maintains=self.maintains,
             error=self._follower.error or self._error,
             hooks=self.hooks.status(),
+            last_hour=StoreRequests.of(sent.puts, sent.gets),
         )
 
     # -- the thread of the service ------------------------------------------------------------------------------

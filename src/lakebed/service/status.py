@@ -131,11 +131,34 @@ class HookStatus:
     next_at: datetime | None
 
 
+PUT_DOLLARS = 0.005 / 1_000
+GET_DOLLARS = 0.0004 / 1_000
+"""The list prices of S3 (standard, US East)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRequests:
+    """All requests of a process to object stores in an hour, and their price at the list prices of S3.
+
+    ``puts`` are those at the price of a put, lists among them. A local disk takes none.
+    """
+
+    puts: int = 0
+    gets: int = 0
+    dollars: float = 0.0
+
+    @classmethod
+    def of(cls, puts: int, gets: int) -> StoreRequests:
+        """With their price."""
+        return cls(puts, gets, puts * PUT_DOLLARS + gets * GET_DOLLARS)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A service at a moment; ``version`` is that of Lakebed. ``tables`` are sorted by name.
 
-    ``error`` is why the catalog cannot be read now. ``maintains``: whether it maintains tables at all.
+    ``error`` is why the catalog cannot be read now. ``maintains``: whether it maintains tables at all. ``last_hour``
+    counts what its process asked of the store: looks at logs, reads and writes, but not those of Spark and of workers.
     """
 
     started_at: datetime | None
@@ -146,6 +169,7 @@ class ServiceStatus:
     maintains: bool = True
     error: LastError | None = None
     hooks: tuple[HookStatus, ...] = ()
+    last_hour: StoreRequests = StoreRequests()
 
     def table(self, name: str) -> TableStatus | None:
         """The status of the table of that name; None if the service does not know it."""

@@ -26,7 +26,7 @@ from lakebed.model.operations import TableOperation
 from lakebed.retention.run import collect_garbage
 from lakebed.runner import in_threads
 from lakebed.service.plan import ServiceLimits, TableView, due
-from lakebed.service.status import LastError, OperationStatus, TableStatus
+from lakebed.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.service.summary import described, summarise
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.runs import JobRun, RunOutcome, WorkKind
@@ -45,10 +45,6 @@ HOUR = timedelta(hours=1)
 PUTS_A_COMMIT = 2
 GETS_A_COMMIT = 3
 """A small write puts a data file and an entry, and reads two last-modified times and the log start (docs/costs.md)."""
-
-PUT_DOLLARS = 0.005 / 1_000
-GET_DOLLARS = 0.0004 / 1_000
-"""The list prices of S3 (standard, US East)."""
 
 OPERATIONS: Mapping[str, TableOperation] = {
     WorkKind.INGEST: TableOperation.INGEST,
@@ -83,7 +79,7 @@ class CommitCost:
     @property
     def dollars(self) -> float:
         """Their price at the list prices of S3."""
-        return self.puts * PUT_DOLLARS + self.gets * GET_DOLLARS
+        return StoreRequests.of(self.puts, self.gets).dollars
 
 
 @dataclass(frozen=True, slots=True)

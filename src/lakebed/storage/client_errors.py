@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import telemetry
 from lakebed.errors import Code, Error
+from lakebed.storage.request_counts import SENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,9 @@ def explained(action: str, url: str) -> Iterator[None]:
     """Turn the errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
     from obstore.exceptions import BaseError
 
-    with telemetry.span("storage_request", operation=action.partition(" ")[0], outcome="error") as span:
+    operation = action.partition(" ")[0]
+    SENT.add(operation)
+    with telemetry.span("storage_request", operation=operation, outcome="error") as span:
         try:
             yield
             span.labels["outcome"] = "ok"

@@ -46,6 +46,7 @@ from lakebed.storage.contract import (
     hidden,
 )
 from lakebed.storage.digests import DigestingReader
+from lakebed.storage.request_counts import SENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -245,6 +246,7 @@ class ObjectStorage:
 
         key = self._key(name)
         check_put(self.object_url(name), data)
+        SENT.add(action)
         try:
             with telemetry.span("storage_request", operation=action, outcome="error") as span:
                 obstore.put(self.clients.once, key, data, mode=mode, use_multipart=False)
