@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.core.failures import FailureGroup
 from schemathesis.core.transport import Response
 
 import lakebed
@@ -60,7 +61,7 @@ def attack(folder: Path, examples: int) -> None:
         tried += 1
         try:
             send()
-        except Exception as error:  # noqa: BLE001 - all operations are tried
+        except (Exception, FailureGroup) as error:  # noqa: BLE001 - all operations are tried
             failures.append(f"{operation.label}: {error}")
         if "t" not in lake.tables():
             lake.create_table("t", SCHEMA).write(ROWS)

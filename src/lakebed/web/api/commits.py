@@ -49,6 +49,7 @@ from lakebed.state.catalog import (
 from lakebed.state.proposal_codec import decode_proposal
 from lakebed.state.transactions import AlterSettings, Proposal, ProposeFilter, ProposeSchema, SetMerge
 from lakebed.table.table import Table
+from lakebed.web.api.descriptions import ERRORS
 
 if TYPE_CHECKING:
     from lakebed.log.committer import Log
@@ -92,6 +93,7 @@ class Committers:
     status_code=200,
     request_max_body_size=REQUEST_BYTES_MAX,
     tags=["commits"],
+    responses=ERRORS,
 )
 async def commit(
     request: Request[Any, Any, Any],
@@ -114,7 +116,13 @@ async def commit(
     return await _answered(sent, table.log, proposal, committers)
 
 
-@post("/v1/catalog/commits", status_code=200, request_max_body_size=REQUEST_BYTES_MAX, tags=["commits"])
+@post(
+    "/v1/catalog/commits",
+    status_code=200,
+    request_max_body_size=REQUEST_BYTES_MAX,
+    tags=["commits"],
+    responses=ERRORS,
+)
 async def commit_catalog(
     request: Request[Any, Any, Any],
     service: NamedDependency[Service],
