@@ -88,6 +88,7 @@ RUN_BY = {
     "docs/views.md": "tests/unit/test_docs.py",
     "docs/schemas.md": "tests/unit/test_schema_sources.py",
     "docs/service.md": "tests/service/test_loop.py",
+    "docs/types.md": "tests/unit/test_key_types.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
     "docs/tutorial.md": "tests/unit/test_guides.py",

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import pickle
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -50,7 +51,9 @@ def test_from_arrow_takes_one_layout_for_text_and_drops_dictionaries():
     ("make", "says"),
     [
         (lambda: Schema({}), "at least one row key"),
-        (lambda: Schema({"k": "float64"}), "is double; keys are"),
+        (lambda: Schema({"k": "float16"}), "is halffloat; keys are"),
+        (lambda: Schema({"k": "list<string>"}), "is list<string>; keys are"),
+        (lambda: Schema({"k": "fixed_size_binary[9000]"}), "at most 8192 bytes"),
         (lambda: Schema({"k": "nonsense"}), "not a type"),
         (lambda: Schema({"k": "string"}, values={"k": "int64"}), "unique"),
         (lambda: Schema({"": "string"}), "not empty"),
@@ -136,6 +139,14 @@ def test_a_long_key_of_zero_bytes_counts_escaped():
         ("timestamp[s, tz=UTC]", "2020-01-01T00:00:00", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
         ("binary", "00ff", b"\x00\xff"),
         ("string", "007", "007"),
+        ("bool", "true", True),
+        ("uint64", "18446744073709551615", 2**64 - 1),
+        ("double", "-inf", float("-inf")),
+        ("decimal128(10, 2)", "1.50", Decimal("1.5")),
+        ("time64[us]", "12:30:00", dt.time(12, 30)),
+        ("time64[ns]", "12:30:00.123456789", 45_000_123_456_789),
+        ("fixed_size_binary[2]", "00ff", b"\x00\xff"),
+        ("uuid", "6f9619ff-8b86-d011-b42d-00c04fc964ff", UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff")),
     ],
 )
 def test_key_values_are_read_from_a_command_line(kind, text, value):

@@ -7,13 +7,17 @@ digests: local files are verified before DuckDB gets their paths, and files on a
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.key_values import value_of
 from lakebed.model.keys import EncodedRange
+from lakebed.model.type_names import UUID
 from lakebed.read.merged_copy import merged_copy
 from lakebed.read.plan import LiveFile, divided, live_files
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from lakebed.read.reader import Reader
 
 
+_DECIMAL_DIGITS_MAX = 38
 _held: WeakKeyDictionary[Any, list[LocalCopy]] = WeakKeyDictionary()
 """Copies of files that a connection reads, deleted with the connection."""
 
@@ -39,6 +44,7 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
         import duckdb
     target: Any = duckdb if connection is None else connection
     schema = plan.schema
+    _check_types(schema)
     direct, overlapping = divided(plan)
     files = live_files(direct)
     opened = [reader.open(live.file, schema) for live in files]
@@ -54,6 +60,17 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
     _held.setdefault(target, []).extend(copies)
     found: duckdb.DuckDBPyRelation = target.sql(" UNION ALL ".join(selects)) if selects else empty
     return found
+
+
+def _check_types(schema: Schema) -> None:
+    """Raise UsageError for a column that DuckDB has no type for."""
+    for field in schema.fields:
+        if pa.types.is_decimal(field.type) and field.type.precision > _DECIMAL_DIGITS_MAX:
+            raise Code.TYPE_UNSUPPORTED(
+                f"column {field.name} is {field.type}, and DuckDB has decimals of up to {_DECIMAL_DIGITS_MAX} digits; "
+                "scan the other columns, and pass the result to duckdb.from_arrow",
+                column=field.name,
+            )
 
 
 def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
@@ -107,9 +124,18 @@ def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], oper
 def _literal(field: Field, value: Any) -> str:
     if isinstance(value, str):
         return _text(value)
+    kind = field.type
+    if kind == UUID:
+        return f"'{value_of(field, value)}'::UUID"
     if isinstance(value, bytes):
         return "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB"
-    kind = field.type
+    if isinstance(value, float):
+        return f"'{value}'::{'FLOAT' if field.width == 4 else 'DOUBLE'}"
+    if isinstance(value, Decimal):
+        return f"'{value:f}'::DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_time(kind):
+        text = field.key_type.array([value]).cast(pa.string())[0]
+        return f"'{text}'::{'TIME_NS' if kind.unit == 'ns' else 'TIME'}"
     if pa.types.is_date32(kind):
         return f"(DATE '1970-01-01' + {value})"
     if pa.types.is_timestamp(kind):

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.arrays import of_binary
+from lakebed.model.json_values import plain
+from lakebed.model.key_values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,14 +102,9 @@ def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 def _values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:
     """The values of a bound, and whether it lies after the keys that begin with them."""
     found = schema.codec.decode_bound(bound)
-    values = (
-        value if isinstance(value, str | bytes) else field.from_integer(value)
-        for field, value in zip(schema.row_key, found.values, strict=False)
-    )
+    values = (value_of(field, value) for field, value in zip(schema.row_key, found.values, strict=False))
     return [_plain(value) for value in values], found.after
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    return value.isoformat() if isinstance(value, dt.date) else value
+    return value.isoformat() if isinstance(value, dt.date | dt.time) else plain(value)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from lakebed.changes.change_rows import ChangeKind
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
+from lakebed.model.key_columns import plain
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -259,5 +260,5 @@ def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tupl
 
 
 def _by_bits(column: pa.Array) -> pa.Array:
-    """Floats as integers of the same bits, so that NaN is what it is."""
-    return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else column
+    """Floats as integers of the same bits, so that NaN is what it is, and UUIDs as bytes."""
+    return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else plain(column)

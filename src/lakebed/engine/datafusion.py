@@ -25,6 +25,7 @@ import pyarrow as pa
 from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit
 
 from lakebed.model import types
+from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Field, Schema
 
@@ -229,14 +230,9 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
     return reduce(and_, parts) if parts else None
 
 
-def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> list[pa.Scalar]:
-    """Values as columns hold them (dates and times as integers), typed."""
-    return [
-        pa.scalar(value, pa.int32() if field.width == 4 else pa.int64()).cast(field.type)
-        if field.width
-        else pa.scalar(value, field.type)
-        for field, value in zip(fields, values, strict=False)
-    ]
+def scalars(fields: Sequence[Field], contents: Sequence[Content]) -> list[pa.Scalar]:
+    """Contents of key fields, typed."""
+    return [field.key_type.array([content])[0] for field, content in zip(fields, contents, strict=False)]
 
 
 def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool, inclusive: bool) -> list[Expr]:

@@ -24,6 +24,7 @@ from datafusion.expr import Filter, TableScan
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import translate_errors
@@ -77,7 +78,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
         raise Code.PREDICATE_INVALID(
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
-    bounds = fitted(where, "the predicate")
+    bounds = fitted(with_bytes(where, uuid_columns([schema])), "the predicate")
     check = _checked if len(where) <= _CACHED_CHARACTERS_MAX else _checked.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):

@@ -8,6 +8,7 @@ columns. Errors: SchemaMismatchError, which names the file, the line and the col
 from __future__ import annotations
 
 import binascii
+import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -20,6 +21,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
+from lakebed.model.type_names import JSON, UUID
 
 BATCH_ROWS = 8_192
 
@@ -140,6 +142,10 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
+    if kind == UUID:
+        return uuid.UUID
+    if kind == JSON:
+        return _json
     if pa.types.is_integer(kind):
         return _integer
     if pa.types.is_floating(kind):
@@ -149,6 +155,11 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _binary
     return lambda value: value
+
+
+def _json(value: Any) -> str:
+    """The text of a value of a JSON column: a text is JSON itself, and any other value is encoded."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _integer(value: Any) -> int:

@@ -32,6 +32,7 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.files import NewFile
 from lakebed.model.html_tables import FactsView
+from lakebed.model.key_columns import raw, same_key
 from lakebed.model.key_encoding import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KeepAll
@@ -210,6 +211,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
+                    _check_floats(batch, schema, name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
@@ -270,6 +272,23 @@ def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> No
     for column in without:
         if batch.column(column).null_count:
             raise Code.VALUE_NULL(f"{name} has a null in {column}, which is not nullable", column=column)
+
+
+def _check_floats(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
+    """Refuse NaN, which statistics of the file leave out, and the negative zero, which is not the one of keys."""
+    for column in schema.sort_names:
+        values = batch.column(column)
+        if pa.types.is_floating(values.type) and not _are_plain(values):
+            raise Code.VALUE_INVALID(
+                f"cannot attach {name}: key column {column} holds NaN or a negative zero. Import it, which gives keys "
+                "one zero and one NaN",
+                column=column,
+                name=name,
+            )
+
+
+def _are_plain(values: pa.Array) -> bool:
+    return not pc.any(pc.is_nan(values)).as_py() and bool((raw(same_key(values)) == raw(values)).all())
 
 
 def _check_sizes(stored: pa.RecordBatch, value_bytes_max: int, name: str) -> None:

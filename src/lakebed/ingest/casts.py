@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model import types, validity
+from lakebed.model.extension_values import json_of, texts_of_uuids, uuids_of
+from lakebed.model.type_names import JSON, UUID
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
 def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The column in another type that the conformer accepts; null where a value cannot be kept."""
     found = column.type
+    if wanted == JSON:
+        return json_of(column)
     if found == wanted:
         return column
+    if UUID in (found, wanted) and not pa.types.is_fixed_size_binary(wanted):
+        return texts_of_uuids(column) if found == UUID else uuids_of(column)
     if "list_view" in str(found):
         column = validity.canonical(column)
     if types.widens(found, wanted) or types.is_list(wanted) or _refuses_loss(found, wanted):

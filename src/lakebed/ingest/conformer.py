@@ -32,6 +32,7 @@ from lakebed.errors import Code, SchemaMismatchError
 from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
 from lakebed.model.defaults import default_column
+from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_encoding import KEY_BYTES_MAX
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
@@ -285,7 +286,8 @@ class Conformer:
         for wanted in self.schema.generated:
             _generate(sieve, wanted)
         _drop_long_keys(sieve, self.schema)
-        return pa.RecordBatch.from_arrays([sieve.columns[n] for n in self.schema.names], schema=self.schema.arrow)
+        columns = sieve.columns | {name: same_key(sieve.columns[name]) for name in self.schema.sort_names}
+        return pa.RecordBatch.from_arrays([columns[n] for n in self.schema.names], schema=self.schema.arrow)
 
 
 @contextlib.contextmanager
@@ -364,7 +366,7 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
     if wanted.name in sieve.given.schema.names:
         _drop_invalid(sieve, wanted, wanted.name)
         given, made = converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
-        differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
+        differs = pc.fill_null(pc.not_equal(*map(comparable, (given, made))), fill_value=True)
         sieve.drop(
             wanted,
             differs,

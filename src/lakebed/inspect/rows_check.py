@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.model.key_columns import comparable
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import merge_key
 from lakebed.model.row_kinds import KIND, RowKind
@@ -182,7 +183,7 @@ class RowsCheck:
             return self.rows
         falls, same = None, None
         for column in keys.columns:
-            values = column.chunk(0)
+            values = comparable(column.chunk(0))
             less = pc.less(values[1:], values[:-1])
             falls = less if same is None else pc.or_(falls, pc.and_(same, less))
             equal = pc.equal(values[1:], values[:-1])
@@ -194,7 +195,7 @@ class RowsCheck:
 
     def _check_doubled(self, keys: pa.Table, merged_by: KeyCodec) -> None:
         """Look for neighbouring rows that should have been merged before the file was written."""
-        columns = [keys.column(field.name).chunk(0) for field in merged_by.fields]
+        columns = [comparable(keys.column(field.name).chunk(0)) for field in merged_by.fields]
         doubled = reduce(pc.and_, [pc.equal(values[1:], values[:-1]) for values in columns])
         row = pc.index(doubled, value=True).as_py() + 1
         if self._last_merged == merged_by.encode_row(keys, 0):

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakebed.model.type_names import JSON, UUID
+
 
 def default_column(kind: pa.DataType, rows: int) -> pa.Array:
     """A column of that many default values."""
@@ -24,6 +26,10 @@ def _default(kind: pa.DataType) -> Any:
         return {member.name: None if member.nullable else _default(member.type) for member in members}
     if pa.types.is_nested(kind):
         return []
+    if kind == UUID:
+        return bytes(16)
+    if kind == JSON:
+        return "null"
     if pa.types.is_fixed_size_binary(kind):
         return bytes(kind.byte_width)
     if pa.types.is_decimal(kind):
@@ -34,4 +40,6 @@ def _default(kind: pa.DataType) -> Any:
         return False
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return 0
+    if pa.types.is_null(kind):
+        return None
     return b"" if "binary" in str(kind) else ""

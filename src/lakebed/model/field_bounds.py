@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.model.key_encoding import encode_content
+from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange, successor
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 BYTES_MAX = 16
 """Whole for integers, dates and times; the first letters of a text tell most values apart, and a state has millions."""
-
-Content = int | bytes
-"""The integer or the bytes that a column holds of a value."""
 
 
 def encode_bounds(values: Iterable[tuple[Field, Content | None, Content | None]]) -> bytes:
@@ -61,5 +59,5 @@ def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
 
 def _cut(field: Field, content: Content) -> bytes:
     # What lies beyond is not encoded: a sort key may be of any length.
-    known = content if isinstance(content, int) else content[:BYTES_MAX]
+    known = content[:BYTES_MAX] if isinstance(content, bytes) and not field.width else content
     return encode_content(field, known)[:BYTES_MAX]

@@ -6,19 +6,23 @@ By bytes, so that nothing imports pandas (:mod:`lakebed.model.arrays`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from lakebed.model.arrays import of_binary
+from lakebed.model.arrays import booleans, of_binary
 from lakebed.model.key_encoding import ESCAPED_ZERO, TERMINATOR
+from lakebed.model.key_types import Form, KeyType, key_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Field
+
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> pa.Array:
@@ -54,9 +58,7 @@ def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordB
     for field in fields:
         if field.width:
             contents, keys = [key[: field.width] for key in keys], [key[field.width :] for key in keys]
-            flipped = np.frombuffer(b"".join(contents), f">i{field.width}").astype(f"<i{field.width}")
-            data = pa.py_buffer(flipped ^ np.iinfo(flipped.dtype).min)
-            columns.append(pa.Array.from_buffers(field.type, len(contents), [None, data]))
+            columns.append(_decode(field.key_type, np.frombuffer(b"".join(contents), np.uint8)))
         else:
             # An escaped zero never begins a terminator.
             parts = [key.partition(TERMINATOR) for key in keys]
@@ -65,16 +67,105 @@ def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordB
     return pa.RecordBatch.from_arrays(columns, [field.name for field in fields])
 
 
+def same_key(column: pa.Array) -> pa.Array:
+    """The column with one zero and one NaN if it is one of floats, as keys have (:mod:`lakebed.model.key_types`)."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(column.type):
+        return column
+    plain = pc.add(column, pa.scalar(0, column.type))
+    return pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), column.type), plain)
+
+
+def comparable(column: pa.Array) -> pa.Array:
+    """A key column without nulls as one that Arrow's kernels compare as keys are: codes for floats, bytes for UUIDs."""
+    found = key_type(column.type)
+    if found is not None and found.form is Form.FLOAT:
+        codes = pa.py_buffer(_codes(found, column).astype(f"<u{found.width}"))
+        kind = pa.uint32() if found.width == 4 else pa.uint64()
+        return pa.Array.from_buffers(kind, len(column), [None, codes])
+    return plain(column)
+
+
+def plain(column: Any) -> Any:
+    """An array or a chunked array without its extension type, which Arrow's kernels do not know."""
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.storage
+
+
+def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:
+    """The rows in ascending order of some columns, sorted stably."""
+    import pyarrow.compute as pc
+
+    keys = pa.table([plain(rows.column(name)) for name in names], [str(number) for number in range(len(names))])
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return rows.take(order)
+
+
+def raw(column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """The bytes of a column of a fixed width without nulls, a row for each value; not of booleans, which are bits."""
+    column = plain(column)
+    width = column.type.bit_width // 8
+    content = column.buffers()[1] or b""
+    return np.frombuffer(content, np.uint8, width * len(column), width * column.offset).reshape(-1, width)
+
+
 def _encode(field: Field, column: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     if field.width:
-        content = column.buffers()[1] or b""
-        values = np.frombuffer(content, f"u{field.width}", len(column), field.width * column.offset)
-        flipped = (values ^ values.dtype.type(1 << (8 * field.width - 1))).astype(f">u{field.width}")
-        fixed = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(field.width), len(column), [None, pa.py_buffer(flipped.tobytes())]
-        )
-        return fixed.cast(pa.binary())
+        codes = np.ascontiguousarray(_codes(field.key_type, column))
+        kind = pa.binary(field.width)
+        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(codes.tobytes())]).cast(pa.binary())
     escaped = pc.replace_substring(column.cast(pa.binary()), pattern=b"\x00", replacement=ESCAPED_ZERO)
     return pc.binary_join_element_wise(escaped, *of_binary([TERMINATOR, b""]))
+
+
+def _codes(key: KeyType, column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """The encodings of the values of a column, as rows of bytes or as big-endian numbers."""
+    match key.form:
+        case Form.BOOLEAN:
+            return booleans(column)
+        case Form.BYTES:
+            return raw(column)
+        case Form.DECIMAL:
+            codes = raw(column)[:, ::-1].copy()
+            codes[:, 0] ^= 0x80
+            return codes
+        case _:
+            numbers = raw(same_key(column)).view(f"<u{key.width}").ravel()
+            return _flipped(key, numbers, back=False).astype(f">u{key.width}")
+
+
+def _decode(key: KeyType, codes: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
+    """The values of which these are the encodings, one after another."""
+    count = len(codes) // key.width
+    match key.form:
+        case Form.BOOLEAN:
+            content = np.packbits(codes, bitorder="little")
+        case Form.BYTES:
+            found = pa.Array.from_buffers(pa.binary(key.width), count, [None, pa.py_buffer(codes)])
+            return found.cast(key.kind)
+        case Form.DECIMAL:
+            content = codes.reshape(-1, key.width)[:, ::-1].copy()
+            content[:, -1] ^= 0x80
+        case _:
+            numbers = codes.view(f">u{key.width}").astype(f"<u{key.width}")
+            content = _flipped(key, numbers, back=True)
+    return pa.Array.from_buffers(key.kind, count, [None, pa.py_buffer(np.ascontiguousarray(content))])
+
+
+def _flipped(key: KeyType, numbers: np.ndarray[Any, np.dtype[Any]], *, back: bool) -> np.ndarray[Any, np.dtype[Any]]:
+    """The codes of unsigned numbers with the bits of a column's values, or the other way ``back``."""
+    if key.form is Form.UNSIGNED:
+        return numbers
+    top = numbers.dtype.type(1 << (8 * key.width - 1))
+    if key.form is Form.SIGNED:
+        flipped = np.bitwise_xor(numbers, top)
+    else:
+        negative = (numbers & top == 0) if back else (numbers & top != 0)
+        flipped = np.where(negative, ~numbers, numbers ^ top)
+    return np.asarray(flipped)

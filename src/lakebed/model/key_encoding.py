@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import operator
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import Code, Error
-from lakebed.model.checks import shown
+from lakebed.model.key_values import content_of
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field
@@ -62,62 +59,19 @@ def escape(content: bytes) -> bytes:
     return content.replace(b"\x00", ESCAPED_ZERO) + TERMINATOR
 
 
-def _encode_integer(value: int, width: int) -> bytes:
-    return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
-
-
-def encode_content(field: Field, content: int | bytes) -> bytes:
-    """The part of a key that is a field's, of the integer or the bytes that its column holds."""
-    return _encode_integer(content, field.width) if isinstance(content, int) else escape(content)
+def encode_content(field: Field, content: Any) -> bytes:
+    """The part of a key that is a field's, of what its column holds."""
+    return field.key_type.encode(content) if field.width else escape(content)
 
 
 def encode_value(field: Field, value: Any) -> bytes:
     """The encoding of a user's value. Raises BadKeyError if the field cannot have it."""
-    if value is None:
-        raise Code.KEY_NULL(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
+    content: Any = content_of(field, value)
     if field.width:
-        return _encode_integer(_key_integer(field, value), field.width)
-    if field.is_text:
-        if not isinstance(value, str):
-            raise _wrong_type(field, value)
-        try:
-            return escape(value.encode("utf-8"))
-        except UnicodeEncodeError as error:
-            raise Code.KEY_NOT_REPRESENTABLE(
-                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which UTF-8 cannot encode",
-                column=field.name,
-            ) from error
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise _wrong_type(field, value)
-    return escape(bytes(value))
-
-
-def _key_integer(field: Field, value: Any) -> int:
-    """The integer that the column holds for a user's value of an integer, date or timestamp field."""
-    if isinstance(value, dt.date):
-        return field.to_integer(value)
-    if isinstance(value, bool):
-        raise _wrong_type(field, value)
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise _wrong_type(field, value) from error
-    limit = 1 << (8 * field.width - 1)
-    if not -limit <= number < limit:
-        raise Code.KEY_NOT_REPRESENTABLE(
-            f"key field {field.name}: {number} does not fit {field.type}", column=field.name
-        )
-    return number
-
-
-def _wrong_type(field: Field, value: Any) -> Error:
-    return Code.KEY_TYPE_MISMATCH(
-        f"key field {field.name} is {field.type}; {shown(value)} is {type(value).__name__}", column=field.name
-    )
+        return field.key_type.encode(content)
+    return escape(content.encode("utf-8") if field.is_text else content)
 
 
 def encode_raw(field: Field, scalar: Any) -> bytes:
     """Encode an Arrow scalar of the field's own type."""
-    if field.width:
-        return encode_content(field, scalar.value if hasattr(scalar, "value") else scalar.as_py())
-    return encode_content(field, bytes(scalar.as_buffer()))
+    return encode_content(field, field.key_type.of_scalar(scalar))

@@ -3,7 +3,7 @@
 A key is the tuple of row key values. Its encoding compares, as unsigned bytes, exactly as the tuple does field by
 field: so bounds, partition lookup, summaries and range pruning compare bytes and never tuples. Rules of a field:
 
-* int32, date (days): 4 bytes, big-endian, sign bit flipped; int64, timestamp (integer of its unit): 8 bytes, likewise.
+* of a type with a fixed width, such as an integer: that many bytes (:mod:`lakebed.model.key_types`).
 * string (UTF-8) and binary: the bytes with 00 written as ``00 FF``, then the terminator ``00 01``. The terminator is
   lower than any escaped byte, so a string sorts before its extensions whatever field follows.
 
@@ -31,6 +31,8 @@ from lakebed.model.key_encoding import (
     encode_value,
     least_text,
 )
+from lakebed.model.key_types import Content
+from lakebed.model.key_values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,10 +79,10 @@ class Bound:
     """A byte bound as field values: it lies just before (``after`` False) or just after (True) the keys that begin so.
 
     ``values`` covers the first fields only; a key equal on those is above the bound iff ``after`` is False. The values
-    are what the columns hold: dates as days, timestamps as integers of their unit.
+    are contents: dates as days, times and timestamps as integers of their unit.
     """
 
-    values: tuple[int | str | bytes, ...]
+    values: tuple[Content, ...]
     after: bool
 
 
@@ -244,21 +246,27 @@ class KeyCodec:
 
     def decode_bound(self, bound: bytes) -> Bound:
         """Field values that compare as the bound does; accepts separators and successors as well as keys."""
-        values: list[int | str | bytes] = []
+        values: list[Content] = []
         position = 0
         for field in self.fields:
             if position >= len(bound):
                 break
             if field.width:
                 piece = bound[position : position + field.width].ljust(field.width, b"\x00")
-                values.append(int.from_bytes(piece, "big") - (1 << (8 * field.width - 1)))
+                found = field.key_type.content(int.from_bytes(piece, "big"))
+                if found is None:
+                    return Bound((*values, field.key_type.last), after=True)
+                values.append(found[0])
+                if not found[1]:
+                    # No value is these bytes, so no later field tells.
+                    break
                 position += field.width
                 continue
             content, position, ending = decode_content(bound, position)
             try:
                 values.append(content.decode("utf-8") if field.is_text else content)
             except UnicodeDecodeError as error:
-                # No text is these bytes, so no later field tells.
+                # As above.
                 return Bound((*values, least_text(content, error.start)), after=False)
             if ending != "terminated":
                 return Bound(tuple(values), after=ending == "after")
@@ -279,7 +287,7 @@ class KeyCodec:
         """The bound's field values as a user would write them (dates as dates …); missing fields are None."""
         values: dict[str, Any] = {field.name: None for field in self.fields}
         for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
-            values[field.name] = value if isinstance(value, str | bytes) else field.from_integer(value)
+            values[field.name] = value_of(field, value)
         return values
 
 

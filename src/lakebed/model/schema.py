@@ -1,9 +1,9 @@
 """The schema of a table: row key fields, sort key fields, value fields. Pure.
 
 Every field has an id that never changes and is never reused; data files have it as the Parquet ``field_id``. Rows are
-sorted by row key, then sort key. Keys are int32, int64, string, binary, date32 or timestamp and never null; values are
-of any Arrow type that Parquet can store. A key field may be *generated*, that is computed from other fields of its row
-whenever rows are added (:mod:`lakebed.ingest.conformer`).
+sorted by row key, then sort key. Keys have one of the types of :mod:`lakebed.model.key_types` and are never null;
+values are of any Arrow type that Parquet can store. A key field may be *generated*, that is computed from other fields
+of its row whenever rows are added (:mod:`lakebed.ingest.conformer`).
 
 Core types. :class:`Schema`, :class:`Field`, :class:`Generated`. Errors. UsageError for an invalid schema.
 """
@@ -11,7 +11,6 @@ Core types. :class:`Schema`, :class:`Field`, :class:`Generated`. Errors. UsageEr
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.model import types
+from lakebed.model import key_values, types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
+from lakebed.model.key_encoding import KEY_BYTES_MAX
+from lakebed.model.key_types import KeyType, key_type
 from lakebed.model.keys import KeyCodec
 from lakebed.model.suggestions import did_you_mean
+from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +38,6 @@ FIRST_CHOSEN_ID = 2**29
 
 HIDDEN_ID_MIN = 2**30
 """Ids from here on are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY = dt.date(1970, 1, 1)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,10 @@ class Field:
     nullable: bool = False
     expression: str = ""
     inputs: tuple[str, ...] = ()
+    key_type: KeyType = dataclasses.field(init=False, repr=False, compare=False)
+    """How values are encoded in keys; None for a type that key fields cannot have."""
     width: int = dataclasses.field(init=False, repr=False, compare=False)
-    """Bytes of a fixed-width key encoding; 0 for text and bytes."""
+    """Bytes of a fixed-width key encoding; 0 for text and binary."""
     is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
     """A string field."""
 
@@ -89,7 +89,9 @@ class Field:
                 f"field {self.name}: {shown(self.expression)} is not an SQL expression over named fields"
             )
         # Computed once, because every encoded key needs them, and Arrow compares types by their names.
-        object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
+        found = key_type(self.type)
+        object.__setattr__(self, "key_type", found)
+        object.__setattr__(self, "width", found.width if found is not None else 0)
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
 
     @property
@@ -97,66 +99,9 @@ class Field:
         """The Arrow field, with its id in the metadata that Parquet writers use."""
         return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
-    def to_integer(self, value: dt.date) -> int:
-        """The column's integer for a date or datetime. Raises BadKeyError if the field cannot hold it exactly."""
-        if pa.types.is_timestamp(self.type) and isinstance(value, dt.datetime):
-            return self._timestamp_integer(value)
-        if pa.types.is_date32(self.type) and not isinstance(value, dt.datetime):
-            return (value - _EPOCH_DAY).days
-        raise Code.KEY_TYPE_MISMATCH(
-            f"key field {self.name} is {self.type}; {value!r} is {type(value).__name__}", column=self.name
-        )
-
-    def _timestamp_integer(self, value: dt.datetime) -> int:
-        if (value.tzinfo is None) != (self.type.tz is None):
-            wanted = "a datetime with a time zone" if self.type.tz else "a datetime without a time zone"
-            raise Code.KEY_TYPE_MISMATCH(
-                f"key field {self.name} is {self.type} and needs {wanted}, not {value!r}", column=self.name
-            )
-        since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
-        microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        number, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
-        if rest:
-            raise Code.KEY_NOT_REPRESENTABLE(
-                f"key field {self.name}: {value!r} is finer than {self.type}", column=self.name
-            )
-        return number
-
-    def from_integer(self, value: int) -> Any:
-        """The Python value of the column's integer: a date, a datetime (in UTC if the type has a zone), or the integer
-        itself. The integer also stands for times that Python's types cannot hold: finer than microseconds, or outside
-        of the years 1 to 9999.
-        """
-        try:
-            if pa.types.is_date32(self.type):
-                return _EPOCH_DAY + dt.timedelta(days=value)
-            if pa.types.is_timestamp(self.type):
-                microseconds, rest = divmod(value * 1_000_000, _PER_SECOND[self.type.unit])
-                epoch = _EPOCH if self.type.tz else _EPOCH.replace(tzinfo=None)
-                return value if rest else epoch + dt.timedelta(microseconds=microseconds)
-        except OverflowError:
-            return value
-        return value
-
     def parse(self, text: str) -> Any:
-        """A key value from a command line: a number, text, hex digits for binary, or an ISO 8601 date or time."""
-        try:
-            match types.key_kind(self.type):
-                case "int32" | "int64":
-                    return int(text)
-                case "date":
-                    return dt.date.fromisoformat(text)
-                case "timestamp":
-                    moment = dt.datetime.fromisoformat(text)
-                    return moment.replace(tzinfo=dt.UTC) if self.type.tz and moment.tzinfo is None else moment
-                case "binary":
-                    return bytes.fromhex(text)
-                case _:
-                    return text
-        except ValueError as error:
-            raise Code.KEY_UNPARSABLE(
-                f"key field {self.name} is {self.type}: cannot read {text!r}", column=self.name
-            ) from error
+        """A key value from a command line; :func:`lakebed.model.key_values.parse_text` has the forms."""
+        return key_values.parse_text(self, text)
 
 
 @dataclass(frozen=True)
@@ -362,9 +307,14 @@ def _check(schema: Schema) -> None:
     if len({f.id for f in schema.fields}) != len(schema.fields):
         raise Code.SCHEMA_INVALID("field ids must be unique")
     for field in (*schema.row_key, *schema.sort_key):
-        if types.key_kind(field.type) is None:
+        if key_type(field.type) is None:
             raise Code.SCHEMA_INVALID(
-                f"key field {field.name} is {field.type}; keys are int32, int64, string, binary, date32, timestamp"
+                f"key field {field.name} is {name_of(field.type)}; keys are integers, decimals, float, double, bool, "
+                "string, binary, fixed_size_binary, uuid, dates, times and timestamps"
+            )
+        if field.width > KEY_BYTES_MAX:
+            raise Code.SCHEMA_INVALID(
+                f"key field {field.name} is {field.type}; a key has at most {KEY_BYTES_MAX} bytes"
             )
         if field.nullable:
             raise Code.SCHEMA_INVALID(f"key field {field.name} cannot be nullable")

@@ -1,13 +1,13 @@
 """Arrow types as Lakebed takes them: which can be keys or values, their JSON names, and what widens into what.
 
 ``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
-it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``, ``{"struct": [[name, …], …]}``,
-``{"map": [key, item]}``. Pure: no I/O.
+it: ``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``,
+``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``. Names for people are those of
+:mod:`lakebed.model.type_names`. Pure: no I/O.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Any
 
@@ -15,28 +15,8 @@ import pyarrow as pa
 
 from lakebed.errors import Code, UsageError
 from lakebed.model.checks import shown
-from lakebed.model.suggestions import did_you_mean
-
-KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
-"""Bytes that each fixed-width kind of key takes when encoded."""
-
-_PLAIN = {
-    str(kind): kind
-    for kind in (
-        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
-        pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(),
-        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
-        pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
-    )
-}  # fmt: skip
-_ALIASES = {
-    "int": "int32", "long": "int64", "str": "string", "utf8": "string", "bytes": "binary", "boolean": "bool",
-    "date": "date32[day]", "date32": "date32[day]", "float": "float", "float32": "float", "float64": "double",
-    "half_float": "halffloat", "float16": "halffloat",
-}  # fmt: skip
-_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:,\s*(?:tz=)?(\S+))?\]")
-_DECIMAL = re.compile(r"decimal(128|256)?\((\d+),\s*(-?\d+)\)")
-_FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
+from lakebed.model.key_types import key_type
+from lakebed.model.type_names import JSON, UUID, name_of, parse_name
 
 _INTEGERS = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -51,16 +31,6 @@ WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
 float64 does not keep every int64; and nothing becomes text."""
 
 
-def key_kind(kind: pa.DataType) -> str | None:
-    """int32, int64, string, binary, date or timestamp; None for a type that cannot be a key."""
-    if pa.types.is_date32(kind):
-        return "date"
-    if pa.types.is_timestamp(kind):
-        return "timestamp"
-    name = str(kind)
-    return name if name in ("int32", "int64", "string", "binary") else None
-
-
 def parse(kind: Any) -> pa.DataType:
     """An Arrow type from a type or its name. Raises UsageError for a name that is none."""
     if isinstance(kind, pa.DataType):
@@ -69,36 +39,10 @@ def parse(kind: Any) -> pa.DataType:
         except RecursionError:
             raise Code.TYPE_UNSUPPORTED("a type is nested too deeply", levels_max=NESTING_MAX) from None
     if isinstance(kind, str):
-        return _parse_name(kind.strip())
+        return canonical(parse_name(kind.strip()))
     raise Code.TYPE_INVALID(
         f"not a type: {shown(kind)}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'"
     )
-
-
-def _parse_name(name: str) -> pa.DataType:
-    plain = _PLAIN.get(_ALIASES.get(name, name))
-    if plain is not None:
-        return plain
-    if match := _TIMESTAMP.fullmatch(name):
-        return pa.timestamp(match[1], match[2])
-    if match := _DECIMAL.fullmatch(name):
-        make = pa.decimal256 if match[1] == "256" else pa.decimal128
-        try:
-            return make(int(match[2]), int(match[3]))
-        except ValueError as error:
-            raise Code.TYPE_INVALID(f"not a decimal type: {name!r} ({error})") from error
-    if match := _FIXED.fullmatch(name):
-        return _fixed(name, int(match[1]))
-    raise Code.TYPE_INVALID(
-        f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}"
-        f"{did_you_mean(name, [*_PLAIN, *_ALIASES])}"
-    )
-
-
-def _fixed(name: str, width: int) -> pa.DataType:
-    if not 1 <= width < 2**31:
-        raise Code.TYPE_INVALID(f"not a type: {name!r}; its width is 1 to {2**31 - 1:,} bytes")
-    return pa.binary(width)
 
 
 def to_json(kind: pa.DataType) -> Any:
@@ -109,7 +53,7 @@ def to_json(kind: pa.DataType) -> Any:
         return {"struct": [[f.name, to_json(f.type), f.nullable] for f in kind]}
     if pa.types.is_map(kind):
         return {"map": [to_json(kind.key_type), to_json(kind.item_type)]}
-    return str(kind)
+    return name_of(kind) if kind in (UUID, JSON) else str(kind)
 
 
 def from_json(document: Any) -> pa.DataType:
@@ -133,6 +77,12 @@ def canonical(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, pa.JsonType):
+        return JSON
     if pa.types.is_map(kind):
         return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
     if pa.types.is_struct(kind):
@@ -230,12 +180,15 @@ def in_parquet(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+_SAME_BYTES = ((pa.binary(16), UUID), (UUID, pa.binary(16)), (JSON, pa.string()))
+
+
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of ``found`` is kept by a cast to ``wanted``."""
     if found == wanted or pa.types.is_null(found):
         return True
     found = canonical(found)
-    if found == wanted:
+    if found == wanted or (found, wanted) in _SAME_BYTES:
         return True
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         same_zone = (found.tz is None) == (wanted.tz is None)
@@ -259,10 +212,11 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
 
     So are numbers as another kind of number, and times in another unit: what a library makes of a column of small
     numbers is often an int64, Parquet has no seconds, and Spark nothing but microseconds. A date is the midnight that
-    it begins with. Text is never a number, and a time without a zone never one with a zone.
+    it begins with. Text is a UUID or JSON if it has that form, and never a number; a time without a zone never is one
+    with a zone.
     """
     found = canonical(found)
-    if is_number(found) and is_number(wanted):
+    if (is_number(found) and is_number(wanted)) or (pa.types.is_string(found) and wanted in (UUID, JSON)):
         return True
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
@@ -291,12 +245,11 @@ def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
     """
     found = canonical(found)
     if pa.types.is_string(found):
-        return (
-            key_kind(wanted) is not None or pa.types.is_boolean(wanted) or is_number(wanted) or pa.types.is_time(wanted)
-        )
+        bytes_only = pa.types.is_fixed_size_binary(wanted)
+        return exact(found, wanted) or is_number(wanted) or (key_type(wanted) is not None and not bytes_only)
     if pa.types.is_string(wanted):
         plain = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_date32)
-        return any(is_kind(found) for is_kind in plain)
+        return found == UUID or any(is_kind(found) for is_kind in plain)
     times = pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found))
     return bool(times or exact(found, wanted))
 

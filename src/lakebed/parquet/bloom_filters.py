@@ -22,15 +22,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
+from lakebed.model.key_types import Content
 from lakebed.model.schema import Field
-from lakebed.parquet.footer import Footer, RowGroup, Value, per_unit
+from lakebed.parquet.footer import Footer, RowGroup
 from lakebed.parquet.open_files import ByteRange
+from lakebed.parquet.plain_values import plain, plain_all
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.parquet.pages import PagedFile
 
 WHOLE_KEY = 0
@@ -64,12 +67,12 @@ ReadFilter = Callable[[int, ByteRange], bytes]
 class HashedKey:
     """One row key, hashed once and probed in many row groups."""
 
-    def __init__(self, fields: Sequence[Field], values: Sequence[Value], key: bytes) -> None:
+    def __init__(self, fields: Sequence[Field], values: Sequence[Content], key: bytes) -> None:
         """``values`` has one value for each row key field; ``key`` is their encoding."""
         self._key = key
         self._hashes: dict[int, int] = {}
         for field, value in zip(fields, values, strict=True):
-            self._hashes[field.id] = xxhash.xxh64_intdigest(_plain(field, value))
+            self._hashes[field.id] = xxhash.xxh64_intdigest(plain(field, value))
         self._hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(key)
 
     def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
@@ -150,7 +153,7 @@ class HashedKeys:
         """The hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
         hashes = self._hashes.get(field)
         if hashes is None:
-            values = self._keys if field == WHOLE_KEY else _plain_all(self._fields[0], self._values.column(0))
+            values = self._keys if field == WHOLE_KEY else plain_all(self._fields[0], self._values.column(0))
             hashes = np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, len(self._keys))
             self._hashes[field] = hashes
         return hashes
@@ -249,24 +252,6 @@ def _may_hold(hashed: int, block: bytes) -> bool:
         if not block[4 * index + (bit >> 3)] >> (bit & 7) & 1:
             return False
     return True
-
-
-def _plain(field: Field, value: Value) -> bytes:
-    if isinstance(value, str):
-        return value.encode("utf-8")
-    if isinstance(value, bytes):
-        return value
-    return (value * per_unit(field)).to_bytes(field.width, "little", signed=True)
-
-
-def _plain_all(field: Field, column: pa.Array) -> list[bytes]:
-    """As :func:`_plain`, for each value of a column."""
-    if not field.width:
-        values: list[bytes] = column.cast(pa.binary()).to_pylist()
-        return values
-    kind = np.dtype(f"<i{field.width}")
-    data = (np.frombuffer(column.buffers()[1], kind, len(column)) * kind.type(per_unit(field))).tobytes()
-    return [data[begin : begin + field.width] for begin in range(0, len(data), field.width)]
 
 
 def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes, cache: ReadCache) -> FilterBlocks | None:

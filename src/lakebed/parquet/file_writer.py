@@ -11,6 +11,8 @@ one row group is held. The layout of a file (docs/format.md):
   key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
   bytes than plain ones after zstd, and half the CPU to write and to read;
+* a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
+  a file of its own, if the file before it has them;
 * pages have CRCs, which locate the damage in a damaged file;
 * deletes and partial rows are counted, if the schema has the hidden columns (:mod:`lakebed.model.row_kinds`);
 * digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
@@ -39,12 +41,15 @@ import pyarrow.parquet as pq
 
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.model.field_bounds import Content, encode_bounds
+from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.files import KEY_FILTERS
+from lakebed.model.key_columns import comparable, plain
+from lakebed.model.key_types import Content, Form
 from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.layout import Layout, SortedFile
+from lakebed.parquet.plain_values import content_of, per_unit
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
 from lakebed.settings import Settings
@@ -59,7 +64,6 @@ _GROUP_SHARE = 4
 
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
-_MS_PER_S = 1_000
 _DICTIONARY_REPEATS = 16
 """A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
 lookup pays for the dictionary page, and zstd saves nearly as much."""
@@ -91,6 +95,9 @@ def write_run(  # noqa: PLR0913 - input, layout, folder, estimate, cuts and memo
     bytes_max = min(GROUP_BYTES_MAX, memory_limit_bytes // _GROUP_SHARE, max(layout.file_bytes // 2, 1))
     try:
         for group in gather(in_order(batches, layout.schema), layout.row_group_rows, bytes_max):
+            if current is not None and not current.takes(group):
+                files.append(current.close())
+                current = None
             if current is None:
                 current = _OpenFile(layout, scratch / f"run-{random_token()}.parquet", cuts, group)
             current.add(group, rows_estimate)
@@ -155,6 +162,7 @@ class _OpenFile:
         self._pending_bytes = 0
         self._bloom_rows = first.num_rows
         self._key_filters: list[pa.Buffer] = []
+        self._bounds_floats = not _has_nan(layout.schema, first)
         try:
             with writing_to(path.parent):
                 self._sink = pa.OSFile(str(path), "wb")
@@ -162,6 +170,10 @@ class _OpenFile:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+    def takes(self, group: pa.Table) -> bool:
+        """Whether a row group can be written to this file, whose statistics may not stand for a NaN."""
+        return not (self._bounds_floats and _has_nan(self._layout.schema, group))
 
     def add(self, group: pa.Table, rows_estimate: int) -> None:
         """Write one row group. Raises Error if it is not in order."""
@@ -254,7 +266,7 @@ def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
 
 def _check_order(column: pa.ChunkedArray, schema: Schema) -> None:
     """Raise Error if the first key column descends. Checked for all rows; all columns are checked between batches."""
-    values = column.chunk(0)
+    values = comparable(column.chunk(0))
     if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
         raise Code.INTERNAL_ERROR(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
 
@@ -264,7 +276,10 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
     row_bytes = max(1, first.nbytes // first.num_rows)
     repetitive = _repetitive(first, schema)
     bloom = {"ndv": first.num_rows, "fpp": layout.bloom_fpp}
-    filtered = () if _filters_keys(schema) else schema.row_key_names
+    # Parquet has no filters over booleans.
+    unfiltered = _filters_keys(schema) or pa.types.is_boolean(schema.row_key[0].type)
+    filtered = () if unfiltered else schema.row_key_names
+    unbounded = _has_nan(schema, first)
     return {
         "compression": "zstd",
         "compression_level": _ZSTD_LEVEL,
@@ -276,7 +291,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
             if _stored_as_integer(field.type) and field.name not in repetitive
         },
         "dictionary_pagesize_limit": layout.page_bytes,
-        "write_statistics": list(schema.sort_names),
+        "write_statistics": [name for name in schema.sort_names if not (unbounded and _is_float(schema, name))],
         "write_page_index": True,
         "write_page_checksum": True,
         "data_page_size": layout.page_bytes,
@@ -287,6 +302,16 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
         "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],
         "bloom_filter_options": dict.fromkeys(filtered, bloom),
     }
+
+
+def _is_float(schema: Schema, name: str) -> bool:
+    return bool(pa.types.is_floating(schema.by_name[name].type))
+
+
+def _has_nan(schema: Schema, rows: pa.Table) -> bool:
+    """Whether a key is NaN. Parquet leaves NaN out of its statistics, by which readers would then skip such rows."""
+    floats = [rows.column(name) for name in schema.sort_names if _is_float(schema, name)]
+    return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
 
 
 def _stored_as_integer(kind: pa.DataType) -> bool:
@@ -303,7 +328,7 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
     for field in schema.fields:
         if pa.types.is_nested(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type):
             continue
-        if pc.count_distinct(sample.column(field.name)).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
+        if pc.count_distinct(plain(sample.column(field.name))).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
             chosen.append(field.name)
     return chosen
 
@@ -325,8 +350,16 @@ def _bounds(metadata: Any, schema: Schema) -> Iterator[tuple[Field, Content | No
 
 
 def _content(field: Field, raw: Any) -> Content:
-    """A raw value of the file as a value of the field: Parquet stores seconds as milliseconds."""
-    if not field.width:
-        return raw.encode() if isinstance(raw, str) else bytes(raw)
-    in_seconds = pa.types.is_timestamp(field.type) and field.type.unit == "s"
-    return int(raw) // _MS_PER_S if in_seconds else int(raw)
+    """A raw value of the file's statistics as a content of the field."""
+    match field.key_type.form:
+        case Form.SIGNED:
+            return int(raw) // per_unit(field)
+        case Form.UNSIGNED:
+            # Arrow has them with a sign.
+            return int(raw) % (1 << 8 * max(4, field.width))
+        case Form.BOOLEAN | Form.FLOAT:
+            return raw  # type: ignore[no-any-return]
+        case Form.DECIMAL:
+            return content_of(field, bytes(raw))
+        case _:
+            return raw.encode() if isinstance(raw, str) else bytes(raw)

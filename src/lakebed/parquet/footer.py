@@ -19,21 +19,19 @@ from lakebed.errors import Code
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
 from lakebed.model.key_encoding import KEY_BYTES_MAX, encode_content
+from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
+from lakebed.parquet.plain_values import content_of, physical_type
 from lakebed.parquet.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.storage.blocks import KEY as BLOCK_DIGESTS
 from lakebed.storage.blocks import BlockList
-
-Value = int | str | bytes
 
 BEYOND = b"\xff" * (KEY_BYTES_MAX + 1)
 """Above the encoding of every key."""
 
 _TAIL_BYTES = 8  # the footer's length and the magic
 _REPEATED = 2
-_KINDS = {4: 1, 8: 2, 0: 6}
-"""The physical type of a key column by the width of its field: Parquet's INT32, INT64 and BYTE_ARRAY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class RowGroup:
     size_bytes: int
     content_bytes: int
     keys: EncodedRange
-    start: tuple[Value, ...]
+    start: tuple[Content, ...]
     chunks: dict[int, Chunk]
     key_filter: tuple[int, int] | None = None
     extents: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -242,7 +240,7 @@ def _row_group(
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
     fields = (*schema.row_key, *schema.sort_key)
-    kinds = {field.id: _KINDS[field.width] for field in fields}
+    kinds = {field.id: physical_type(field) for field in fields}
     extents: dict[int, list[tuple[int, int]]] = {}
     for (number, leaf), column in zip(leaves, group[1], strict=True):
         head = column[3]
@@ -292,38 +290,22 @@ def _byte_range(fields: dict[int, Any], offset: int, length: int) -> tuple[int, 
     return (fields[offset], fields[length]) if offset in fields and length in fields else None
 
 
-def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Value, Value] | None:
-    return None if low is None or high is None else (_plain_value(field, low), _plain_value(field, high))
+def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Content, Content] | None:
+    return None if low is None or high is None else (content_of(field, low), content_of(field, high))
 
 
 def encode_plain(field: Field, data: bytes) -> bytes:
     """The part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
-    if field.width:
-        return encode_content(field, int.from_bytes(data, "little", signed=True) // per_unit(field))
-    return encode_content(field, data)
+    return encode_content(field, content_of(field, data) if field.width else data)
 
 
-def _plain_value(field: Field, data: bytes) -> Value:
-    """A key column's value from Parquet's plain encoding; dates and times are integers, as in the column."""
-    if field.width:
-        return int.from_bytes(data, "little", signed=True) // per_unit(field)
-    # One that was shortened inside a character cannot be a bound: it becomes a ValueError, hence damage. The writer
-    # of data files never shortens.
-    return data.decode("utf-8") if field.is_text else data
-
-
-def per_unit(field: Field) -> int:
-    """Units of the file per unit of the column: Parquet has no seconds and stores milliseconds instead."""
-    return 1000 if str(field.type).startswith("timestamp[s") else 1
-
-
-def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+def _leading(bounds: Sequence[tuple[Content, Content] | None]) -> tuple[tuple[Content, ...], tuple[Content, ...]]:
     """Lower and upper bounds of sorted rows, as values of leading fields, from the bounds of each column.
 
     They end with the first field that varies: the minimum of the next field need not be in the first row.
     """
-    lows: list[Value] = []
-    highs: list[Value] = []
+    lows: list[Content] = []
+    highs: list[Content] = []
     for bound in bounds:
         if bound is None:
             break
@@ -334,7 +316,7 @@ def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value,
     return tuple(lows), tuple(highs)
 
 
-def _key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
+def _key_bounds(schema: Schema, bounds: Sequence[tuple[Content, Content] | None]) -> EncodedRange:
     """A range that includes the keys of sorted rows, from the bounds of each row key column."""
     lows, highs = _leading(bounds[: len(schema.row_key)])
     return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

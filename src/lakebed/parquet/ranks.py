@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.model.key_columns import comparable
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
 from lakebed.model.keys import KeyCodec, successor
 
@@ -131,7 +132,7 @@ def _edges(keys: pa.Table) -> np.ndarray:
     """The position of the first row of each key, and the end."""
     changes = np.zeros(keys.num_rows - 1, bool)
     for column in keys.columns:
-        values = column.chunk(0)
+        values = comparable(column.chunk(0))
         changes |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.flatnonzero(changes) + 1, [keys.num_rows]])
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from lakebed.model.files import summary_name
+from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.merge_modes import Custom, KeepAll
@@ -223,7 +224,7 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
     for index, positions in _divided(sorted(chance.sample(range(sum(held)), rows)), held):
         located = _located(state, partitions[index].partition, positions, cuts)
         read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in located])
-        ordered = read.sort_by([(name, "ascending") for name in schema.sort_names])
+        ordered = sorted_by(read, schema.sort_names)
         tables.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
     return pa.concat_tables(tables)
 

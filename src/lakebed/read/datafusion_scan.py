@@ -44,9 +44,10 @@ from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
-from lakebed.parquet.footer import Footer, RowGroup, per_unit
+from lakebed.parquet.footer import Footer, RowGroup
 from lakebed.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
+from lakebed.parquet.plain_values import per_unit
 from lakebed.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.parquet.stored_file import stored_dataset
 from lakebed.read.merged_copy import merged_copy

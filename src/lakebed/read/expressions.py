@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakebed.model.keys import iter_ranges
 from lakebed.read.conditions import (
     FLIPPED,
@@ -77,6 +79,8 @@ def _condition(expression: Expr, depth: int) -> Condition:
             return _is_null(expression)
         case "IsNotNull":
             return Not(_is_null(expression))
+        case "Column":
+            return Comparison(expression.to_variant().name(), "=", pa.scalar(value=True))
         case "Literal":
             value = expression.python_value().as_py()
             return Constant(value) if value is None or isinstance(value, bool) else UNKNOWN

@@ -15,15 +15,30 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
+from lakebed.model import types
 from lakebed.model.checks import shown
+from lakebed.model.extension_values import uuids_of
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.key_types import Form
 from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.type_names import UUID
 from lakebed.read.plan import successive
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Field, Schema
     from lakebed.state.table_state import TableState
+
+
+_PYTHON_TYPES = {
+    Form.SIGNED: int,
+    Form.UNSIGNED: int,
+    Form.BOOLEAN: bool,
+    Form.FLOAT: float,
+    Form.TEXT: str,
+    Form.BINARY: bytes,
+}
+"""The type of values that Arrow makes the same column of as :func:`lakebed.model.key_values.content_of` does."""
 
 
 def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
@@ -78,11 +93,7 @@ def _value_columns(keys: list[Any], schema: Schema) -> pa.Table | None:
 
 
 def _python_type(field: Field) -> type | None:
-    if pa.types.is_integer(field.type):
-        return int
-    if pa.types.is_string(field.type):
-        return str
-    return bytes if pa.types.is_binary(field.type) else None
+    return _PYTHON_TYPES.get(field.key_type.form) if not pa.types.is_temporal(field.type) else None
 
 
 def is_arrow(keys: Any) -> bool:
@@ -122,6 +133,8 @@ def _key_column(rows: pa.Table, field: Field) -> pa.ChunkedArray:
             f"key field {field.name} is {field.type}; the keys have {column.type}", column=field.name
         )
     try:
+        if field.type == UUID and not pa.types.is_fixed_size_binary(column.type):
+            return pa.chunked_array([_uuids(chunk, field) for chunk in column.chunks], UUID)
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise Code.KEY_NOT_REPRESENTABLE(
@@ -129,14 +142,30 @@ def _key_column(rows: pa.Table, field: Field) -> pa.ChunkedArray:
         ) from error
 
 
+def _uuids(column: pa.Array, field: Field) -> pa.Array:
+    found = uuids_of(column)
+    if found.null_count:
+        place = found.is_null().to_pylist().index(True)
+        raise Code.KEY_UNPARSABLE(
+            f"key field {field.name} is uuid: cannot read {shown(column[place].as_py())}", column=field.name
+        )
+    return found
+
+
 def _can_hold_keys(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of the given type that are in range can be keys of the wanted type."""
+    if wanted == UUID:
+        return types.castable(given, wanted) or types.widens(given, wanted)
     kinds = (
         lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
         lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind),
         pa.types.is_integer,
         pa.types.is_date,
         pa.types.is_timestamp,
+        pa.types.is_time,
+        pa.types.is_decimal,
+        lambda kind: pa.types.is_float32(kind) or pa.types.is_float64(kind),
+        pa.types.is_fixed_size_binary,
     )
     if pa.types.is_dictionary(given):
         return _can_hold_keys(given.value_type, wanted)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
+from lakebed.model.key_columns import comparable, plain
 from lakebed.parquet.open_files import OPENED_AT_ONCE
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows, row_keys
 from lakebed.parquet.pages import PagedFile, Spans
@@ -72,7 +73,7 @@ class BatchReader:
         rows = pa.concat_tables(tables)
         if overlap:
             sort_key = request.schema.sort_key
-            by = [rows.column(0), *(rows.column(rows.column_names.index(field.name, 1)) for field in sort_key)]
+            by = [rows.column(0), *(plain(rows.column(rows.column_names.index(field.name, 1))) for field in sort_key)]
             numbers = [str(number) for number in range(len(by))]
             rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
         return rows.remove_column(0)
@@ -296,7 +297,8 @@ class _Batch:
         wanted = np.unique(np.concatenate([one.indices for one in self.probes]))
         values = self.search.keys.values.take(of_integers(wanted))
         # Encoding takes longer than this test: whether each field has a value of some key.
-        some = (pc.is_in(column, value_set=value) for column, value in zip(keys.columns, values.columns, strict=True))
+        both = (map(comparable, pair) for pair in zip(keys.columns, values.columns, strict=True))
+        some = (pc.is_in(column, value_set=value) for column, value in both)
         positions = np.flatnonzero(booleans(reduce(pc.and_, some)))
         encoded = self.search.schema.codec.encode_columns(keys.take(of_integers(positions)))
         wanted_keys = [self.search.keys.encoded[index] for index in wanted.tolist()]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.model.key_columns import sorted_by
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.page_decoder import Columns, Cut, read_columns, read_rows, row_keys
 from lakebed.parquet.pages import PagedFile
@@ -176,7 +177,7 @@ class PageReader:
     @staticmethod
     def _in_order(rows: pa.RecordBatch | None, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch]:
         if rows is not None and len(files) > 1:
-            rows = rows.sort_by([(name, "ascending") for name in request.schema.sort_names])
+            rows = sorted_by(rows, request.schema.sort_names)
         return [] if rows is None else [rows]
 
     def _near(self, files: Sequence[OpenFile], request: ReadRequest, limit: int) -> EncodedRange | None:

@@ -15,7 +15,7 @@ Errors: as :meth:`OpenFiles.open`, and OSError or ArrowException if a page is da
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed import telemetry
+from lakebed.model.key_columns import sorted_by
+from lakebed.model.key_types import Form
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import First, KeepAll, Latest
 from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
@@ -40,7 +42,6 @@ from lakebed.read.visible_rows import visible_rows
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Field
-    from lakebed.parquet.footer import Value
     from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
     from lakebed.read.reader import Reader
     from lakebed.state.table_state import TableState
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 DECISIVE_FILES = 4
 """The newest files of a key, or for ``First`` the oldest, are read before the others: one that has the key suffices. A
 few are decoded at once in about the time of one, and some only seem to have the key, by their filters."""
+
+_NUMBERS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.FLOAT: "f"}
+"""NumPy's kinds of numbers."""
 
 
 class PointLookup:
@@ -178,7 +182,7 @@ class PointLookup:
         unsorted = schema.sort_names[len(schema.row_key) :]
         if batches and unsorted:
             # The rows are those of one file after another, each in the order of the sort key.
-            batches = [batches[0].sort_by([(name, "ascending") for name in unsorted])]
+            batches = [sorted_by(batches[0], unsorted)]
         return batches if limit is None or not batches else [batches[0].slice(0, limit)]
 
     @staticmethod
@@ -211,7 +215,7 @@ class PointLookup:
                 first, end = low, high
                 # Rows ascend by the first field, rows of equal first fields by the second, and so on.
                 for field, value in zip(schema.row_key, point.values, strict=True):
-                    first, end = equal_range(held[field.name], value, first, end)
+                    first, end = equal_range(field, held[field.name], value, first, end)
                 found.append(range(first, end))
             return found if limit is None else page_read.limited(found, cuts, limit)
 
@@ -254,17 +258,22 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
     return cuts
 
 
-def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[int, int]:
-    """The positions ``[first, last)`` of a value in a key column that ascends in ``[low, high)``.
+def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int) -> tuple[int, int]:
+    """The positions ``[first, last)`` of a value in the column of a key field, which ascends in ``[low, high)``.
 
     A binary search in Python takes ten steps in a page of texts. Arrow's comparison reads all of them, and importing
     ``pyarrow.compute`` takes as long as a whole lookup.
     """
-    _, held, *content = column.buffers()
-    if isinstance(value, int):
-        width = column.type.bit_width // 8
-        numbers = np.frombuffer(held or b"", f"<i{width}", len(column), width * column.offset)[low:high]
+    form = _NUMBERS.get(field.key_type.form)
+    if form is not None:
+        held = column.buffers()[1] or b""
+        # NumPy, too, has NaN above all numbers.
+        numbers = np.frombuffer(held, f"<{form}{field.width}", len(column), field.width * column.offset)[low:high]
         return low + int(numbers.searchsorted(value, "left")), low + int(numbers.searchsorted(value, "right"))
+    if field.width:
+        contents = [field.key_type.of_scalar(column[row]) for row in range(low, high)]
+        return low + bisect_left(contents, value), low + bisect_right(contents, value)
+    _, held, *content = column.buffers()
     wanted = value.encode("utf-8") if isinstance(value, str) else value
     ends = memoryview(held or b"").cast("B").cast("i")[column.offset :]
     texts = memoryview(content[0] or b"").cast("B")

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
+from lakebed.model.key_columns import comparable
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import Custom
 from lakebed.parquet.page_decoder import Cut, read_columns
@@ -226,7 +227,7 @@ def _changes(rows: pa.RecordBatch, prefix: KeyCodec) -> list[bytes]:
 
     differs = None
     for field in prefix.fields:
-        column = rows.column(field.name)
+        column = comparable(rows.column(field.name))
         changed = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
         differs = changed if differs is None else pc.or_(differs, changed)
     begins = pa.concat_arrays([pa.array([True]), differs])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Field, Schema
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from lakebed.engine.predicate import Predicate
     from lakebed.model.files import DataFile
-    from lakebed.parquet.footer import Value
     from lakebed.read.plan import QueryPlan
 
 
@@ -33,7 +33,7 @@ class Point:
     """One whole row key: encoded, as values of its fields as columns hold them, and hashed for filters."""
 
     key: bytes
-    values: tuple[Value, ...]
+    values: tuple[Content, ...]
     hashed: HashedKey
 
 

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.files import WIDE_ROW_BYTES
+from lakebed.model.key_columns import sorted_by
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.row_groups import read_row_groups
@@ -184,7 +184,7 @@ def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.T
     if not rows:
         return schema.arrow_of(schema.sort_names).empty_table()
     table = pa.Table.from_batches(rows).combine_chunks()
-    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in schema.sort_names]))
+    return sorted_by(table, schema.sort_names)
 
 
 def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:

@@ -32,7 +32,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.merging.row_merger import RowMerger
-from lakebed.model import types
+from lakebed.model.key_columns import sorted_by
+from lakebed.model.key_types import Form
 from lakebed.model.merge_modes import KEEP_ALL, KeepAll
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
 from lakebed.parquet.file_writer import as_schema, write_run
@@ -194,23 +195,19 @@ def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.T
 
 def _sorted_by_arrow(chunk: pa.Table, schema: Schema) -> pa.Table:
     """Sorted stably."""
-    return chunk.combine_chunks().sort_by([(name, "ascending") for name in schema.sort_names])
-
-
-_INTEGERS = {"int32": pa.int32(), "int64": pa.int64(), "date": pa.int32(), "timestamp": pa.int64()}
-"""The kinds of keys whose order is that of the integers which Arrow stores for them."""
+    return sorted_by(chunk.combine_chunks(), schema.sort_names)
 
 
 def _sorted_by_integers(chunk: pa.Table, schema: Schema, *, stable: bool) -> Iterator[pa.RecordBatch] | None:
     """The sorted rows, if they are sorted by one column of integers, dates or timestamps; else None."""
-    kinds = [types.key_kind(schema.by_name[name].type) for name in schema.sort_names]
-    if len(kinds) != 1 or kinds[0] not in _INTEGERS:
+    held = schema.by_name[schema.sort_names[0]].key_type
+    if len(schema.sort_names) != 1 or held.form is not Form.SIGNED:
         return None
     rows = chunk.combine_chunks().to_batches()
     # Text of over 2 GiB stays in several chunks.
     if len(rows) != 1:
         return None
-    keys = rows[0].column(schema.sort_names[0]).view(_INTEGERS[kinds[0]]).to_numpy()
+    keys = rows[0].column(schema.sort_names[0]).view(f"int{8 * held.width}").to_numpy()
     places = pa.array(np.argsort(keys, kind="stable" if stable else None))
     return (rows[0].take(places.slice(begin, _SORT_BATCH_ROWS)) for begin in range(0, len(places), _SORT_BATCH_ROWS))
 

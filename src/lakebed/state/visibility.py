@@ -110,6 +110,6 @@ class FileTimes:
         return bounds[self.place - 1] if len(bounds) >= self.place else None
 
     def _encoded(self, cut_us: int) -> bytes:
-        half = 1 << (8 * self.field.width - 1)
         value = cut_in(self.field, self.unit, cut_us)
-        return encode_content(self.field, max(-half, min(value, half - 1)))
+        held = self.field.key_type
+        return encode_content(self.field, max(held.least, min(value, held.greatest)))

@@ -24,6 +24,7 @@ from lakebed.errors import Code, Error
 from lakebed.merging.custom_functions import function_of
 from lakebed.merging.rows_function import RowsFunction
 from lakebed.model.arrays import of_integers
+from lakebed.model.key_columns import sorted_by
 from lakebed.model.merge_modes import Custom
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _merged(function: RowsFunction, schema: Schema, runs: Sequence[pa.Table]) ->
         return rows
     arrival = "__arrival"
     rows = rows.append_column(arrival, of_integers(_numbers(rows.num_rows)))
-    rows = rows.sort_by([(name, "ascending") for name in (*schema.sort_names, arrival)]).drop_columns([arrival])
+    rows = sorted_by(rows, (*schema.sort_names, arrival)).drop_columns([arrival])
     return pa.Table.from_batches([function(rows.combine_chunks().to_batches()[0], schema)])
 
 

@@ -74,7 +74,11 @@ def key_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
 def _value(field: Field, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return _binary(field, value) if pa.types.is_binary(field.type) else field.parse(value)
+    return _binary(field, value) if _is_binary(field) else field.parse(value)
+
+
+def _is_binary(field: Field) -> bool:
+    return bool(pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type))
 
 
 def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -94,9 +94,7 @@ class KeySearch:
 
 
 def _column(field: Field, values: Sequence[Any]) -> pa.Array:
-    if not field.width:
-        return pa.array(values, field.type)
-    return pa.array(values, pa.int32() if field.width == 4 else pa.int64()).cast(field.type)
+    return field.key_type.array(list(values))
 
 
 def keys_in(value: Any) -> Iterator[bytes | DataFile]:

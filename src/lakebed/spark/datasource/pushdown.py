@@ -6,10 +6,11 @@ key field is translated exactly or not at all.
 
 from __future__ import annotations
 
+import math
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -22,8 +23,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lakebed.errors import BadKeyError
-from lakebed.model.keys import KeyCodec
+from lakebed.errors import BadKeyError, Code
+from lakebed.model.key_values import content_of
+from lakebed.model.type_names import UUID
 from lakebed.read.conditions import (
     UNKNOWN,
     And,
@@ -41,6 +43,7 @@ from lakebed.read.key_ranges import EVERY_KEY, KeySet, exact_fields, key_ranges
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
     from lakebed.model.keys import EncodedRange
@@ -111,10 +114,24 @@ def _name(one: Any) -> str | None:
     return attribute[0] if len(attribute) == 1 else None
 
 
+def _is_alike(field: Field, value: Any) -> bool:
+    """Whether Spark compares the value with the column as the table does.
+
+    Not a NaN or a zero that may be negative, whose ranges are all keys; and a UUID, which is text there, only as
+    the table gives it.
+    """
+    if isinstance(value, float):
+        return bool(value) and not math.isnan(value)
+    return field.type != UUID or bool(value == str(uuid.UUID(value)))
+
+
 def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
-    """The values, each once; null equals nothing. Raises BadKeyError for one that the field's keys cannot have."""
+    """The values, each once; null equals nothing.
+
+    Raises BadKeyError for one that the field's keys cannot have, or that Spark compares with them in another way.
+    """
     found = list(dict.fromkeys(value for value in values if value is not None))
-    codec = KeyCodec((field,))
-    for value in found:
-        codec.encode((value,))
-    return [pa.scalar(value, field.type) for value in found]
+    if not all(_is_alike(field, value) for value in found):
+        raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: left to Spark", column=field.name)
+    contents = [content_of(field, value) for value in found]
+    return list(field.key_type.array(contents)) if contents else []

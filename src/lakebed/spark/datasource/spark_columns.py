@@ -1,7 +1,8 @@
 """Converts the columns of a table to Spark's types, and Spark's rows to the table's.
 
 Spark has fewer types than Arrow. Numbers without a sign become the next wider one with a sign, half floats floats,
-times nanoseconds, bytes of a fixed size bytes, and timestamps of any unit microseconds. A value that a conversion would
+times nanoseconds, bytes of a fixed size bytes, UUIDs (in lower case) and JSON text, and timestamps of any unit
+microseconds. A value that a conversion would
 change is an error; nothing is rounded. Rows from Spark are converted back by the same casts in reverse, and each value
 is checked.
 """
@@ -16,6 +17,8 @@ from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.errors import Code, UsageError
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model import types
+from lakebed.model.extension_values import texts_of_uuids
+from lakebed.model.type_names import JSON, UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +36,8 @@ _DECIMAL_DIGITS_MAX = 38
 
 def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The Arrow type in which Spark exchanges values of a type. Raises UsageError if it has none."""
+    if kind in (UUID, JSON):
+        return pa.string()
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", spark_type(kind.value_type, column)))
     if pa.types.is_map(kind):
@@ -133,7 +138,7 @@ def from_spark(rows: pa.RecordBatch, encoder: RowEncoder, source: str) -> pa.Rec
 def _restored(given: pa.Field, schema: Schema) -> pa.Field:
     """The column with the table's type if its own type is the one that Spark has for that; otherwise as it is."""
     field: Field | None = schema.by_name.get(given.name)
-    if field is not None and not types.widens(given.type, field.type):
+    if field is not None and field.type not in (UUID, JSON) and not types.widens(given.type, field.type):
         try:
             image = spark_type(field.type, field.name)
         except UsageError:
@@ -151,6 +156,8 @@ def _shape(kind: pa.DataType) -> str:
 def _cast(column: pa.Array, kind: pa.DataType, name: str, whose: str) -> pa.Array:
     if column.type == kind:
         return column
+    if column.type == UUID and pa.types.is_string(kind):
+        return texts_of_uuids(column)
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -1,0 +1,265 @@
+"""Values of key fields as users write them: in Python, and as text on a command line. Pure.
+
+:func:`content_of` takes a user's value for a field, :func:`value_of` gives one back, :func:`parse_text` reads one.
+Contents are those of :mod:`lakebed.model.key_types`.
+
+Errors: BadKeyError, which names the field and the value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import numbers
+import operator
+import struct
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from lakebed.errors import Code, Error
+from lakebed.model import type_names
+from lakebed.model.checks import shown
+from lakebed.model.key_types import Form, decimal_of, unscaled
+from lakebed.model.type_names import name_of
+
+if TYPE_CHECKING:
+    from lakebed.model.key_types import Content
+    from lakebed.model.schema import Field
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = dt.date(1970, 1, 1)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_TRUTH = {"true": True, "false": False}
+
+
+def content_of(field: Field, value: Any) -> Content:
+    """The content for a user's value.
+
+    Raises BadKeyError for null, another type, or a value that the field cannot hold.
+
+    An integer stands for a date, a time or a timestamp as the column's own number. A float field takes the nearest
+    number that it can hold. A decimal field takes a float as its shortest text, a uuid field a text or 16 bytes.
+    """
+    if value is None:
+        raise Code.KEY_NULL(f"key field {field.name} ({name_of(field.type)}) cannot be null", column=field.name)
+    match field.key_type.form:
+        case Form.SIGNED | Form.UNSIGNED:
+            return _integer(field, value)
+        case Form.BOOLEAN:
+            if isinstance(value, bool) or type(value).__name__ == "bool_":
+                return bool(value)
+            raise _wrong_type(field, value)
+        case Form.FLOAT:
+            return _float(field, value)
+        case Form.DECIMAL:
+            return _decimal(field, value)
+        case Form.BYTES:
+            return _fixed_bytes(field, value)
+        case Form.TEXT:
+            return _text(field, value)
+        case _:
+            if not isinstance(value, bytes | bytearray | memoryview):
+                raise _wrong_type(field, value)
+            return bytes(value)
+
+
+def value_of(field: Field, content: Any) -> Any:
+    """The Python value of a content: a date, a time, a datetime (in UTC if the type has a zone), a UUID, or itself.
+
+    An integer stands for times that Python's types cannot hold: finer than microseconds, or outside of the years 1 to
+    9999.
+    """
+    kind = field.type
+    try:
+        if kind == type_names.UUID:
+            return UUID(bytes=content)
+        if pa.types.is_date32(kind):
+            return _EPOCH_DAY + dt.timedelta(days=content)
+        if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+            microseconds, rest = divmod(content * 1_000_000, _PER_SECOND[kind.unit])
+            since = dt.timedelta(microseconds=microseconds)
+            if rest:
+                return content
+            if pa.types.is_time(kind):
+                return (_EPOCH + since).time()
+            return (_EPOCH if kind.tz else _EPOCH.replace(tzinfo=None)) + since
+    except OverflowError:
+        return content
+    return content
+
+
+def parse_text(field: Field, text: str) -> Any:
+    """A value from a command line or a URL: a number, text, ``true`` or ``false``, hex digits for bytes, a UUID, or an
+    ISO 8601 date or time.
+    """
+    kind = field.type
+    try:
+        match field.key_type.form:
+            case Form.TEXT:
+                return text
+            case Form.BOOLEAN:
+                return _TRUTH[text.strip().lower()]
+            case Form.FLOAT:
+                return float(text)
+            case Form.DECIMAL:
+                return Decimal(text.strip())
+            case Form.BYTES | Form.BINARY:
+                return UUID(text.strip()) if kind == type_names.UUID else bytes.fromhex(text)
+            case Form.SIGNED | Form.UNSIGNED:
+                return _number_of_text(kind, text)
+    except (ValueError, KeyError, InvalidOperation) as error:
+        raise Code.KEY_UNPARSABLE(
+            f"key field {field.name} is {name_of(kind)}: cannot read {text!r}", column=field.name
+        ) from error
+
+
+def _number_of_text(kind: pa.DataType, text: str) -> Any:
+    if pa.types.is_date32(kind):
+        return dt.date.fromisoformat(text)
+    if pa.types.is_time(kind):
+        return _time_of_text(kind, text)
+    if pa.types.is_timestamp(kind):
+        moment = dt.datetime.fromisoformat(text)
+        return moment.replace(tzinfo=dt.UTC) if kind.tz and moment.tzinfo is None else moment
+    return int(text)
+
+
+def _time_of_text(kind: pa.DataType, text: str) -> Any:
+    """A time, or the column's integer for one that is finer than Python's."""
+    whole, _, fraction = text.partition(".")
+    if len(fraction) <= 6 or kind.unit != "ns":
+        return dt.time.fromisoformat(text)
+    since = dt.datetime.combine(_EPOCH_DAY, dt.time.fromisoformat(whole), dt.UTC) - _EPOCH
+    if not fraction.isdecimal() or len(fraction) > 9:
+        raise ValueError(text)
+    return since.seconds * _PER_SECOND["ns"] + int(fraction.ljust(9, "0"))
+
+
+def _integer(field: Field, value: Any) -> int:
+    """The integer that the column holds for a user's value of an integer, date, time or timestamp field."""
+    if isinstance(value, dt.date | dt.time):
+        return _moment(field, value)
+    if isinstance(value, bool):
+        raise _wrong_type(field, value)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise _wrong_type(field, value) from error
+    if not field.key_type.least <= number <= field.key_type.greatest:
+        raise _unfit(field, number)
+    return number
+
+
+def _moment(field: Field, value: dt.date | dt.time) -> int:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime):
+        return _timestamp(field, value)
+    if pa.types.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return (value - _EPOCH_DAY).days
+    if pa.types.is_time(kind) and isinstance(value, dt.time):
+        if value.tzinfo is not None:
+            raise Code.KEY_TYPE_MISMATCH(
+                f"key field {field.name} is {name_of(kind)} and needs a time without a time zone, not {value!r}",
+                column=field.name,
+            )
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return _in_units(field, value, seconds * 1_000_000 + value.microsecond)
+    raise _wrong_type(field, value)
+
+
+def _timestamp(field: Field, value: dt.datetime) -> int:
+    if (value.tzinfo is None) != (field.type.tz is None):
+        wanted = "a datetime with a time zone" if field.type.tz else "a datetime without a time zone"
+        raise Code.KEY_TYPE_MISMATCH(
+            f"key field {field.name} is {name_of(field.type)} and needs {wanted}, not {value!r}", column=field.name
+        )
+    since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
+    number = _in_units(field, value, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    if not field.key_type.least <= number <= field.key_type.greatest:
+        raise _unfit(field, value)
+    return number
+
+
+def _in_units(field: Field, value: dt.datetime | dt.time, microseconds: int) -> int:
+    number, rest = divmod(microseconds * _PER_SECOND[field.type.unit], 1_000_000)
+    if rest:
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name}: {value!r} is finer than {name_of(field.type)}", column=field.name
+        )
+    return number
+
+
+def _float(field: Field, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _wrong_type(field, value)
+    try:
+        found = float(value)
+        if field.width == 4:
+            found = struct.unpack("<f", struct.pack("<f", found))[0]
+    except OverflowError as error:
+        raise _unfit(field, value) from error
+    return found
+
+
+def _decimal(field: Field, value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, Decimal | int | float):
+        raise _wrong_type(field, value)
+    given = Decimal(repr(value) if isinstance(value, float) else value)
+    kind = field.type
+    if not given.is_finite() or (given and given.adjusted() >= kind.precision - kind.scale):
+        raise _unfit(field, value)
+    if given and (given.adjusted() < -kind.scale or decimal_of(unscaled(given, kind.scale), kind.scale) != given):
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name}: {shown(value)} has more digits than {name_of(kind)}", column=field.name
+        )
+    return given
+
+
+def _fixed_bytes(field: Field, value: Any) -> bytes:
+    if field.type == type_names.UUID:
+        if isinstance(value, UUID):
+            return value.bytes
+        if isinstance(value, str):
+            try:
+                return UUID(value).bytes
+            except ValueError as error:
+                raise Code.KEY_UNPARSABLE(
+                    f"key field {field.name} is uuid: cannot read {value!r}", column=field.name
+                ) from error
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _wrong_type(field, value)
+    found = bytes(value)
+    if len(found) != field.width:
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name} is {name_of(field.type)}: {shown(found)} has {len(found)} bytes, not "
+            f"{field.width}",
+            column=field.name,
+        )
+    return found
+
+
+def _text(field: Field, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong_type(field, value)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which UTF-8 cannot encode",
+            column=field.name,
+        ) from error
+    return value
+
+
+def _wrong_type(field: Field, value: Any) -> Error:
+    return Code.KEY_TYPE_MISMATCH(
+        f"key field {field.name} is {name_of(field.type)}; {shown(value)} is {type(value).__name__}", column=field.name
+    )
+
+
+def _unfit(field: Field, value: Any) -> Error:
+    return Code.KEY_NOT_REPRESENTABLE(
+        f"key field {field.name}: {shown(value)} does not fit {name_of(field.type)}", column=field.name
+    )
