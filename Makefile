@@ -17,7 +17,7 @@ STAMP_OF_DOCS := .venv/.installed-docs
 PYTHON ?= python3
 
 # All folders of tests but those that need more than Python, Java and PostgreSQL.
-TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/,$(wildcard tests/*/))
+TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walks/,$(wildcard tests/*/))
 # Those that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
@@ -70,6 +70,21 @@ test-python: ## The unit tests on another Python: make test-python PYTHON=python
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
 	@.venv-other/bin/python -m pytest -q $(SPREAD) tests/unit </dev/null
 
+.PHONY: test-walks
+test-walks: $(STAMP) ## What a new user does first, from the built wheel in empty environments
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q tests/walks </dev/null
+
+# The readers, writers, sorts and merges: what uses PyArrow and DataFusion most.
+LOWEST := .venv-lowest
+.PHONY: test-lowest
+test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of PyArrow, DataFusion and others
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable .
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python duckdb hypothesis 'pandas<3' polars pydantic pytest \
+	    pytest-xdist zstandard
+	@$(LOWEST)/bin/python -m pytest -q $(SPREAD) tests/unit/read tests/unit/ingest tests/unit/sorting \
+	    tests/unit/merging tests/unit/test_table.py </dev/null
+
 .PHONY: test-browser
 test-browser: $(STAMP) ## The pages in a real Chromium, which is found or installed
 	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q tests/browser </dev/null
@@ -119,7 +134,7 @@ lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
-	rm -rf .venv .venv-other .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
+	rm -rf .venv .venv-other .venv-lowest .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock

@@ -13,13 +13,15 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import urllib3
-
 from lakebed.errors import Code
+from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    import urllib3
+
     from lakebed.inspect.hooks import Hook
 
 REQUEST_S = 10.0
@@ -44,9 +46,15 @@ class HookTargets:
 
     def __init__(self, *, commands: bool) -> None:
         self._commands = commands
-        self._pool = urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=REQUEST_S, read=REQUEST_S), retries=False, maxsize=4
-        )
+
+    @cached_property
+    def _pool(self) -> urllib3.PoolManager:
+        """Made for the first webhook: maintenance without one needs no client of HTTP."""
+        with optional_imports():
+            import urllib3
+
+        timeout = urllib3.Timeout(connect=REQUEST_S, read=REQUEST_S)
+        return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=4)
 
     def deliver(self, hook: Hook, body: bytes) -> None:
         """Deliver; returns when the receiver has taken it. Raises Error."""
@@ -61,10 +69,13 @@ class HookTargets:
         headers = {"Content-Type": "application/json", "User-Agent": "lakebed", "Lakebed-Hook": hook.id}
         if hook.secret is not None:
             headers[SIGNATURE] = signature_of(body, hook.secret)
+        pool = self._pool
+        from urllib3.exceptions import HTTPError
+
         try:
             # The answer's body is not read: it may have no end.
-            answer = self._pool.request("POST", url, body=body, headers=headers, redirect=False, preload_content=False)
-        except (urllib3.exceptions.HTTPError, ValueError, OSError) as error:
+            answer = pool.request("POST", url, body=body, headers=headers, redirect=False, preload_content=False)
+        except (HTTPError, ValueError, OSError) as error:
             raise Code.HOOK_FAILED(f"{url} does not answer: {type(error).__name__}", name=hook.id, url=url) from error
         answer.close()
         if not 200 <= answer.status < 300:
