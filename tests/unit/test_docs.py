@@ -26,6 +26,28 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 
 
+OWN_OF_LAKEBED = {
+    lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "reopening", "settings_in_force"}
+    | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
+    Snapshot: {"encoded", "planned", "point", "reader", "reopening", "storage", "state"},
+    lakebed.Instance: {"address", "catalog", "catalog_log", "fence_creations", "known_tables", "log_of", "named"}
+    | {"opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes", "storage", "table_ids"}
+    | {"take_catalog_ahead", "tracker", "unnamed", "unnamed_logs"},
+    lakebed.Schema: {"arrow_of", "codec", "html", "order", "project"},
+}
+"""Methods that other modules of Lakebed call, which pages need not show."""
+
+
+def test_every_public_name_and_method_is_shown_on_a_page():
+    """Beside the reference, which has them all by itself."""
+    shown = "\n".join(pages.text_of(page) for page in pages.pages() if page != "docs/api.md")
+    names = {*lakebed.__all__, "open"}
+    assert not sorted(name for name in names if not re.search(rf"\b{name}\b", shown))
+    for cls, own in OWN_OF_LAKEBED.items():
+        methods = {name for name in dir(cls) if not name.startswith("_")} - own
+        assert not sorted(name for name in methods if not re.search(rf"[.`]{name}\b", shown)), cls
+
+
 def error_classes(of=Error):
     return [of, *(below for cls in of.__subclasses__() for below in error_classes(cls))]
 
