@@ -18,6 +18,7 @@ import lakebed.spark
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
+from lakebed.snapshot.row_conversions import RowConversions
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.spark import Pipeline
 from tests import pages
@@ -66,7 +67,8 @@ def test_the_api_reference_has_every_public_name():
 
 @pytest.mark.parametrize("cls", [lakebed.Table, Snapshot])
 def test_every_read_of_tables_and_snapshots_is_declared_once_and_shown_for_both(cls):
-    reads = {name for name, value in vars(Readable).items() if callable(value) and not name.startswith("_")}
+    declared = {**vars(RowConversions), **vars(Readable)}
+    reads = {name for name, value in declared.items() if callable(value) and not name.startswith("_")}
     assert {"get", "scan", "count", "explain", "to_arrow", "files"} <= reads
     assert all(inspect.getdoc(getattr(cls, name)) for name in reads)
     assert [name for name in reads if getattr(cls, name) is not getattr(Readable, name)] == ["snapshot"]
