@@ -130,6 +130,12 @@ LAKEBED = Group(
                 Deferred("list", "List a table's tags and their versions.", "versions:list_tags"),
             ],
         ),
+        Deferred(
+            "apply",
+            "Make the instance as a file declares it, after it showed the changes and asked.",
+            "declared:apply",
+        ),
+        Deferred("dump", "Print the declaration of the instance, as `lakebed apply` reads it.", "declared:dump"),
         Group(
             "view",
             "Create and refresh views: tables that are fed from others.",

@@ -216,8 +216,8 @@ def check_answerable(question: str) -> None:
         )
 
 
-def ask_for(name: str, warning: str) -> None:
-    """Go on only if the name is typed. Raises UsageError if it is not."""
-    print(f"{warning}. Type its name to go on:", file=sys.stderr)
+def ask_for(name: str, warning: str, what: str = "its name") -> None:
+    """Go on only if the name is typed, which the question calls ``what``. Raises UsageError if it is not."""
+    print(f"{warning}. Type {what} to go on:", file=sys.stderr)
     if sys.stdin.readline().strip() != name:
         raise Code.CONFIRMATION_MISSING(f"the input is not {name}; nothing was changed")

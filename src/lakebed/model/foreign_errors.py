@@ -37,6 +37,7 @@ EXTRAS = {
     "sqlalchemy": "postgres",
     "urllib3": "client",
     "uvicorn": "serve",
+    "yaml": "shell",
 }
 """The extra of Lakebed that installs a module."""
 

@@ -19,6 +19,7 @@ Errors: UsageError if there is no Java, no client for Spark Connect, or no answe
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -37,6 +38,8 @@ from lakebed.spark.java_runtime import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("lakebed.spark")
 
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts a task: plain ``local[*]`` never tries one twice."""
@@ -170,14 +173,21 @@ _END_S = 10
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:
-    """Start a session, and print to stderr how long that took.
+    """Start a session. One line on stderr says so, and how long that took.
+
+    The settings are logged by ``lakebed.spark``; there is no line if that logs errors alone.
 
     Raises UsageError if there is no Java that can run it, no client for Spark Connect, or no answer from the master.
     """
     began_s = clock.monotonic_s()
+    said = _LOG.isEnabledFor(logging.WARNING)
+    if said and sys.stderr.isatty():
+        # What follows on the terminal, such as a warning of the JVM, is written over it.
+        print("Starting Spark …", end="\r", file=sys.stderr, flush=True)  # noqa: T201
     session = _any_session(launcher)
-    # Reported apart, because rates of the work exclude it.
-    print(f"lakebed: Spark started in {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
+    if said:
+        # Reported apart, because rates of the work exclude it.
+        print(f"Starting Spark … {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
     return session
 
 
@@ -205,11 +215,8 @@ def _started(master: str) -> SparkSession:
     if local:
         settings |= _LOCAL_SETTINGS
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-    print(  # noqa: T201 - the user should know what runs on this machine
-        f"lakebed: starting Spark with master {master}, tasks in {python}, "
-        + ", ".join(f"{k}={v}" for k, v in settings.items()),
-        file=sys.stderr,
-    )
+    described = ", ".join(f"{name}={value}" for name, value in settings.items())
+    _LOG.info("Spark with master %s, tasks in %s, %s", master, python, described)
     with _environment(**variables), _delayed_interrupts() as kept, _start_errors(master):
         session = _session(settings, master)
     if kept:

@@ -93,6 +93,8 @@ WORDS: dict[str, list[str]] = {
     "migrate": ["migrate", "readings", "{folder}", "--from", "hive"],
     "doctor": ["doctor"],
     "docs": ["docs"],
+    "apply": ["apply", "{lake}", "--yes"],
+    "dump": ["dump"],
     "config path": ["config", "path"],
     "config show": ["config", "show"],
     "jobs list": ["jobs", "readings"],
@@ -144,6 +146,8 @@ def test_the_output_has_the_documented_shape(
     (folder / parquet.name).write_bytes(parquet.read_bytes())
     csv = schema_file.with_name("users.csv")
     csv.write_text("id,name\n1,Ann\n", "utf-8")
+    lake = schema_file.with_name("lake.json")
+    lake.write_text('{"tables": {"t": {"schema": {"row_key": {"k": "string"}}}}}', "utf-8")
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
     assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
@@ -158,6 +162,7 @@ def test_the_output_has_the_documented_shape(
         "parquet": parquet,
         "csv": csv,
         "keys": keys,
+        "lake": lake,
         "token": random_token(),
         "query": query,
         "parked": PARKED,
