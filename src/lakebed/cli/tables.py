@@ -23,6 +23,7 @@ from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
+from lakebed.model.type_names import name_of
 from lakebed.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
@@ -163,7 +164,7 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         lines.append(f"a view of table {document['view']['table']}, at its version {document['view']['version']}")
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
         lines += [f"{group}:"] if fields else []
-        lines += [f"  {f.name.ljust(width)}  {f.type}{_remark(f)}" for f in fields]
+        lines += [f"  {f.name.ljust(width)}  {name_of(f.type)}{_remark(f)}" for f in fields]
     return lines
 
 

@@ -20,6 +20,7 @@ from lakebed.ingest.operation import Operation
 from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
+from lakebed.model.type_names import name_of
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def _with_key_advice(instance: Instance, table: str) -> Error:
 def _fields_said(schema: Schema) -> str:
     """The fields of a table, for people."""
     roles = (("row key", schema.row_key), ("sort key", schema.sort_key), ("", schema.values))
-    return ", ".join(f"{f.name} {f.type}{f' ({role})' if role else ''}" for role, fields in roles for f in fields)
+    return ", ".join(
+        f"{f.name} {name_of(f.type)}{f' ({role})' if role else ''}" for role, fields in roles for f in fields
+    )
 
 
 def _said(added: Added, read: int) -> str:
