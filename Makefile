@@ -82,7 +82,7 @@ test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of Py
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable .
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python duckdb hypothesis 'pandas<3' polars pydantic pytest \
 	    pytest-xdist zstandard
-	@$(LOWEST)/bin/python -m pytest -q $(SPREAD) tests/unit/read tests/unit/ingest tests/unit/sorting \
+	@$(LOWEST)/bin/python -m pytest -q tests/unit/read tests/unit/ingest tests/unit/sorting \
 	    tests/unit/merging tests/unit/test_table.py </dev/null
 
 .PHONY: test-browser
