@@ -224,6 +224,13 @@ def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
         from lakebed.formats.csv_file import detect
 
         plan = detect(file, options, {})
+        unknown = [name for name in plan.dialect.names if name not in options.types]
+        if unknown and not plan.rows:
+            raise Code.SOURCE_UNPARSABLE(
+                f"{file}: the file has a header and no rows, so the types of its columns are unknown; give them, as "
+                f"in --type {unknown[0]}=int64",
+                source=str(file),
+            )
         columns = pa.schema([(name, plan.type_of(name)) for name in plan.dialect.names])
         examples = {name: one.examples for name, one in plan.columns.items()}
         return Inferred(file, kind, columns, examples, plan.rows, plan.whole, plan)

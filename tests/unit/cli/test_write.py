@@ -58,6 +58,8 @@ def test_a_table_whose_first_rows_are_refused_is_not_left_behind(lake: Cli, user
     ran = lake("write", "users", users, "--key", "id")
     assert ran.code == 3
     assert f"{users}, line 3: column id is null" in ran.err
+    users.write_text("id,n\n")
+    assert "types of its columns are unknown; give them" in lake("write", "users", users, "--key", "id").err
     assert lake("table", "list").out == ""
 
 
