@@ -427,7 +427,7 @@ def test_errors_of_the_instance_are_the_same(service, call):
 # -- what there is not --------------------------------------------------------------------------------------------
 
 MISSING = {
-    RemoteTable: {"lazy_polars", "pin", "register", "to_duckdb"},
+    RemoteTable: {"lazy_polars", "pin", "plot_partitions", "register", "to_duckdb"},
     RemoteInstance: {"named"},
 }
 INNER = {

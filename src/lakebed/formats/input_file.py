@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from lakebed.errors import Code, NotFoundError
+from lakebed.model.checks import check_text
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -97,6 +98,7 @@ def input_file(text: str, home: Storage | None = None) -> InputFile:
 
     Raises UsageError for an invalid URL.
     """
+    check_text("path", text)
     if not is_remote(text):
         return InputFile(text, unquote(urlsplit(text).path) if text.startswith("file://") else text)
     from lakebed.storage.external import open_external

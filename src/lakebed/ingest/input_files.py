@@ -66,7 +66,8 @@ def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
 def _is_several(item: str, home: Storage | None) -> bool:
     if not is_remote(item):
         local = Path(input_file(item).path)
-        return local.is_dir() or (bool(_GLOB.search(item)) and not local.exists())
+        with reading(item):
+            return local.is_dir() or (bool(_GLOB.search(item)) and not local.exists())
     if item.endswith("/") or _GLOB.search(item):
         return True
     files, path = input_file(item, home).files, input_file(item, home).path

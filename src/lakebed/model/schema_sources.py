@@ -190,8 +190,13 @@ def _arrow(annotation: Any) -> pa.DataType:
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _chosen(*inside)
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
+    try:
+        plain = _PLAIN.get(annotation)
+    except TypeError:
+        # What has no hash is no type.
+        raise _no_type(annotation) from None
+    if plain is not None:
+        return plain
     if isinstance(annotation, NewType):
         return _arrow(annotation.__supertype__)
     if origin is Literal:

@@ -19,6 +19,9 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     from difflib import SequenceMatcher
     from itertools import islice
 
+    if not isinstance(name, str):
+        # A member of a dict that a caller made.
+        return []
     matcher = SequenceMatcher(None, b=name.casefold())
     found = []
     for other in islice(names, NAMES_SEARCHED_MAX):

@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import Cli
 
 COMMANDS = {context.command_path.removeprefix("lakebed "): command for command, context in every_command()}
 
-LINES_OF_A_SCREEN = 72
+LINES_OF_A_SCREEN = 76
 COLUMNS_OF_A_SCREEN = 110
 
 

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 
 from lakebed.errors import BadKeyError, Code
 from lakebed.model.key_values import content_of
+from lakebed.model.keys import KeyCodec
 from lakebed.model.type_names import UUID
 from lakebed.read.conditions import (
     UNKNOWN,
@@ -133,5 +134,8 @@ def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
     found = list(dict.fromkeys(value for value in values if value is not None))
     if not all(_is_alike(field, value) for value in found):
         raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: left to Spark", column=field.name)
+    codec = KeyCodec((field,))
+    for value in found:
+        codec.encode((value,))
     contents = [content_of(field, value) for value in found]
     return list(field.key_type.array(contents)) if contents else []
