@@ -173,7 +173,7 @@ def test_a_source_of_rows_that_fails_adds_nothing(tmp_path):
 
     rows = pa.RecordBatchReader.from_batches(pa.schema([("k", pa.int64())]), batches())
     with serving(lake) as url, lakebed.connect(url) as connected:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(lakebed.UsageError, match="ZeroDivisionError: of the source"):
             connected.table("t").write(rows)
         assert connected.table("t").count(exact=True).rows == 0
         assert connected.table("t").write(pa.table({"k": [1]})) == table.state().version

@@ -22,13 +22,18 @@ from lakebed.errors import Code
 from lakebed.model import key_values, types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
 from lakebed.model.key_encoding import KEY_BYTES_MAX
-from lakebed.model.key_types import KeyType, key_type
+from lakebed.model.key_types import key_type
 from lakebed.model.keys import KeyCodec
 from lakebed.model.suggestions import did_you_mean
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lakebed.model.key_types import KeyType as ComputedKeyType
+else:
+    # Documents of tasks hold fields, and what they say of a key type, which may be none, is not used.
+    ComputedKeyType = Any
 
 FIELD_ID_MAX = 2**31 - 1
 """Parquet keeps ids of fields in 32 bits."""
@@ -70,7 +75,7 @@ class Field:
     nullable: bool = False
     expression: str = ""
     inputs: tuple[str, ...] = ()
-    key_type: KeyType = dataclasses.field(init=False, repr=False, compare=False)
+    key_type: ComputedKeyType = dataclasses.field(init=False, repr=False, compare=False)
     """How values are encoded in keys; None for a type that key fields cannot have."""
     width: int = dataclasses.field(init=False, repr=False, compare=False)
     """Bytes of a fixed-width key encoding; 0 for text and binary."""

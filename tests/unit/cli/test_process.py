@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,8 +204,9 @@ def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
     table = lakebed.open(str(lake / "lake")).table("t")
     table.state()
     before = table.version
+    files = [shutil.copyfile(lake / "rows.parquet", lake / f"rows-{n}.parquet") for n in range(20)]
     process = subprocess.Popen(
-        hearing_ctrl_c(command("write", "t", *[lake / "rows.parquet"] * 20)),
+        hearing_ctrl_c(command("write", "t", *files)),
         env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

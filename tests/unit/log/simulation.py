@@ -64,7 +64,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(collection, "BATCH_FILES", 3)
         patch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=4))
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
-        patch.setattr(checkpoint, "ThreadPoolExecutor", InTurn)
+        patch.setattr(checkpoint, "_each", lambda act, items: list(map(act, items)))
         patch.setattr(sidecars, "ThreadPoolExecutor", InTurn)
         patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
         patch.setattr(retries, "ATTEMPTS_MAX", 3)

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from lakebed.model.schema import Field
 from lakebed.read.point_lookup import equal_range
 
 COLUMNS = {
@@ -22,10 +23,11 @@ def test_a_value_is_found_as_in_a_list(kind):
     # Whatever is looked up fits the type of its field.
     between = {one + 1 if isinstance(one, int) else one + one for one in values if one != values[-1]}
     column = pa.array([values[0], *values], TYPES.get(kind, kind)).slice(1)
+    field = Field(1, "k", column.type)
     for value in [*values, *between]:
         for low in range(len(values) + 1):
             for high in range(low, len(values) + 1):
-                first, last = equal_range(column, value, low, high)
+                first, last = equal_range(field, column, value, low, high)
                 assert range(first, last) == range(
                     low + sum(one < value for one in values[low:high]),
                     low + sum(one <= value for one in values[low:high]),
@@ -34,4 +36,5 @@ def test_a_value_is_found_as_in_a_list(kind):
 
 def test_a_column_without_rows_has_no_value():
     for kind, value in (("string", "a"), ("int64", 1), ("binary", b"")):
-        assert equal_range(pa.array([], kind), value, 0, 0) == (0, 0)
+        column = pa.array([], kind)
+        assert equal_range(Field(1, "k", column.type), column, value, 0, 0) == (0, 0)

@@ -127,6 +127,7 @@ def test_tables_are_made_changed_and_dropped(client: TestClient[Any]) -> None:
     assert client.patch("/v1/tables/made", json={"name": "other", "online": False}).json() == {
         "table": "other",
         "online": False,
+        "paused": [],
     }
     assert client.get("/v1/tables").json() == {"tables": ["other", "t"]}
     assert client.get("/v1/tables/other").json()["merge"] == {"mode": "first"}
