@@ -238,3 +238,12 @@ def test_the_schema_of_the_page_on_types_holds_what_the_page_says(tmp_path):
         table.write(pa.Table.from_pylist([row | {"id": "7"}]))
     with pytest.raises(lakebed.SchemaMismatchError, match=r"column raw .*json"):
         table.write(pa.table({**pa.Table.from_pylist([row]).to_pydict(), "raw": pa.array(["{a"], pa.json_())}))
+
+
+def test_listings_of_partitions_and_files_have_keys_of_uuids(tmp_path):
+    low, cut, high = (uuid.UUID(int=n) for n in (1, 2**100, 2**120))
+    schema = lakebed.Schema({"id": "uuid", "n": "int64"})
+    table = lakebed.create(tmp_path / "lake").create_table("t", schema, split_points=[(cut,)])
+    table.write(pa.table({"id": [str(low), str(high)], "n": [1, 2]}))
+    assert [row["max"] for row in table.partitions().to_pylist()] == [{"id": cut, "n": None}, None]
+    assert {(row["min_key"]["id"], row["max_key"]["id"]) for row in table.files().to_pylist()} == {(low, high)}

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.files import data_name
+from lakebed.model.type_names import UUID
 from lakebed.read.plan import divided, live_files, plan
 from lakebed.state.sums import PartitionSums, partition_sums, table_rows
 from lakebed.state.transactions import RemoveRange, RestoreVersion, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
@@ -168,7 +169,7 @@ def files_table(
         for keys in partition.ranges
         if file.reaches(keys)
     ]
-    return pa.Table.from_pylist(rows, schema=schema)
+    return _table(rows, schema)
 
 
 def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
@@ -225,4 +226,21 @@ def partitions_table(state: TableState) -> pa.Table:
             ("runs", pa.int64()),
         ]
     )
-    return pa.Table.from_pylist(partition_rows(state), schema=schema)
+    return _table(partition_rows(state), schema)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The rows as Arrow; keys are structs."""
+    columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind == UUID:
+        # Arrow makes no array of these from Python's values.
+        return pa.array([None if one is None else one.bytes for one in values], UUID.storage_type).cast(UUID)
+    if not pa.types.is_struct(kind):
+        return pa.array(values, kind)
+    members = [_column([None if one is None else one.get(field.name) for one in values], field.type) for field in kind]
+    nulls = pa.array([one is None for one in values], pa.bool_())
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
