@@ -1,6 +1,7 @@
 """What the golden instance holds: every kind of stored object, written through the public calls.
 
 ``kinds``     every key and value type, nested values, sort key, a generated field, several schema versions, nulls
+``keys``      a key field of each type that keys may have, values of uuid and json
 ``events``    one text key: Parquet's own filters, a summary, requests in every standing, tags, a pin, a fence, cuts
 ``wide``      more partitions than a log entry names: sidecars, a checkpoint whose rows are objects
 ``truncated``   a log whose beginning is gone: its start, retained checkpoints, files that were collected
@@ -77,6 +78,7 @@ def built(root):
     lake.set(page_rows=100)
     pipeline = Pipeline(lake, launcher=InProcess(workers=1))
     _kinds(lake)
+    _keys(lake)
     events, pinned = _events(lake, pipeline, root / "inbox")
     _wide(lake, pipeline)
     _truncated(lake, pipeline)
@@ -142,6 +144,18 @@ def _kind_rows(schema, versions):
     plain = [field for field in schema.fields if field.name != "day"]
     columns = [pa.array([value(field, n) for n in versions], field.type) for field in plain]
     return pa.Table.from_arrays(columns, names=[field.name for field in plain])
+
+
+def _keys(lake):
+    names = [name for name in VALUES if name != "float16"]
+    schema = Schema({"k uuid": "uuid", **{f"k {name}": name for name in names}}, {}, {"id": "uuid", "doc": "json"})
+    table = lake.create_table("keys", schema)
+    columns = [
+        pa.array([VALUES[name](n) for n in (0, 1, 2)], table.schema.fields[n].type) for n, name in enumerate(names, 1)
+    ]
+    ids = pa.array([bytes(range(n, n + 16)) for n in (0, 1, 2)], pa.binary(16))
+    docs = pa.array(['{"a": 1}', None, "[]"])
+    table.write(pa.Table.from_arrays([ids, *columns, ids, docs], names=[field.name for field in schema.fields]))
 
 
 # -- one text key -----------------------------------------------------------------------------------------------
