@@ -33,8 +33,8 @@ from lakebed.log.entry import FORMAT
 from lakebed.model.documents import reading
 from lakebed.read.plan import coarser, plan
 from lakebed.read.summaries import load_summaries
-from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.snapshot.row_views import raw_choice
+from lakebed.snapshot.snapshot import Snapshot
 from lakebed.state.catalog import CatalogTable
 from lakebed.storage.disk_space import scratch_folder
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.model.policies import Policy
     from lakebed.read.row_stream import RowStream
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.snapshot.restricted import RestrictedSnapshot
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
@@ -225,7 +225,12 @@ class _Opened:
     @classmethod
     def of(cls, snapshot: Snapshot, scan: ScanQuery) -> _Opened:
         view = raw_choice(snapshot, None, raw=scan.raw, reverse=scan.reverse)
-        shown = view if scan.policy is None else RestrictedSnapshot(view, scan.policy)
+        shown: Snapshot | RestrictedSnapshot = view
+        if scan.policy is not None:
+            # It imports the engine, which a pipeline that finds nothing to do goes without.
+            from lakebed.snapshot.restricted import RestrictedSnapshot
+
+            shown = RestrictedSnapshot(view, scan.policy)
         predicate = None
         if scan.where is not None:
             from lakebed.engine.predicate import check_where
@@ -234,7 +239,7 @@ class _Opened:
         return cls(shown, tuple(shown.schema.project(scan.columns)), predicate)
 
     def rows(self, scan: ScanQuery) -> RowStream:
-        if isinstance(self.shown, RestrictedSnapshot):
+        if not isinstance(self.shown, Snapshot):
             return self.shown.rows(
                 scan.ranges, self.names, where=self.predicate, limit=scan.limit, reverse=scan.reverse
             )

@@ -6,6 +6,7 @@ Source: difflib's ratio of matching characters (Ratcliff and Obershelp); letters
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 NAMES_SEARCHED_MAX = 5_000
 """About 50 ms; an error message is not worth more."""
@@ -14,7 +15,7 @@ _NEARLY_AS_ALIKE = 0.1
 _SHOWN_MAX = 3
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: Any, names: Iterable[str]) -> list[str]:
     """The names most like ``name``, the best first: at most three, and none that is much less like it than the best."""
     from difflib import SequenceMatcher
     from itertools import islice
