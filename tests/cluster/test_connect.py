@@ -95,7 +95,7 @@ def test_an_interrupted_import_cancels_its_jobs_on_the_server_and_says_what_it_c
     )  # fmt: skip
     assert process.stderr is not None
     said = ""
-    while "Spark started" not in said:
+    while "Starting Spark" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line

@@ -50,5 +50,5 @@ def test_the_examples_run(folder: Path) -> None:
         assert re.search(shown + r"[?\"\s]", "\n".join(blocks)), f"{path} has no example"
 
 
-UNSHOWN = {"/v1/tables/{table_id}/commits", "/v1/jobs/{job}", "/v1/jobs/{job}/retry"}
+UNSHOWN = {"/v1/catalog/commits", "/v1/tables/{table_id}/commits", "/v1/jobs/{job}", "/v1/jobs/{job}/retry"}
 """For programs of Lakebed alone; and of jobs, which the examples do not make."""

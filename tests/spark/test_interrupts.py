@@ -182,7 +182,7 @@ class Child:
 def test_an_import_that_has_not_committed_says_so(instance: lakebed.Instance, tmp_path: Path) -> None:
     """While Spark still starts: tests/spark/test_cli.py."""
     child = Child(instance, tmp_path, "import", "t", "in")
-    child.signal_at("Spark started", signal.SIGTERM)
+    child.signal_at("Starting Spark", signal.SIGTERM)
     assert child.end().startswith("lakebed: interrupted")
     assert instance.table("t").scan().read_all().num_rows == 0
 
@@ -200,6 +200,6 @@ def test_a_commit_that_has_begun_is_finished_and_told(instance: lakebed.Instance
 
 def test_a_second_signal_ends_everything_at_once(instance: lakebed.Instance, tmp_path: Path) -> None:
     child = Child(instance, tmp_path, "import", "t", "in", before=STUCK)
-    child.signal_at("Spark started", signal.SIGINT)
+    child.signal_at("Starting Spark", signal.SIGINT)
     child.signal_at(STOPPING, signal.SIGINT)
     assert child.end().startswith("lakebed: stopped hard; `lakebed history` lists what was committed.")

@@ -63,4 +63,4 @@ def test_the_service_holds_one_session_while_there_is_work_and_starts_another_if
     )
     assert ran.returncode == 0, ran.stderr
     assert "counted [10, 10, 10]" in ran.stdout
-    assert ran.stderr.count("Spark started") == 2
+    assert ran.stderr.count("Starting Spark") == 2

@@ -12,9 +12,10 @@ import pytest
 
 import lakebed
 
-CALLS_MAX = 100
-MODULES_MAX = 15
-"""What a warm get takes on Python 3.11; later versions call no function for a comprehension. Only ever lowered."""
+CALLS_MAX = 102
+MODULES_MAX = 18
+"""What a warm get takes on Python 3.11; later versions call no function for a comprehension. Only ever lowered, but for
+two calls and three modules when keys became of every plain type."""
 
 ROWS = 50_000
 

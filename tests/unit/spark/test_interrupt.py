@@ -16,6 +16,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import Code
+from lakebed.inspect import history
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
 
@@ -222,6 +223,6 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
     def fail(*_: object) -> None:
         raise Code.STORE_UNAVAILABLE("the store is gone")
 
-    monkeypatch.setattr(table.log, "newest_first", fail)
+    monkeypatch.setattr(history, "newest_first", fail)
     (told,) = interrupted(table)
     assert told == "what was committed could not be read (the store is gone); see `lakebed history`"
