@@ -1,0 +1,75 @@
+"""A table with a key field of every type: imported, merged, exported, and read and written as frames of Spark."""
+
+import datetime as dt
+import decimal
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lakebed
+
+COUNT = 300
+VALUES = {
+    "uuid": lambda n: str(uuid.UUID(int=n * 7919 << 96)),
+    "bool": lambda n: n % 2 == 0,
+    "int8": lambda n: n % 200 - 100,
+    "int16": lambda n: -n,
+    "uint8": lambda n: n % 251,
+    "uint16": lambda n: 65_000 + n,
+    "uint32": lambda n: 2**32 - 1 - n,
+    "uint64": lambda n: 2**64 - 1 - n,
+    "float": lambda n: (n - 100) / 4,
+    "double": lambda n: [float("nan"), float("-inf"), -0.0, n / 3][n % 4],
+    "decimal128(20, 3)": lambda n: decimal.Decimal(n - 100) / 8,
+    "fixed_size_binary[3]": lambda n: bytes([n % 256, 0, 255]),
+    "date32": lambda n: dt.date(1960, 1, 1) + dt.timedelta(n * 50),
+    "time64[us]": lambda n: dt.time(n % 24, 59, 1, n),
+    "timestamp[ms]": lambda n: dt.datetime(2000, 1, 1) + dt.timedelta(milliseconds=n),  # noqa: DTZ001 - no zone
+    "timestamp[us, tz=UTC]": lambda n: dt.datetime(1950, 1, 1, tzinfo=dt.UTC) + dt.timedelta(n),
+}
+
+
+def rows(table, numbers):
+    """As files of others have them: UUIDs as text."""
+    kinds = [
+        pa.string() if name == "uuid" else field.type for name, field in zip(VALUES, table.schema.row_key, strict=True)
+    ]
+    columns = [pa.array([value(n) for n in numbers], kind) for value, kind in zip(VALUES.values(), kinds, strict=True)]
+    names = [field.name for field in table.schema.fields]
+    return pa.Table.from_arrays([*columns, pa.array(numbers, pa.int64())], names=names)
+
+
+def shown(table):
+    """All rows in a form in which NaN equals itself."""
+    return repr(table.scan().read_all().to_pylist())
+
+
+def test_a_key_of_every_type_goes_through_spark(spark, instance, pipeline, tmp_path):
+    schema = lakebed.Schema({f"k {name}": name for name in VALUES}, {}, {"n": "int64"})
+    table = instance.create_table("t", schema)
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        pq.write_table(rows(table, list(range(part, COUNT, 3))), tmp_path / "in" / f"{part}.parquet")
+    pipeline.bulk_import(table, str(tmp_path / "in"))
+    table.write(rows(table, list(range(COUNT, COUNT + 10))))
+    pipeline.compact(table, strategy="full")
+    found = table.scan().read_all()
+    assert sorted(found["n"].to_pylist()) == list(range(COUNT + 10))
+    assert found["k uuid"].to_pylist() == sorted(found["k uuid"].to_pylist())
+    key = tuple(kind(5) for kind in VALUES.values())
+    assert table.get(*key)["n"].to_pylist() == [5]
+
+    frame = spark.read.format("lakebed").options(instance=instance.url, table="t").load()
+    assert sorted(row["n"] for row in frame.collect()) == list(range(COUNT + 10))
+    assert [row["n"] for row in frame.where(frame["k uuid"] == key[0]).collect()] == [5]
+    copy = instance.create_table("copy", schema)
+    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="copy").save()
+    assert shown(copy) == shown(table)
+
+    exported = pipeline.export(table, str(tmp_path / "out"))
+    assert exported.rows == COUNT + 10
+    # Keys with NaN are not attached as they are.
+    again = instance.create_table("again", schema)
+    pipeline.bulk_import(again, str(tmp_path / "out"))
+    assert shown(again) == shown(table)
