@@ -97,7 +97,7 @@ class Principal:
 
         With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
         dropped: one of the ``spare`` workers of the instance, or a new one. Without, it runs in this process: only
-        where nobody else is served.
+        where it serves one caller.
         """
         from lakebed.security.sql import run
 

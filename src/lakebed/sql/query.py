@@ -1,8 +1,7 @@
 """Runs SQL over tables: DataFusion plans a statement twice, the second time over the rows of the keys it needs.
 
 1. The statement is parsed for the names of its tables. The engine treats ``"flights@12"`` as any other name; the
-catalog
-   resolves it to a snapshot.
+   catalog resolves it to a snapshot.
 2. It is planned over empty tables of the same schemas. The optimizer leaves each scan with its columns, its filters and
    possibly a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
 3. It is planned again, and run, over the rows of these ranges. Up to a few thousand rows are read without the engine

@@ -2,7 +2,7 @@
 
 A document has what its proposal has; a proposal that is its own transaction has the document that the log stores. What
 a service takes is what writers, maintenance and administrators propose. Three kinds are committed by the process that
-wants them: the first entry of a table, which nobody else can propose; the last, when no service knows the table any
+wants them: the first entry of a table, which no other process knows; the last, when no service knows the table any
 more; and restores, whose proposal has the whole state of an older version. Pure.
 
 Errors. UsageError for a document that is none: of an unknown type, with a value that its type does not allow.
