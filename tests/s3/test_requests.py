@@ -145,7 +145,8 @@ def test_a_cold_get_of_a_state_beyond_the_checkpoint_sees_what_came_since(s3_ser
     opened(s3_server, url).write(rows(123, 124))
     s3_server.requests.clear()
     assert opened(s3_server, url).get("key-000123").num_rows == 2
-    assert len(s3_server.requests) <= 9, shown(s3_server)
+    # A file that is still being read in the state of the checkpoint may be read again in the newer one.
+    assert len(s3_server.requests) <= 10, shown(s3_server)
 
 
 def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):
