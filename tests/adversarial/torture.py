@@ -7,6 +7,7 @@ be in the table once, whenever and wherever its process died. A maintainer compa
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -41,6 +42,9 @@ SETTINGS = {
 ROWS_MAX = 60
 AGAIN = (ContentionError, RejectedError, StorageError, UnknownOutcomeError)
 """What a caller meets where others win, a sweep came by, or the store fails: the same call is repeated."""
+
+TRIES_UNSAID = 20
+"""A write that is tried this often says what it meets."""
 
 SETTLE_S = 240
 SLOWEST_START_S = 3.0
@@ -112,10 +116,12 @@ def write(name: str, config: Config) -> None:
 
 
 def add(table: Table, ledger: Path, commit_id: str) -> None:
-    while True:
+    for tries in itertools.count(1):
         try:
             version = table.write(rows_of(commit_id), commit_id=commit_id)
-        except AGAIN:
+        except AGAIN as error:
+            if tries % TRIES_UNSAID == 0:
+                print(f"{commit_id}: after {tries:,} tries: {error}", file=sys.stderr, flush=True)
             time.sleep(0.02)
         else:
             note(ledger, "done", commit_id, version)

@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -130,7 +131,11 @@ class Soak:
         """Writers, submitters and readers come to an end; then the services ingest what is left, and end."""
         self.config.stop.touch()
         for name in [one for one in self.running if one[0] != "v"]:
-            assert self.running.pop(name).wait(SETTLE_S) == 0, f"{name}: {self.log(name)}"
+            # One that does not end stays in ``running``, so that it is killed.
+            with suppress(subprocess.TimeoutExpired):
+                self.running[name].wait(SETTLE_S)
+            assert self.running[name].poll() == 0, f"{name}: {self.running[name].poll()} {self.log(name)}"
+            del self.running[name]
         table, until = self.config.table(), time.monotonic() + SETTLE_S
         while table.state().open_requests:
             assert time.monotonic() < until, f"requests are left open: {self.log('v0')}"
