@@ -79,7 +79,7 @@ def migrate(
     if found is None:
         found = instance.create_table(table, _schema(opened, chosen, *keys))
     elif row_key:
-        _check_keys(found, *keys)
+        options.check_keys(found, *keys, option="--row-key")
     with ProgressBar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
         report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
     _print(cli, report)
@@ -90,17 +90,6 @@ def _schema(source: ForeignTable, chosen: Selection, row_key: list[str], sort_ke
     fields = {column: field for field, column in chosen.columns.items()}
     kept = [one.with_name(fields.get(one.name, one.name)) for one in source.schema if one.name not in chosen.ignored]
     return Schema.from_arrow(pa.schema(kept), row_key, sort_key)
-
-
-def _check_keys(table: Table, row_key: list[str], sort_key: list[str]) -> None:
-    """Raise UsageError if the table has other keys than those that were given for a new one."""
-    found = [[one.name for one in fields] for fields in (table.schema.row_key, table.schema.sort_key)]
-    if found != [row_key, sort_key]:
-        raise Code.ARGUMENTS_CONFLICT(
-            f"table {table.name} exists with the row key {', '.join(found[0])} and "
-            f"{'no sort key' if not found[1] else 'the sort key ' + ', '.join(found[1])}; leave out --row-key and "
-            "--sort-key, or name another table"
-        )
 
 
 def _print(cli: Invocation, report: MigrationReport) -> None:

@@ -20,6 +20,7 @@ from lakebed.errors import BadKeyError, Code
 if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
+    from lakebed.table.table import Table
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -221,3 +222,14 @@ def ask_for(name: str, warning: str, what: str = "its name") -> None:
     print(f"{warning}. Type {what} to go on:", file=sys.stderr)
     if sys.stdin.readline().strip() != name:
         raise Code.CONFIRMATION_MISSING(f"the input is not {name}; nothing was changed")
+
+
+def check_keys(table: Table, row_key: Sequence[str], sort_key: Sequence[str], *, option: str) -> None:
+    """Raise UsageError if the table has other keys than those that were given for a new one, by an option."""
+    found = [[one.name for one in fields] for fields in (table.schema.row_key, table.schema.sort_key)]
+    if found != [list(row_key), list(sort_key)]:
+        raise Code.ARGUMENTS_CONFLICT(
+            f"table {table.name} exists with the row key {', '.join(found[0])} and "
+            f"{'no sort key' if not found[1] else 'the sort key ' + ', '.join(found[1])}; leave out {option} and "
+            "--sort-key, or name another table"
+        )

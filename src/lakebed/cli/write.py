@@ -91,6 +91,8 @@ def write(
             # What was detected is shown before it is used.
             cli.out.note("\n".join(detected_lines(made)))
             instance.create_table(table, schema_of(made, row_key, sorted_by))
+        elif row_key is not None:
+            options.check_keys(instance.table(table), row_key, sorted_by, option="--key")
         try:
             added, read = _write(instance.table(table), found, reading, how)
         except UnknownOutcomeError:

@@ -53,6 +53,14 @@ def test_a_table_that_does_not_exist_needs_a_key(lake: Cli, users: Path) -> None
     assert lake("table", "list").out == ""
 
 
+def test_keys_that_a_table_does_not_have_are_refused(lake: Cli, users: Path) -> None:
+    assert lake("write", "users", users, "--key", "id").code == 0
+    ran = lake("write", "users", users, "--key", "idd")
+    assert ran.code == 2
+    assert "table users exists with the row key id and no sort key; leave out --key and --sort-key" in ran.err
+    assert lake("count", "users", "--json").json["rows"] == 2
+
+
 def test_a_table_whose_first_rows_are_refused_is_not_left_behind(lake: Cli, users: Path) -> None:
     users.write_text("id,n\n1,5\n,6\n")
     ran = lake("write", "users", users, "--key", "id")
