@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.engine.compared_columns import PLACE, compared_column, name_of_token
 from lakebed.engine.statement_parameters import places
 from lakebed.engine.tokens import Token, tokens_of
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
-
-_PLACE = "place"
-_COMPARISONS = frozenset("=<>!")
 
 
 def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataType]:
@@ -31,10 +29,10 @@ def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataTy
     found = places(query)
     numbers = {place.start: place.value for place in found if isinstance(place.value, int)}
     tokens = list(_with_places(tokens_of(query), numbers, {place.end for place in found}))
-    columns = _columns(schemas[name] for name in {_name(one) for one in tokens} & schemas.keys())
+    columns = _columns(schemas[name] for name in {name_of_token(one) for one in tokens} & schemas.keys())
     types: dict[int, set[pa.DataType]] = {number: set() for number in numbers.values()}
     for index, token in enumerate(tokens):
-        if token.kind == _PLACE:
+        if token.kind == PLACE:
             types[numbers[token.start]].add(_type_at(tokens, index, columns))
     last = max(types, default=0)
     return [_only(types.get(number, set())) for number in range(1, last + 1)]
@@ -44,7 +42,7 @@ def _with_places(tokens: Iterable[Token], numbers: Mapping[int, int], ends: set[
     """The tokens, of which a parameter is one: ``$`` and ``1`` are two."""
     for token in tokens:
         if token.start in numbers:
-            yield Token(_PLACE, "?", token.start)
+            yield Token(PLACE, "?", token.start)
         elif not (token.kind == "number" and token.end in ends):
             yield token
 
@@ -64,48 +62,8 @@ def _only(types: set[pa.DataType]) -> pa.DataType:
 
 def _type_at(tokens: Sequence[Token], index: int, columns: Mapping[str, pa.DataType]) -> pa.DataType:
     """That of the parameter at this index; text if nothing says more."""
-    before = index - 1
-    if before >= 0 and (tokens[before].says("limit") or tokens[before].says("offset")):
+    before = tokens[index - 1] if index else None
+    if before is not None and (before.says("limit") or before.says("offset")):
         return pa.int64()
-    name = _compared_before(tokens, before)
-    if name is None:
-        after = index + 1
-        while after < len(tokens) and tokens[after].text in _COMPARISONS:
-            after += 1
-        if after > index + 1:
-            while after + 2 < len(tokens) and tokens[after + 1].text == ".":
-                after += 2
-            name = _name(tokens[after]) if after < len(tokens) else None
+    name = compared_column(tokens, index)
     return columns.get(name or "", pa.string())
-
-
-def _compared_before(tokens: Sequence[Token], index: int) -> str | None:
-    """The column that stands before the comparison which ends at this index; None if it is none."""
-    at = index
-    while at >= 0 and tokens[at].text in _COMPARISONS:
-        at -= 1
-    if at == index:
-        if at >= 2 and tokens[at].says("and") and tokens[at - 2].says("between"):
-            at -= 2
-        if at >= 0 and tokens[at].says("between"):
-            at -= 1
-        elif (start := _list_start(tokens, at)) is not None:
-            at = start - 1
-        else:
-            return None
-        if at >= 0 and tokens[at].says("not"):
-            at -= 1
-    return _name(tokens[at]) if at >= 0 else None
-
-
-def _list_start(tokens: Sequence[Token], index: int) -> int | None:
-    """Where ``IN (`` begins, if only values stand between it and this index."""
-    at = index
-    while at >= 0 and (tokens[at].text == "," or tokens[at].kind in (_PLACE, "number", "text")):
-        at -= 1
-    return at - 1 if at >= 1 and tokens[at].text == "(" and tokens[at - 1].says("in") else None
-
-
-def _name(token: Token) -> str:
-    """What a word or a quoted name names."""
-    return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
