@@ -43,7 +43,7 @@ from lakebed.storage.disk_space import scratch_folder, writing_to
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.schema import Schema
+    from lakebed.model.schema import Field, Schema
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
 """With larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""
@@ -176,8 +176,7 @@ def _encode(table: pa.Table) -> bytes:
 def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
     if chunk.num_rows <= _SMALL_ROWS:
         return _sorted_by_arrow(chunk, schema)
-    by_integers = _sorted_by_integers(chunk, schema, stable=False)
-    return pa.Table.from_batches(_sorted_by_engine(chunk, schema) if by_integers is None else by_integers)
+    return pa.Table.from_batches(_sorted_many(chunk, schema))
 
 
 def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.Table:
@@ -187,8 +186,7 @@ def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.T
     if chunk.num_rows <= _SMALL_ROWS:
         batches: Iterable[pa.RecordBatch] = _sorted_by_arrow(chunk, order).to_batches()
     else:
-        by_integers = _sorted_by_integers(chunk, order, stable=True)
-        batches = _sorted_by_engine(chunk, order, stable=True) if by_integers is None else by_integers
+        batches = _sorted_many(chunk, order, stable=True)
     merged = RowMerger(mode, visible, complete=False).merge(batches)
     return pa.Table.from_batches(merged, schema=schema.arrow)
 
@@ -198,21 +196,24 @@ def _sorted_by_arrow(chunk: pa.Table, schema: Schema) -> pa.Table:
     return sorted_by(chunk.combine_chunks(), schema.sort_names)
 
 
-def _sorted_by_integers(chunk: pa.Table, schema: Schema, *, stable: bool) -> Iterator[pa.RecordBatch] | None:
-    """The sorted rows, if they are sorted by one column of integers, dates or timestamps; else None."""
-    held = schema.by_name[schema.sort_names[0]].key_type
-    if len(schema.sort_names) != 1 or held.form is not Form.SIGNED:
-        return None
-    rows = chunk.combine_chunks().to_batches()
-    # Text of over 2 GiB stays in several chunks.
-    if len(rows) != 1:
-        return None
-    keys = rows[0].column(schema.sort_names[0]).view(f"int{8 * held.width}").to_numpy()
+def _sorted_many(chunk: pa.Table, schema: Schema, *, stable: bool = False) -> Iterator[pa.RecordBatch]:
+    """The sorted rows of a large chunk."""
+    if len(schema.sort_names) == 1 and schema.by_name[schema.sort_names[0]].key_type.form is Form.SIGNED:
+        rows = chunk.combine_chunks().to_batches()
+        # Text of over 2 GiB stays in several chunks.
+        if len(rows) == 1:
+            return _sorted_by_integers(rows[0], schema.by_name[schema.sort_names[0]], stable=stable)
+    return _sorted_by_engine(chunk, schema, stable=stable)
+
+
+def _sorted_by_integers(rows: pa.RecordBatch, key: Field, *, stable: bool) -> Iterator[pa.RecordBatch]:
+    """The rows sorted by one column of integers, dates or times."""
+    keys = rows.column(key.name).view(f"int{8 * key.width}").to_numpy()
     places = pa.array(np.argsort(keys, kind="stable" if stable else None))
-    return (rows[0].take(places.slice(begin, _SORT_BATCH_ROWS)) for begin in range(0, len(places), _SORT_BATCH_ROWS))
+    return (rows.take(places.slice(begin, _SORT_BATCH_ROWS)) for begin in range(0, len(places), _SORT_BATCH_ROWS))
 
 
-def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool = False) -> Iterator[pa.RecordBatch]:
+def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool) -> Iterator[pa.RecordBatch]:
     from lakebed.engine.datafusion import column, context, sort_order
 
     # Offsets of strings have 32 bits, so a batch has fewer rows if they are wide.
