@@ -23,6 +23,7 @@ from lakebed.cli.render import count_text
 from lakebed.cli.row_formats import json_text
 from lakebed.model import types
 from lakebed.model.merge_modes import stored_mode
+from lakebed.model.type_names import name_of
 from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _schema_changes(
     fields = {one.name: one for one in there.values}
     for field in wanted.schema.values:
         if field.name not in fields:
-            yield f"add field {field.name} ({field.type})", AddField(field.name, field.type)
+            yield f"add field {field.name} ({name_of(field.type)})", AddField(field.name, field.type)
         else:
             yield from _field_changes(fields[field.name], field, declaration, (*keys, "values", field.name))
     for name in fields if prune else ():
@@ -164,9 +165,10 @@ def _field_changes(
     if there.expression != wanted.expression:
         raise declaration.wrong(keys, "whether and how a field is generated cannot be changed")
     if there.type != wanted.type:
+        found, becomes = name_of(there.type), name_of(wanted.type)
         if not types.can_become(there.type, wanted.type):
-            raise declaration.wrong(keys, f"the field is {there.type}, and cannot become {wanted.type}")
-        yield f"widen {there.name} from {there.type} to {wanted.type}", WidenField(there.name, wanted.type)
+            raise declaration.wrong(keys, f"the field is {found}, and cannot become {becomes}")
+        yield f"widen {there.name} from {found} to {becomes}", WidenField(there.name, wanted.type)
     if there.nullable and not wanted.nullable:
         raise declaration.wrong(keys, "the field may be null, and rows may have nulls: declare it nullable")
     if wanted.nullable and not there.nullable:

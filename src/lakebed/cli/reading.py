@@ -20,6 +20,7 @@ from lakebed.errors import Code
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
+from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from lakebed.ingest.input_files import Inferred
@@ -128,7 +129,7 @@ def detected_lines(seen: Inferred) -> list[str]:
         lines[0] += f"; types detected from {said} {count_text(seen.rows, 'row')}"
     if seen.csv is not None and len(seen.csv.nulls) > 1:
         lines[0] += f"; null: {', '.join(map(repr, seen.csv.nulls[1:]))} and empty cells"
-    rows = [(name, str(kind), _shown(seen.examples[name])) for name, kind in _columns(seen)]
+    rows = [(name, name_of(kind), _shown(seen.examples[name])) for name, kind in _columns(seen)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     cells = ((name.ljust(widths[0]), kind.ljust(widths[1]), values) for name, kind, values in rows)
     return [*lines, *(f"  {'  '.join(row)}".rstrip() for row in cells)]

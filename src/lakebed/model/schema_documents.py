@@ -21,6 +21,7 @@ from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.schema import Field, Generated
+from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -105,7 +106,7 @@ def _written(document: Any) -> Any:
 
 def _declared(field: Field, *, nullable: bool) -> Any:
     """The type of a field in a group whose fields are nullable, or not, unless they say otherwise."""
-    kind = types.to_json(field.type)
+    kind = name_of(field.type)
     if field.expression:
         return {"type": kind, "generated": field.expression}
     return kind if field.nullable is nullable else {"type": kind, "nullable": field.nullable}

@@ -31,7 +31,7 @@ FIELDS = [
     ("k", "string", "NO", "row key"),
     ("n", "int64", "NO", "sort key"),
     ("x", "double", "YES", None),
-    ('Odd "name"', "list<item: int64>", "YES", None),
+    ('Odd "name"', "list<int64>", "YES", None),
 ]
 
 

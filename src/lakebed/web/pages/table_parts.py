@@ -12,6 +12,7 @@ from lakebed.drawing.key_space import KeyCell, KeySpace
 from lakebed.model.files import PartitionFile
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
+from lakebed.model.type_names import name_of
 from lakebed.settings import Described
 from lakebed.state.table_state import TableState
 from lakebed.web.pages import texts
@@ -94,7 +95,7 @@ def fields_of(schema: Schema) -> tuple[ShownField, ...]:
     """The fields in their order."""
     keys = dict.fromkeys(schema.row_key_names, "row key") | {one.name: "sort key" for one in schema.sort_key}
     return tuple(
-        ShownField(one.name, str(one.type), keys.get(one.name, ""), one.nullable, one.expression)
+        ShownField(one.name, name_of(one.type), keys.get(one.name, ""), one.nullable, one.expression)
         for one in schema.fields
     )
 
