@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from lakebed import clock
-from lakebed.cli.render import size_text
+from lakebed.cli.render import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._total:
             share = min(1.0, self._done / self._total)
             left = f", {_duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
-            done = self._amount(self._done).removesuffix(" rows")
+            done = self._amount(self._done).removesuffix("s").removesuffix(" row")
             text = f"{done} of {self._amount(self._total)}, {self._rate(seconds)}{left}"
         if self._on_terminal:
             self._draw(text)
@@ -92,7 +92,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._stream.flush()
 
     def _amount(self, done: int) -> str:
-        return size_text(done) if self._in_bytes else f"{done:,} rows"
+        return size_text(done) if self._in_bytes else count_text(done, "row")
 
     def _rate(self, seconds: float) -> str:
         rate = self._done / seconds

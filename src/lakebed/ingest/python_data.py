@@ -261,10 +261,11 @@ def _inferred(name: Any, values: Iterable[Any], before: int, *, from_pandas: boo
             try:
                 pa.array(kept[: row + 1] if first is None else [kept[first], value], from_pandas=from_pandas)
             except _UNCONVERTIBLE:
-                other = "" if first is None else f", and row {before + first} has {shown(kept[first])}"
+                why = "which no Arrow type holds"
+                if first is not None:
+                    why = f"and row {before + first} has {shown(kept[first])}; the values of a column have one type"
                 raise Code.VALUE_NOT_REPRESENTABLE(
-                    f"{WRITE}: column {name} has {shown(value)} ({type(value).__name__}) in row {before + row}{other}; "
-                    "the values of a column have one type",
+                    f"{WRITE}: column {name} has {shown(value)} ({type(value).__name__}) in row {before + row}, {why}",
                     column=str(name),
                     row=before + row,
                 ) from error
