@@ -63,7 +63,7 @@ def sql(
     named with a version, a tag or a time: FROM flights@12, flights@audited, "flights@2026-01-31T12:00:00Z". Names are
     case-sensitive, and in double quotes unless they are plain words: "my-table". Rows have no order without ORDER BY.
     A --param is a number, true, false or null, or otherwise a text, also in double quotes: --param '"7"'. SHOW TABLES,
-    DESCRIBE, SUMMARIZE, EXPLAIN ANALYZE and information_schema tell of tables. Without a STATEMENT: a prompt, or
+    DESCRIBE, SUMMARIZE, EXPLAIN ANALYZE and information_schema are supported. Without a STATEMENT: a prompt, or
     statements from stdin, each ended by a semicolon.
     """
     out = cli.out

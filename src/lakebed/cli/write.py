@@ -69,9 +69,9 @@ def write(
 
     Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON lines; text may be compressed (gzip, zstd, bzip2, xz). All files
     become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
-    lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types, and
-    what is not said here is detected (docs/import.md); `lakebed schema infer FILE` shows it. With --key, a table that
-    does not exist is made of the columns of the first file. --partial and --row-kind are for tables that merge by
+    lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; what
+    is not given of its form is detected (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table
+    that does not exist is made of the columns of the first file. --partial and --row-kind are for tables that merge by
     latest (docs/merging.md).
     """
     operation = Operation.of(partial, row_kind)

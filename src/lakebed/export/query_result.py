@@ -1,7 +1,7 @@
 """Writes the rows of a submitted query as an export: files in key order, published together.
 
 A scan is divided among tasks as an export of the table is, and each task reads its key ranges as any scan does, below
-the policy of the reader: pages, filters and predicates leave out what is not asked for (:func:`run_query_task`). A
+the policy of the reader, and skips files and pages that the query does not need (:func:`run_query_task`). A
 statement in SQL is one stream, which is written file by file (:func:`write_stream`). A query may be run by several
 services, each under an export id of its own that begins with the query's id; the first one that publishes is the
 result.

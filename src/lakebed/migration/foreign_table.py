@@ -8,7 +8,7 @@ Core types: :class:`ForeignTable`, :class:`ParquetPart`.
 
 Rules. Columns of files are matched by name, and get the type that fits all files. Nothing is read before the stream is.
 
-Errors: NotFoundError, StorageError and DamagedError name the file; UsageError says what is not supported.
+Errors: NotFoundError, StorageError and DamagedError name the file; UsageError names an unsupported feature.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _PROPERTIES = {
 def open_iceberg(location: SourceLocation) -> ForeignTable:
     """The table at its current snapshot, or at ``location.version``. Raises UsageError for one that cannot be read."""
     with optional_imports():
-        import pyiceberg.table  # noqa: F401 - so that its absence is told
+        import pyiceberg.table  # noqa: F401 - an error names the extra if it is missing
 
     with unsupported(location):
         table = _opened(location)

@@ -28,7 +28,7 @@ class LogProcesses:
         raise NotImplementedError
 
     def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
-        """Each with four threads; every name that a process was told of is in the entry it was told."""
+        """Each with four threads; every name is in the entry whose version its process was given."""
         location.connect().check()
         children = [start(location, tmp_path, f"p{number}", commits=80) for number in range(2)]
         told: dict[str, int] = {}
@@ -61,7 +61,7 @@ THREADS = 4
 
 
 def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
-    """A process that commits, and prints a line for each that it was told of. Options may be secret, so go by stdin."""
+    """A process that commits, and prints a line for each entry. Options may be secret, so they go by stdin."""
     child = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
