@@ -113,8 +113,10 @@ def test_only_allowed_sources_are_submitted(tmp_path: Path) -> None:
     allowed = tmp_path / "in"
     allowed.mkdir()
     pq.write_table(ROWS, allowed / "x.parquet")
-    with served(tmp_path, limits=RequestLimits(sources=(f"{allowed}/",))) as client:
-        for url in (f"{tmp_path}/other.parquet", f"{allowed}/../other.parquet", "/etc/passwd", "s3://bucket/key"):
+    pq.write_table(ROWS, tmp_path / "other.parquet")
+    climbing = [f"{allowed}/../other.parquet", *(f"file://{allowed}/{up}other.parquet" for up in ("..%2F", "%2e%2E/"))]
+    with served(tmp_path, limits=RequestLimits(sources=(f"{allowed}/", f"file://{allowed}/"))) as client:
+        for url in (f"{tmp_path}/other.parquet", *climbing, "/etc/passwd", "s3://bucket/key"):
             assert error(client.post(f"{T}/requests", json={"files": [url]})) == (403, "source_not_allowed")
         assert client.post(f"{T}/requests", json={"files": [f"{allowed}/x.parquet"]}).status_code == 202
         assert len(client.get(f"{T}/requests").json()["requests"]) == 1

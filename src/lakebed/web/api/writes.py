@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import anyio.to_thread
 from litestar import get, post
@@ -137,13 +138,13 @@ def withdraw_requests(
 
 def check_source(url: str, allowed: tuple[str, ...]) -> None:
     """Raise AccessError unless the URL begins as one that this service may be asked to read or write."""
-    # A path that climbs out of a folder does not begin with it.
-    climbs = any(part in ("..", ".") for part in url.replace("%2e", ".").replace("%2E", ".").split("/"))
+    # A path that climbs out of a folder does not begin with it; dots and slashes may be percent-encoded.
+    climbs = any(part in ("..", ".") for part in unquote(url).split("/"))
     if climbs or not any(url.startswith(prefix) for prefix in allowed):
-        listed = ", ".join(allowed) or "none"
+        allows = f"URLs that begin with {', '.join(allowed)}" if allowed else "no URLs"
         raise Code.SOURCE_NOT_ALLOWED(
-            f"{url[:500]!r} may not be used: this service allows URLs that begin with {listed}; its operator can allow "
-            "more with --allow-sources",
+            f"{url[:500]!r} may not be used: this service allows {allows}; its operator can allow more with "
+            "--allow-sources",
             url=url[:500],
         )
 
