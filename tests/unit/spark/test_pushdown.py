@@ -2,6 +2,9 @@
 
 import datetime as dt
 import itertools
+import operator
+import uuid
+from decimal import Decimal
 
 import pytest
 from pyspark.sql.datasource import (
@@ -155,3 +158,46 @@ def test_each_value_of_a_long_list_is_looked_at_a_few_times():
     assert len(keys[0][1]) == count - 1
     assert pushed.done == {0, 1}
     assert Counted.looked_at < 20 * count
+
+
+OF_TYPES = {
+    "bool": [False, True],
+    "uint64": [0, 5, 2**63 - 1],
+    "int8": [-128, 0, 127],
+    "decimal128(10, 2)": [Decimal("-1.50"), Decimal("0.00"), Decimal("99999999.99")],
+    "float": [-2.5, 0.5, 1e30],
+    "double": [float("-inf"), -1.5, 1e300],
+    "uuid": [str(uuid.UUID(int=n)) for n in (0, 1, 2**127)],
+    "fixed_size_binary[2]": [b"\x00\x00", b"a\x00", b"\xff\xff"],
+    "date32": [dt.date(1900, 1, 1), dt.date(2020, 1, 31)],
+    "timestamp[us]": [dt.datetime(1900, 1, 1), dt.datetime(2020, 1, 31, 12)],  # noqa: DTZ001 - no zone
+}
+
+
+@pytest.mark.parametrize("kind", OF_TYPES)
+def test_filters_on_keys_of_every_type_keep_exactly_the_keys_that_pass(kind):
+    values = OF_TYPES[kind]
+    schema, keys = Schema({"k": kind}), [(value,) for value in values]
+    for value in values:
+        for made, passes in ((EqualTo, operator.eq), (GreaterThan, operator.gt), (LessThanOrEqual, operator.le)):
+            kept, rest = left_over([made(K, value)], schema, keys)
+            assert (kept, rest) == ([key for key in keys if passes(key[0], value)], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("double", float("nan")),
+        ("double", 0.0),
+        ("uuid", str(uuid.UUID(int=10)).upper()),
+        ("uuid", "none"),
+        ("binary", b"a" * 9000),
+    ],
+)
+def test_what_spark_compares_in_another_way_stays_with_spark(kind, value):
+    schema = Schema({"k": kind})
+    assert left_over([EqualTo(K, value)], schema, []) == ([], [EqualTo(K, value)])
+    assert [keys.contains(key) for keys in push([EqualTo(K, value)], schema).ranges for key in (b"\x00", b"\xff")] == [
+        True,
+        True,
+    ]

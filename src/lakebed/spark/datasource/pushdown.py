@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 
 from lakebed.errors import BadKeyError, Code
 from lakebed.model.key_values import content_of
-from lakebed.model.keys import KeyCodec
 from lakebed.model.type_names import UUID
+from lakebed.read.comparisons import ends_of
 from lakebed.read.conditions import (
     UNKNOWN,
     And,
@@ -123,7 +123,7 @@ def _is_alike(field: Field, value: Any) -> bool:
     """
     if isinstance(value, float):
         return bool(value) and not math.isnan(value)
-    return field.type != UUID or bool(value == str(uuid.UUID(value)))
+    return field.type != UUID or bool(value == str(uuid.UUID(bytes=content_of(field, value))))
 
 
 def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
@@ -134,8 +134,9 @@ def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
     found = list(dict.fromkeys(value for value in values if value is not None))
     if not all(_is_alike(field, value) for value in found):
         raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: left to Spark", column=field.name)
-    codec = KeyCodec((field,))
-    for value in found:
-        codec.encode((value,))
     contents = [content_of(field, value) for value in found]
-    return list(field.key_type.array(contents)) if contents else []
+    literals = list(field.key_type.array(contents)) if contents else []
+    if any(ends_of(field, literal) is None for literal in literals):
+        # Its condition would say nothing of the keys, and so seem to hold for all of them.
+        raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: no key is like it", column=field.name)
+    return literals
