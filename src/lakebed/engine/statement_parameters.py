@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
+from lakebed.model.type_names import UUID
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values in order, or by name; of Python, or Arrow scalars."""
@@ -126,6 +127,8 @@ def literal(value: pa.Scalar) -> str:
         return _quoted(value.as_py())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return f"X'{value.as_py().hex()}'"
+    if kind == UUID:
+        return f"X'{value.as_py().hex}'"
     return _cast_literal(value, kind)
 
 

@@ -1,6 +1,7 @@
 """Statements with parameters: each value means itself, and decides what is read; rows as frames of other libraries."""
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 
 import pyarrow as pa
@@ -100,3 +101,11 @@ def test_a_closed_answer_says_so(lake):
         pass
     with pytest.raises(UsageError, match="the stream is closed; run the statement again"):
         rows.to_arrow()
+
+
+def test_a_uuid_is_a_parameter(tmp_path):
+    first, second = (uuid.UUID(int=n) for n in (1, 2**100))
+    table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"id": "uuid"}))
+    table.write([{"id": first}, {"id": second}])
+    found = lakebed.open(tmp_path / "lake").sql("SELECT id FROM t WHERE id = ?", parameters=[second]).to_arrow()
+    assert found["id"].to_pylist() == [second]
