@@ -41,7 +41,7 @@ def merged(table):
     # Four of the five may have been merged before the last came.
     return len(table.state().files_of(1)) < 4
 
-with Service(instance, launcher="local[2]", limits=LIMITS, idle_s=3.0, report=print) as service:
+with Service(instance, launcher="local[2]", limits=LIMITS, idle_s=5.0, report=print) as service:
     first, second = write("first"), write("second")
     until(lambda: merged(first) and merged(second))
     began = jvm()
@@ -63,4 +63,4 @@ def test_the_service_holds_one_session_while_there_is_work_and_starts_another_if
     )
     assert ran.returncode == 0, ran.stderr
     assert "counted [10, 10, 10]" in ran.stdout
-    assert ran.stderr.count("Starting Spark") == 2
+    assert ran.stderr.count("Starting Spark") == 2, ran.stderr

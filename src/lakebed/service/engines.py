@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ class Engines:
             yield engine.pipeline
         except Exception as error:
             if large and self._has_died(engine, error):
-                self._forget(engine)
+                self._end(lambda other: other is engine)
                 raise Code.SPARK_FAILED(
                     f"Spark ended while it worked: {error}; the next work starts it again", transient=True
                 ) from error
@@ -117,21 +117,15 @@ class Engines:
                 engine.used_s = clock.monotonic_s()
 
     def end_idle(self) -> None:
-        """End what had no work for a while."""
+        """End what had no work for a while; later, if a session is being started."""
+        if self._is_starting:
+            return
         now_s = clock.monotonic_s()
-        with self._changing:
-            idle = [e for e in (self._local, self._spark) if e and not e.users and now_s - e.used_s >= self._idle_s]
-            self._let_go(idle)
-        for engine in idle:
-            engine.end()
+        self._end(lambda engine: not engine.users and now_s - engine.used_s >= self._idle_s)
 
     def close(self) -> None:
-        """End all, also what is in use."""
-        with self._changing:
-            ended = [engine for engine in (self._local, self._spark) if engine]
-            self._let_go(ended)
-        for engine in ended:
-            engine.end()
+        """End all, also what is in use or is being started."""
+        self._end(lambda _: True)
 
     # -- within -------------------------------------------------------------------------------------------------
 
@@ -143,9 +137,18 @@ class Engines:
                 self._remote = self._remote if _is_installed() else None
             return self._remote is not None
 
-    def _let_go(self, engines: list[_Engine]) -> None:
-        self._local = None if self._local in engines else self._local
-        self._spark = None if self._spark in engines else self._spark
+    def _end(self, chosen: Callable[[_Engine], bool]) -> None:
+        """End the engines that are chosen.
+
+        No session starts meanwhile: PySpark keeps one for the whole process, and would give out the one that ends.
+        """
+        with self._starting:
+            with self._changing:
+                ended = [engine for engine in (self._local, self._spark) if engine and chosen(engine)]
+                self._local = None if self._local in ended else self._local
+                self._spark = None if self._spark in ended else self._spark
+            for engine in ended:
+                engine.end()
 
     def _local_engine(self) -> _Engine:
         with self._changing:
@@ -178,13 +181,6 @@ class Engines:
         if isinstance(self._remote, Remote):
             return isinstance(error, Error) and error.code == Code.SPARK_FAILED
         return engine.session is not None and has_ended(engine.session)
-
-    def _forget(self, engine: _Engine) -> None:
-        with self._changing:
-            if self._spark is not engine:
-                return
-            self._spark = None
-        engine.end()
 
 
 def _is_installed() -> bool:
