@@ -12,6 +12,7 @@ Errors: UsageError for an object that has no rows; SchemaMismatchError for value
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -241,14 +242,15 @@ def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     found = None
-    try:
+    with contextlib.suppress(*_UNCONVERTIBLE):
         found = pa.array(values)
-        if wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted):
-            return found
-        return pa.array(values, wanted)
-    except _UNCONVERTIBLE:
-        # If the values have a type, the conformer says why it does not fit.
-        return _inferred(name, values, before) if found is None else found
+    if found is not None and (wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted)):
+        return found
+    if wanted is not None:
+        with contextlib.suppress(*_UNCONVERTIBLE):
+            return pa.array(values, wanted)
+    # If the values have a type, the conformer says why it does not fit.
+    return _inferred(name, values, before) if found is None else found
 
 
 def _inferred(name: Any, values: Iterable[Any], before: int, *, from_pandas: bool = False) -> pa.Array:
