@@ -7,7 +7,6 @@ key field is translated exactly or not at all.
 from __future__ import annotations
 
 import math
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed.errors import BadKeyError, Code
-from lakebed.model.key_values import content_of
+from lakebed.model.key_values import content_of, value_of
 from lakebed.model.type_names import UUID
 from lakebed.read.comparisons import ends_of
 from lakebed.read.conditions import (
@@ -123,7 +122,7 @@ def _is_alike(field: Field, value: Any) -> bool:
     """
     if isinstance(value, float):
         return bool(value) and not math.isnan(value)
-    return field.type != UUID or bool(value == str(uuid.UUID(bytes=content_of(field, value))))
+    return field.type != UUID or bool(value == str(value_of(field, content_of(field, value))))
 
 
 def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
