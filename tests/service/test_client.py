@@ -6,6 +6,8 @@ import datetime as dt
 import inspect
 import subprocess
 import sys
+import uuid
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -93,6 +95,35 @@ def test_rows_of_keys(table):
     arrow = pa.table({"n": [13, 1], "place": ["p3", "p1"]})
     assert table.get_many(arrow, columns=["n"])["n"].to_pylist() == [1, 13]
     assert table.get_many([]).num_rows == 0
+
+
+TYPED = {
+    "uuid": uuid.UUID(int=2**100),
+    "decimal128(10, 2)": Decimal("1.50"),
+    "double": 1.5,
+    "float": float("-inf"),
+    "bool": True,
+    "uint64": 2**64 - 1,
+    "fixed_size_binary[2]": b"ab",
+    "date32": dt.date(2026, 1, 31),
+    "time64[us]": dt.time(12, 30, 0, 5),
+    "timestamp[us]": dt.datetime(2026, 1, 31, 12),  # noqa: DTZ001 - the type has no zone
+}
+
+
+def test_keys_of_every_type(request, lake):
+    schema = lakebed.Schema({name: name for name in TYPED}, {}, {"n": "int64"})
+    typed = lake.create_table(f"t{abs(hash(request.node.name))}", schema)
+    typed.write([{**TYPED, "n": 1}, {**TYPED, "time64[us]": dt.time(13), "n": 2}])
+    key = tuple(TYPED.values())
+    assert typed.get(*key).to_pylist() == [{**TYPED, "n": 1}]
+    assert typed.get_many([key], columns=["n"])["n"].to_pylist() == [1]
+    assert typed.scan(KeyRange.prefix(*key[:8]), columns=["n"]).read_all()["n"].to_pylist() == [1, 2]
+    assert typed.scan(KeyRange(key[:9]), columns=["n"]).read_all()["n"].to_pylist() == [1, 2]
+    with pytest.raises(lakebed.BadKeyError):
+        typed.get("none", *key[1:])
+    with pytest.raises(lakebed.BadKeyError):
+        typed.get(*key[:4], 1, *key[5:])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from lakebed.client.missing import missing
 from lakebed.client.remote_queries import RemoteQueries
 from lakebed.client.remote_reads import rows_of
 from lakebed.client.remote_table import RemoteTable
-from lakebed.client.request_values import key_document
+from lakebed.client.request_values import KeyWord, key_document
 from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
@@ -204,5 +204,5 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     named = missing("named", "use table, with its name")
 
 
-def _points(split_points: Iterable[Any]) -> list[list[int | str]]:
+def _points(split_points: Iterable[Any]) -> list[list[KeyWord]]:
     return [key_document(point if isinstance(point, tuple | list) else (point,)) for point in split_points]

@@ -3,43 +3,54 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from base64 import b64encode
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import KeyRange
 from lakebed.state.time_travel import check_tag, check_time
 
+KeyWord = bool | int | float | str
+"""A value of a key in JSON."""
 
-def key_document(key: Sequence[Any]) -> list[int | str]:
+
+def key_document(key: Sequence[Any]) -> list[KeyWord]:
     """The values of a key, or of its first fields."""
     return [_value(value) for value in key]
 
 
-def keys_document(keys: Any) -> list[list[int | str]]:
+def keys_document(keys: Any) -> list[list[KeyWord]]:
     """Many keys: tuples, or plain values if the key has one field."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise Code.KEY_TYPE_MISMATCH(f"keys are a list of tuples, or Arrow data, not {shown(keys)}")
     return [key_document(key) if isinstance(key, tuple | list) else [_value(key)] for key in keys]
 
 
-def _value(value: Any) -> int | str:
+def _value(value: Any) -> KeyWord:
     if hasattr(value, "item"):
         # A value of NumPy.
         value = value.item()
     if value is None:
         raise Code.KEY_NULL("a value of a key is null, which no key has")
-    if is_whole(value, -(2**63), 2**63 - 1):
-        return int(value)
-    if isinstance(value, str):
+    if isinstance(value, bool | str) or is_whole(value, -(2**63), 2**64 - 1):
         return value
+    if isinstance(value, float):
+        # JSON has no NaN and no infinity.
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Decimal | UUID):
+        return str(value)
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
-    if isinstance(value, dt.datetime | dt.date):
+    if isinstance(value, dt.date | dt.time):
         return value.isoformat()
-    raise Code.KEY_TYPE_MISMATCH(f"{shown(value)} is not a value of a key: those are numbers, text, bytes and times")
+    raise Code.KEY_TYPE_MISMATCH(
+        f"{shown(value)} is not a value of a key: those are numbers, text, bytes, UUIDs and times"
+    )
 
 
 def ranges_document(ranges: Sequence[KeyRange]) -> list[dict[str, Any]]:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
 
 KeyValue = Annotated[
-    int | str,
-    Meta(description="A value of a key field: a number, text, a date or time in ISO 8601, or binary in base64."),
+    bool | int | float | str,
+    Meta(
+        description="A value of a key field: a number, a boolean, text (also of a date, a time or a UUID), or base64."
+    ),
 ]
 Key = Annotated[list[KeyValue], Meta(description="A value for each row key field, in order.")]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
