@@ -21,7 +21,7 @@ class FileFormat(StrEnum):
     IPC_STREAM = "an Arrow stream"
     ORC = "ORC"
     CSV = "CSV"
-    JSON = "JSON lines"
+    JSON = "JSON"
 
     @property
     def is_text(self) -> bool:

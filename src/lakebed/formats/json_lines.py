@@ -1,19 +1,25 @@
-"""Rows of JSON lines as Arrow batches of a schema: the inverse of :func:`lakebed.web.row_formats.json_lines`.
+"""Rows of JSON as Arrow batches of a schema: the inverse of :func:`lakebed.web.row_formats.json_lines`.
 
-A line is an object with a member for each column; a nullable column may be missing, and is null then. Members that the
-schema does not have stay text columns or numbers, for the table to refuse or to add. Batches may differ in their
-columns. Errors: SchemaMismatchError, which names the file, the line and the column.
+A file has an object a line, or is one array of objects, which is read piece by piece and never held whole. An object
+has a member for each column; a nullable column may be missing, and is null then. Members that the schema does not have
+stay text columns or numbers, for the table to refuse or to add. Batches may differ in their columns.
+
+Errors: SchemaMismatchError, which names the file, the line and the column.
 """
 
 from __future__ import annotations
 
 import binascii
+import codecs
+import io
+import json
+import re
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -29,33 +35,165 @@ _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 _UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
 
-def read_json_lines(file: IO[bytes], fields: Mapping[str, pa.DataType], source: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors."""
-    lines_before = 0
-    while lines := list(islice(file, BATCH_ROWS)):
-        numbered = [(lines_before + number, line) for number, line in enumerate(lines, 1) if line.strip()]
-        rows = [_row(line, number, source) for number, line in numbered]
-        if rows:
-            yield _batch(rows, [number for number, _ in numbered], fields, source)
-        lines_before += len(lines)
+def read_json_lines(
+    file: io.BufferedReader, fields: Mapping[str, pa.DataType], source: str, *, whole: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors.
+
+    Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out.
+    """
+    rows = _objects(file, source, whole=whole)
+    while numbered := list(islice(rows, BATCH_ROWS)):
+        yield _batch([row for _, row in numbered], [number for number, _ in numbered], fields, source)
 
 
-def line_of(file: IO[bytes], row: int) -> int:
-    """The line of a row, counted from 1; rows count from 0."""
-    numbers = (number for number, line in enumerate(file, 1) if line.strip())
+def line_of(file: io.BufferedReader, row: int) -> int:
+    """The line on which a row begins, counted from 1; rows count from 0."""
+    if _is_array(file):
+        numbers = (number for number, _ in _elements(file, "", whole=False))
+    else:
+        numbers = (number for number, line in enumerate(file, 1) if line.strip())
     return next(islice(numbers, row, None), 0)
 
 
-def _row(line: bytes, number: int, source: str) -> dict[str, Any]:
+def _objects(file: io.BufferedReader, source: str, *, whole: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows, each with the line on which it begins."""
+    if _is_array(file):
+        found = _elements(file, source, whole=whole)
+    else:
+        found = ((number, _decoded(line, number, source)) for number, line in enumerate(file, 1) if line.strip())
+    for number, row in found:
+        if not isinstance(row, dict):
+            raise Code.SOURCE_UNPARSABLE(f"{source}, line {number}: {shown(row)} is not a JSON object", row=number)
+        yield number, row
+
+
+def _is_array(file: io.BufferedReader) -> bool:
+    """Whether the first character of the file that is not blank opens an array; steps over a byte order mark."""
+    if file.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
+        file.read(len(codecs.BOM_UTF8))
+    return file.peek(1).lstrip()[:1] == b"["
+
+
+def _decoded(line: bytes, number: int, source: str) -> Any:
     try:
-        row = msgspec.json.decode(line)
+        return msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError) as error:
-        array = "; the file is one array: give one object a line, as `jq -c '.[]'` does" if line[:1] == b"[" else ""
-        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}{array}", row=number) from error
-    if not isinstance(row, dict):
-        array = "; give one object a line, as `jq -c '.[]'` does" if isinstance(row, list) else ""
-        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not a JSON object{array}", row=number)
-    return row
+        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}", row=number) from error
+
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_PIECE_BYTES = 1024 * 1024
+_ELEMENT_CHARS_MAX = 256 * 1024 * 1024
+"""A stray quote makes one text of the rest of a file, which is not to be held in memory."""
+_TOKEN_CHARS = 16
+"""Longer than any token that a decoder refuses because its end is missing, but for texts."""
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _elements(file: io.BufferedReader, source: str, *, whole: bool) -> Iterator[tuple[int, Any]]:
+    """The elements of the array that a file is, each with the line on which it begins."""
+    text = _ArrayText(file, source)
+    text.take("[")
+    if text.next() == "]":
+        text.take("]")
+    else:
+        while True:
+            if not whole and not text.has_element():
+                return
+            text.next()
+            line = text.line
+            yield line, text.element()
+            if not whole and not text.next():
+                return
+            if text.next() != ",":
+                text.take("]")
+                break
+            text.take(",")
+    if text.next():
+        raise text.wrong("there is more after the end of the array")
+
+
+class _ArrayText:
+    """The text of a file from a position on, of which only as much is held as the element there needs."""
+
+    def __init__(self, file: io.BufferedReader, source: str) -> None:
+        self._file, self._source = file, source
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._text, self._at, self._ended = "", 0, False
+        self.line = 1
+
+    def next(self) -> str:
+        """The next character that is not blank; an empty text at the end of the file."""
+        while True:
+            self._move(_BLANK.match(self._text, self._at).end())  # type: ignore[union-attr]
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def take(self, character: str) -> None:
+        """Step over this character. Raises SchemaMismatchError if there is another."""
+        if self.next() != character:
+            raise self.wrong(f"expected {character!r} here, not {self._text[self._at : self._at + 20]!r}")
+        self._move(self._at + 1)
+
+    def has_element(self) -> bool:
+        """Whether the text has the whole of the next element."""
+        try:
+            self.next()
+            self._scan()
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+    def element(self) -> Any:
+        """The next value. Raises SchemaMismatchError if it is not JSON, or the file ends within it."""
+        self.next()
+        try:
+            value, end = self._scan()
+        except (ValueError, RecursionError) as error:
+            raise self.wrong(str(error)) from error
+        self._move(end)
+        return value
+
+    def wrong(self, why: str) -> Error:
+        """The error about the line that was reached."""
+        return Code.SOURCE_UNPARSABLE(f"{self._source}, line {self.line} is not JSON: {why}", row=self.line)
+
+    def _scan(self) -> tuple[Any, int]:
+        """The value at the position, and its end; reads on, twice as much each time, while it is not whole."""
+        size = _PIECE_BYTES
+        while True:
+            try:
+                return _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = error.msg.startswith("Unterminated string") or error.pos > len(self._text) - _TOKEN_CHARS
+                if not is_cut or len(self._text) > _ELEMENT_CHARS_MAX or not self._more(size):
+                    raise
+                size *= 2
+
+    def _move(self, position: int) -> None:
+        self.line += self._text.count("\n", self._at, position)
+        self._at = position
+
+    def _more(self, size: int = _PIECE_BYTES) -> bool:
+        """Read on; False at the end of the file."""
+        if self._ended:
+            return False
+        data = self._file.read(size)
+        self._ended = not data
+        try:
+            self._text = self._text[self._at :] + self._decode(data, self._ended)
+        except UnicodeDecodeError as error:
+            self.line += self._text.count("\n", self._at) + error.object[: error.start].count(b"\n")
+            raise self.wrong(str(error)) from error
+        self._at = 0
+        return not self._ended
 
 
 def _batch(

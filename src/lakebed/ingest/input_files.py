@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.formats.csv_file import CsvReading
     from lakebed.storage.contract import Storage
 
-_INFERRED_LINES = 10_000
+_INFERRED_ROWS = 16_384
 _INFERRED_BYTES = 4 * 1024 * 1024
 _GLOB = re.compile(r"[*?\[]")
 
@@ -158,7 +158,7 @@ def _json_line(file: InputFile, row: int) -> int:
 
 
 def _lines(file: Any) -> Any:
-    """A file to iterate over by lines."""
+    """A file to read by lines and by pieces."""
     return io.BufferedReader(file, 1024 * 1024)
 
 
@@ -250,11 +250,17 @@ def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
 
     with reading(file):
         sample, whole = file.sample(_INFERRED_BYTES)
-    if not whole:
+    # The lines of an array are parts of its rows.
+    is_array = sample.lstrip()[:1] == b"["
+    if not whole and not is_array:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-    lines = sample.splitlines(keepends=True)
-    kept = b"".join(lines[:_INFERRED_LINES])
-    parts = [pa.Table.from_batches([batch]) for batch in read_json_lines(io.BytesIO(kept), {}, str(file))]
+    found = read_json_lines(_lines(io.BytesIO(sample)), {}, str(file), whole=whole)
+    parts: list[pa.Table] = []
+    for batch in found:
+        parts.append(pa.Table.from_batches([batch]))
+        if sum(part.num_rows for part in parts) >= _INFERRED_ROWS:
+            whole = whole and next(found, None) is None
+            break
     if not parts:
         raise Code.SOURCE_UNPARSABLE(f"{file}: the file has no rows, so its columns are unknown", source=str(file))
     with reading(file, text=True):
@@ -270,5 +276,4 @@ def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
             kind = kind if pa.types.is_temporal(kind) else pa.string()
         fields.append(pa.field(name, kind))
         examples[name] = tuple(str(value) for value in column.slice(0, 3).to_pylist())
-    rows = table.num_rows
-    return Inferred(file, FileFormat.JSON, pa.schema(fields), examples, rows, whole and len(lines) <= _INFERRED_LINES)
+    return Inferred(file, FileFormat.JSON, pa.schema(fields), examples, table.num_rows, whole)

@@ -55,5 +55,5 @@ def test_all_types_survive() -> None:
     (batch,) = table.slice(1).to_batches()
     for rows in (table.to_batches()[0], batch):
         sent = b"".join(json_lines(rows.schema, [rows]))
-        found = read_json_lines(io.BytesIO(sent), {f.name: f.type for f in schema.fields}, "sent")
+        found = read_json_lines(io.BufferedReader(io.BytesIO(sent)), {f.name: f.type for f in schema.fields}, "sent")
         assert pa.Table.from_batches(found).to_pylist() == pa.table(rows).to_pylist()
