@@ -74,7 +74,7 @@ LAKEBED = Group(
     "lakebed",
     "Very large tables of keyed rows, as sorted Parquet files on object storage.",
     [
-        Deferred("init", "Create an instance.", "tables:init"),
+        Deferred("init", "Create an instance, by default in the folder lake.", "tables:init"),
         Group(
             "table",
             "Create, show and change tables.",

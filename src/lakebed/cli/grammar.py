@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,8 @@ CONFIG_VARIABLE = "LAKEBED_CONFIG"
 TOKEN_VARIABLE = "LAKEBED_TOKEN"  # noqa: S105 - its name
 OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
 """Storage options that no command line is to show, as a JSON object."""
+HERE = "./lake"
+"""The instance where nothing else names one: `lakebed init` makes it, and the other commands find it."""
 COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
 """Set by completion scripts, which run ``lakebed`` to list the possible next words."""
 
@@ -115,18 +118,24 @@ class Invocation:
         return self.configuration.instances.get(found or "")
 
     def url_if_given(self) -> str | None:
-        """The root of the instance; None if nothing names it."""
+        """The root of the instance; None if nothing names it, and there is none in the folder ``lake``."""
         named = self.named_instance
+        if named is not None:
+            return named.url
         url = self.instance_url or os.environ.get(INSTANCE_VARIABLE) or self.configuration.default
-        return url if named is None else named.url
+        if url:
+            return url
+        from lakebed.model.files import instance_name
+
+        return HERE if Path(HERE, instance_name()).is_file() else None
 
     def url(self) -> str:
         """The root of the instance. Raises UsageError if nothing names it."""
         url = self.url_if_given()
         if not url:
             raise Code.ARGUMENT_MISSING(
-                f"which instance? Give --instance URL, set {INSTANCE_VARIABLE}, or name a default in "
-                f"{self.configuration.path}"
+                f"which instance? There is none at {HERE}: make it with `lakebed init`, or give --instance URL, set "
+                f"{INSTANCE_VARIABLE}, or name a default in {self.configuration.path}"
             )
         return url
 
@@ -248,7 +257,7 @@ _SHARED = (
         "instance_url",
         metavar="URL",
         shell_complete=completions.instances,
-        help=f"Root of the instance, or its name in the configuration. Default: {INSTANCE_VARIABLE}.",
+        help=f"Root of the instance, or its name in the configuration. Default: {INSTANCE_VARIABLE}, or {HERE}.",
     ),
     _shared("--config", metavar="FILE", help=f"The configuration (docs/configuration.md). Default: {CONFIG_VARIABLE}."),
     _shared(

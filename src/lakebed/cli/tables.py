@@ -12,7 +12,7 @@ import click
 import lakebed
 from lakebed import settings
 from lakebed.cli import completions, options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.grammar import HERE, Invocation, command, name_value
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 @click.argument("url", metavar="[URL]", required=False, help="A path, file://, s3://, gs:// or az://.")
 @click.option("--among-others", is_flag=True, help="Even if the folder holds other files.")
 def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
-    """Create an instance."""
+    """Create an instance, by default in the folder lake."""
     instance = lakebed.create(
-        url or cli.url(),
+        url or cli.url_if_given() or HERE,
         storage_options=cli.options_in_force(),
         log_url=cli.log_url_in_force(),
         among_others=among_others,
@@ -84,7 +84,7 @@ def create(
 
     A schema file is JSON: {"row_key": {"device": "string"}, "sort_key": {"at": "timestamp[us, tz=UTC]"}, "values":
     {"reading": "double"}}, or the "schema" that `table show --json` prints. With --schema-from, columns that are not
-    keys become values; those of CSV and JSON lines are detected, as `lakebed schema infer FILE` shows. Split points
+    keys become values; those of CSV and JSON are detected, as `lakebed schema infer FILE` shows. Split points
     are keys at which the table is cut into partitions from the start: a text file of one key a line, its fields as in
     CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is computed for every row
     (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).

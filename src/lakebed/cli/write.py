@@ -67,7 +67,7 @@ def write(
 ) -> None:
     """Add the rows of files, in this process.
 
-    Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON lines; text may be compressed (gzip, zstd, bzip2, xz). All files
+    Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON; text may be compressed (gzip, zstd, bzip2, xz). All files
     become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
     lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; what
     is not given of its form is detected (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table

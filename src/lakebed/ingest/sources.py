@@ -2,7 +2,8 @@
 
 A list of files has sizes and versions from the start, so that a task that is repeated reads what it read before, or
 fails. A folder stands for the Parquet files below it, recognised by the ends of their names; names that begin with
-``_`` or ``.`` are left out. A file that is named itself may have any name.
+``_`` or ``.`` are left out, and so are the files of the instance itself. A file that is named itself may have any name
+and place.
 
 Files of object stores are read with the storage options of the instance if it is on a store of the same kind (``home``
 is its store); otherwise the environment and profiles need to have the credentials.
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -83,6 +86,8 @@ def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[So
             else:
                 _check_file(match)
                 files.append(match)
+        if there is None or there.is_folder:
+            files = _without_own(files, item, home)
     except OSError as error:
         raise Code.SOURCE_UNREADABLE(f"cannot read {item}: {error}", name=item) from error
     except UnicodeDecodeError as error:
@@ -95,6 +100,22 @@ def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[So
         raise Code.SOURCE_NOT_FOUND(f"{what} {item}", name=item)
     prefix = _prefix(item)
     return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
+
+
+def _without_own(files: list[ExternalFile], item: str, home: Storage | None) -> list[ExternalFile]:
+    """The files that are not the instance's own. Raises UsageError if all are."""
+    if home is None or kind_of(item) != kind_of(home.url):
+        return files
+    own = unquote(home.url.partition("://")[2]).rstrip("/") + "/"
+    is_local = kind_of(item) == "file"
+    kept = [f for f in files if not (os.path.realpath(f.path) if is_local else f.path).startswith(own)]
+    if files and not kept:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{item} has only files of the instance {home.url} itself, which are no input: name files elsewhere, or "
+            "read a table of it by lakebed export",
+            source=item,
+        )
+    return kept
 
 
 def _check_file(found: ExternalFile) -> None:

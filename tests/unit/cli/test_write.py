@@ -128,3 +128,72 @@ def test_a_schema_can_be_looked_at_saved_and_used(lake: Cli, users: Path, tmp_pa
     assert lake("table", "create", "a", "--schema", tmp_path / "schema.json").code == 0
     assert lake("table", "create", "b", "--schema-from", users, "--row-key", "id").code == 0
     assert "--key" in lake("schema", "infer", users, "--sort-key", "name").err
+
+
+def test_without_a_name_the_instance_is_the_folder_lake(
+    cli: Cli, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAKEBED_INSTANCE")
+    monkeypatch.chdir(tmp_path)
+    ran = cli("table", "list")
+    assert ran.code == 2
+    assert "There is none at ./lake: make it with `lakebed init`" in ran.err
+    assert cli("init").out == f"created an instance at {(tmp_path / 'lake').as_uri()}\n"
+    assert "2 rows added" in cli("write", "users", users.name, "--key", "id").out
+    assert cli("table", "list").out == "users\n"
+    assert "already" in cli("init").err
+    (tmp_path / "config" / "lakebed").mkdir(parents=True)
+    (tmp_path / "config" / "lakebed" / "config.toml").write_text('default = "elsewhere"')
+    assert "elsewhere" in cli("table", "list").err
+
+
+def test_a_folder_that_holds_the_instance_gives_the_other_files(lake: Cli, users: Path, url: str) -> None:
+    assert "2 rows added" in lake("write", "users", users.parent, "--key", "id", "--sort-key", "name").out
+    assert "2 rows added" in lake("write", "users", users.parent).out
+    assert "2 rows added" in lake("write", "users", users.parent / "**" / "*.*[vt]").out
+    for item in (url, f"{url}/**/*.parquet"):
+        ran = lake("write", "users", item)
+        assert ran.code == 2
+        assert "has only files of the instance" in ran.err
+    assert lake("count", "users", "--json").json["rows"] == 6
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------
+
+
+ARRAY = '\ufeff[{"id": 1, "at": "2026-01-31"},\n\n {"id": 2,\n  "tags": ["a]", "b{"]} ]\n'
+
+
+def test_a_json_file_may_be_one_array(lake: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_text(ARRAY)
+    assert "in.json: JSON; types detected from all 2 rows" in lake("write", "t", path, "--key", "id").err
+    assert lake("get", "t", "2", "--json").json == {"id": 2, "at": None, "tags": ["a]", "b{"]}
+    path.write_bytes(gzip.compress(b"[]"))
+    assert "0 rows added" in lake("write", "t", path).out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[{"id": 1},\n{"id": "x"}]', "line 2, column id: 'x' is not int64"),
+        ('[{"id": 1},\n{"id": 2}', "line 2 is not JSON: expected ']' here"),
+        ('[{"id": 1},\n\n{"id": 2', "line 3 is not JSON: Expecting ',' delimiter"),
+        ('[{"id": 1},\n7]', "line 2: 7 is not a JSON object"),
+        ('[{"id": 1}\n{"id": 2}]', "line 2 is not JSON: expected ']' here, not '{\"id\": 2}]'"),
+        ('[{"id": NaN}]', "line 1 is not JSON: NaN is not JSON"),
+        ('[{"id": 1}]\n[{"id": 2}]', "line 2 is not JSON: there is more after the end of the array"),
+        ('[{"id": 1},\n{"id": 2, "s": "\udcff"}]', "line 2 is not JSON: 'utf-8' codec can't decode byte 0xff"),
+        ('[{"id": 1},\n{"id": null}]', "line 2: column id is null"),
+        ('{"id": 1}\n[{"id": 2}]', "line 2: [{'id': 2}] is not a JSON object"),
+    ],
+)
+def test_an_array_that_is_wrong_is_refused_with_the_line(lake: Cli, tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "in.json"
+    path.write_text('{"id": 0}\n')
+    assert lake("write", "t", path, "--key", "id").code == 0
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    ran = lake("write", "t", path)
+    assert ran.code != 0
+    assert says in ran.err
+    assert lake("count", "t", "--json").json["rows"] == 1
