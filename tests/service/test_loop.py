@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.maintenance.compaction import plan as compaction
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import PERIODS, ServiceLimits
 from lakebed.service.service import Service
@@ -76,6 +77,26 @@ def test_a_pause_is_obeyed_until_it_ends(service: Service, instance: lakebed.Ins
     assert found(service).operation(TableOperation.COMPACTION).last_begun is None
     instance.resume("flights")
     until(lambda: found(service).files == 1)
+
+
+def test_writers_and_ingests_that_wait_for_compaction_are_not_waited_for_by_it(
+    service: Service, instance: lakebed.Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction waits while many requests are open, but not for an ingest that a full partition refuses."""
+    monkeypatch.setattr(compaction, "REQUESTS_OPEN_MAX", 1)
+    settings = {"runs_max": 4, "ingest_age_s": 0, "compaction_batch_runs": 2}
+    table = instance.create_table("flights", SCHEMA, settings=settings, online=False)
+    for number in range(5):
+        table.write(rows(number))
+    with pytest.raises(lakebed.ContentionError, match="runs_max"):
+        table.write(rows(5))
+    for number in range(3):
+        pq.write_table(rows(100 * number), tmp_path / f"{number}.parquet")
+        table.submit(str(tmp_path / f"{number}.parquet"))
+    instance.set_online("flights", True)
+    until(lambda: not table.requests().num_rows)
+    table.write(rows(5))
+    assert table.count().rows == 900
 
 
 def test_a_view_follows_its_source(service: Service, instance: lakebed.Instance) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakebed.maintenance.compaction.plan import REQUESTS_OPEN_MAX
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.maintenance.compaction.plan import pressing, why_wait
 from lakebed.maintenance.splitting.plan import due as due_splits
 from lakebed.maintenance.splitting.plan import small
 from lakebed.service.status import Backlog, TableStatus
@@ -29,8 +29,9 @@ class TableSummary:
     ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
     ``oldest_request`` is the version that the oldest open request is on record from. ``bytes_due`` are those that
     compaction would merge now, ``runs_due`` the runs. ``splits`` and ``joins`` count partitions to be cut and groups to
-    be joined. ``unused`` is the number of files without references. ``ages``: rows age off. A view has ``fed`` the
-    version of its ``source``, the id of a table, that it has.
+    be joined. ``crowded``: compaction waits for ingest, because so many requests are open. ``unused`` is the number of
+    files without references. ``ages``: rows age off. A view has ``fed`` the version of its ``source``, the id of a
+    table, that it has.
     """
 
     version: int = 0
@@ -50,15 +51,11 @@ class TableSummary:
     bytes_due: int = 0
     splits: int = 0
     joins: int = 0
+    crowded: bool = False
     unused: bool = False
     ages: bool = False
     source: str | None = None
     fed: int = 0
-
-    @property
-    def crowded(self) -> bool:
-        """Whether so many requests are open that compaction waits for ingest."""
-        return self.requests > REQUESTS_OPEN_MAX
 
 
 def described(table: TableStatus, summary: TableSummary, oldest_s: float | None) -> TableStatus:
@@ -112,6 +109,8 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         bytes_due=sum(merge.size_bytes for merge in merges),
         splits=len(due_splits(state, settings).large) if online else 0,
         joins=len(small(state, settings)) if online else 0,
+        # A partition that is near its bound of runs refuses what ingest adds: then ingest waits for compaction.
+        crowded=why_wait(len(requests), 0) is not None and not pressing(state, settings),
         unused=next(iter(state.files.having("dropped")), None) is not None,
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,
