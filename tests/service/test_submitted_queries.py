@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from litestar.testing import TestClient
+from msgspec import structs
 
 import lakebed
 from lakebed import KeyRange, clock
@@ -22,6 +23,8 @@ from lakebed.cli.run import main
 from lakebed.errors import ExistsError, NotFoundError, UsageError
 from lakebed.export.publication import MANIFEST
 from lakebed.inspect.copies import read_copies
+from lakebed.model.files import query_object
+from lakebed.retention.erasure.plan import Where
 from lakebed.retention.run import gc
 from lakebed.security.principal import Permission, Principal
 from lakebed.security.roles import Role
@@ -30,6 +33,7 @@ from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.query_work import QueryLimits, QueryWork
 from lakebed.service.service import Service
 from lakebed.spark.job_progress import Progress
+from lakebed.spark.pipeline import Pipeline
 from lakebed.tracker import submitted_queries
 from lakebed.tracker.listing import run_details
 from lakebed.tracker.runs import RunPlace
@@ -103,6 +107,52 @@ def found(queries: SubmittedQueries, principal: Principal = LOCAL, **asked: Any)
     state = ended(queries, queries.submit(principal, {}, **asked).id)
     assert (state.state, state.error) == ("completed", None)
     return fetched(queries, state.id)
+
+
+def test_rows_of_queries_are_in_erasure_reports_until_they_are_deleted(
+    tmp_path: Path, lake: Any, queries: SubmittedQueries
+) -> None:
+    """Kept rows of scans and statements, folders at URLs, queries under way, and records that cannot be read."""
+
+    def places(where: str = "k = 7 AND n = 0") -> tuple[dict[str, int], list[str]]:
+        found = Pipeline(lake, launcher="in-process[1]").erase_report("t", where=where)
+        rows = {one.object: one.rows or -one.unclear_rows for one in found.places if one.where is Where.QUERY}
+        return rows, [one.reason for one in found.unread]
+
+    lake.create_table("other", SCHEMA)
+    url = str(tmp_path / "out")
+    asked: dict[str, dict[str, Any]] = {
+        "scan": {"scan": scan_of(lake)},
+        "columns": {"scan": scan_of(lake, columns=("n",))},
+        "statement": {"statement": 'SELECT k, n FROM "t" WHERE k < 9'},
+        "elsewhere": {"scan": scan_of(lake), "url": url, "file_format": "csv"},
+        "other": {"statement": "SELECT k + 7 AS k, 0 AS n FROM other"},
+    }
+    ids = {name: ended(queries, queries.submit(LOCAL, {}, **one).id).id for name, one in asked.items()}
+    found, unread = places()
+    by_name = {name: sum(rows for place, rows in found.items() if query in place) for name, query in ids.items()}
+    # A result without the key cannot be judged: each of its rows may be meant.
+    assert by_name == {"scan": 1, "columns": -COUNT, "statement": 1, "elsewhere": 1, "other": 0}
+    assert not unread
+    for name in ("scan", "columns", "statement"):
+        queries.cancel(queries.query(ids[name]))
+    assert list(places()[0]) == [place for place in found if ids["elsewhere"] in place]
+    (record,) = [one for one in read_copies(lake.storage, lake.table("t").id) if one.url.endswith("/out")]
+    assert record.kind == "query"
+
+    waits = recorded(queries.query(ids["elsewhere"]), lake, url=None)
+    assert places()[1] == ["the query has not ended: it may still write such rows"]
+    lake.storage.replace(query_object(waits, "query.json"), b"{}")
+    (reason,) = places()[1]
+    assert "query.json" in reason
+    lake.storage.delete([query_object(waits, "query.json")])
+
+
+def recorded(query: SubmittedQuery, lake: Any, **changes: Any) -> str:
+    """Another query on record, which nobody has begun."""
+    made = structs.replace(query, id=clock.new_id(), **changes)
+    QueryObjects(lake.storage).submit(made)
+    return made.id
 
 
 def test_a_scan_is_divided_among_tasks_and_on_record_as_a_job(lake: Any, queries: SubmittedQueries) -> None:

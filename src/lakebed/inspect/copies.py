@@ -1,4 +1,5 @@
-"""Records of copies: where rows of a table were written outside of it, by an export or as the quarantine of an import.
+"""Records of copies: where rows of a table were written outside of it, by an export, as the quarantine of
+an import, or by a submitted query.
 
 A record is an object of its own beside the table's log, written once, before the first row is copied. So a report on
 erased rows knows each place where they may be. Records are kept for as long as the table: whether a copy was deleted is
@@ -32,6 +33,7 @@ class CopyKind(StrEnum):
 
     EXPORT = "export"
     QUARANTINE = "quarantine"
+    QUERY = "query"
 
 
 @dataclass(frozen=True, slots=True)

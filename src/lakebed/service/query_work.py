@@ -28,7 +28,7 @@ from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Progress
 from lakebed.sql.limited import Limits
 from lakebed.state.catalog import CatalogTable
-from lakebed.tracker.submitted_queries import ROWS
+from lakebed.tracker.submitted_queries import ROWS, may_read
 
 if TYPE_CHECKING:
     from lakebed.service.engines import Engines
@@ -71,12 +71,23 @@ class QueryWork:
             return done
         attempt = Attempt(query.id, number, target, query.file_format)
         principal = Principal.from_json(query.principal)
+        if query.url is not None:
+            self._record(query, target.url)
         if query.scan is not None:
-            if query.url is not None:
-                record_copy(self.instance.storage, query.scan.table_id, CopyKind.EXPORT, target.url, query.scan.version)
             return self._scanned(query.scan, principal, attempt, place, report)
         assert query.statement is not None
         return self._answered(query.statement, principal, attempt, report)
+
+    def _record(self, query: SubmittedQuery, url: str) -> None:
+        """Put the folder on record as a copy of each table that the query may read, before anything is there."""
+        storage = self.instance.storage
+        if query.scan is not None:
+            record_copy(storage, query.scan.table_id, CopyKind.QUERY, url, query.scan.version)
+            return
+        for name in self.instance.tables():
+            table = self.instance.table(name)
+            if may_read(query, table.id, name):
+                record_copy(storage, table.id, CopyKind.QUERY, url, table.state().version)
 
     def _scanned(
         self, asked: AskedScan, principal: Principal, attempt: Attempt, place: Place, report: Report

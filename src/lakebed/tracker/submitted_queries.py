@@ -307,6 +307,13 @@ def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryE
     )
 
 
+def may_read(query: SubmittedQuery, table_id: str, table: str) -> bool:
+    """Whether a query may read a table: it scans it, or has its name in a statement, perhaps as something else."""
+    if query.scan is not None:
+        return query.scan.table_id == table_id
+    return table.casefold() in (query.statement or "").casefold()
+
+
 def not_there(query_id: str) -> Error:
     """The error for an id that is not known, or not to be known."""
     return Code.QUERY_NOT_FOUND(f"no query {query_id[:100]!r}: it expired, or never was", query=query_id[:100])

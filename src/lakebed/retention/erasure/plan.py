@@ -41,6 +41,8 @@ class Where(StrEnum):
     """A file of an export."""
     QUARANTINE = "quarantine"
     """A file of rows that an import rejected."""
+    QUERY = "query"
+    """A file with rows of a submitted query."""
     OTHER = "other"
     """A file in a folder that the caller named."""
     SUMMARY = "summary"

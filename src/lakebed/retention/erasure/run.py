@@ -1,10 +1,10 @@
 """Erasure reports: reads every object in which rows of a table may still be, and says which have them and when they go.
 
 Searched are the data files of all versions that are retained, files that are retired and not deleted, orphans, the
-files of requests that are open or were rejected, and all files in the folders of exports and quarantines on record
-(:mod:`lakebed.inspect.copies`). Of log entries, checkpoints and summaries the keys are searched, if keys tell which
-rows are wanted. What cannot be read is listed as well: a report without places and without unread objects is a proof,
-as far as records go; :data:`NOT_SEARCHED` says how far that is.
+files of requests that are open or were rejected, all files in the folders of exports, quarantines and queries on record
+(:mod:`lakebed.inspect.copies`), and the rows that are kept of submitted queries. Of log entries, checkpoints and
+summaries the keys are searched, if keys tell which rows are wanted. What cannot be read is listed as well: a report
+without places and without unread objects is a proof, as far as records go; :data:`NOT_SEARCHED` says how far that is.
 
 The state is read first and the objects are listed after it, so a file that is committed meanwhile is an orphan of the
 report. A file that goes meanwhile is left out.
@@ -44,6 +44,7 @@ from lakebed.retention.erasure.plan import (
     orphan_going,
     unnamed,
 )
+from lakebed.retention.erasure.query_rows import kept_rows
 from lakebed.retention.erasure.search import SearchedObject, SearchTask, Wanted
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.machine import TABLE
@@ -182,6 +183,7 @@ def erase_report(
         *_orphans(table, state, wanted, listed, found),
         *_requests(table, state, wanted),
         *_copies(table, wanted, also, options, found),
+        *_queries(table, wanted, found),
     ]
     results = list(execute([one.task for one in looked])) if looked else []
     for one, result in zip(looked, results, strict=True):
@@ -278,7 +280,11 @@ def _requests(table: Table, state: TableState, wanted: Wanted) -> Iterator[_Look
 def _copies(
     table: Table, wanted: Wanted, also: Sequence[str], home: Mapping[str, str], found: _Found
 ) -> Iterator[_Looked]:
-    kinds = {CopyKind.EXPORT: Where.EXPORT, CopyKind.QUARANTINE: Where.QUARANTINE}
+    kinds = {
+        CopyKind.EXPORT: Where.EXPORT,
+        CopyKind.QUARANTINE: Where.QUARANTINE,
+        CopyKind.QUERY: Where.QUERY,
+    }
     records = {one.url: (kinds[one.kind], one.version) for one in read_copies(table.storage, table.id)}
     folders = dict.fromkeys(also, (Where.OTHER, None)) | records
     for url, (where, version) in folders.items():
@@ -299,6 +305,19 @@ def _copies(
             yield _Looked(
                 _task(table, wanted, name, by_id=by_id, root=url, options=options),
                 ErasurePlace(where, f"{url.rstrip('/')}/{name}", first_version=version, goes=_BY_HAND),
+            )
+
+
+def _queries(table: Table, wanted: Wanted, found: _Found) -> Iterator[_Looked]:
+    for kept in kept_rows(table.storage, table.id, table.name):
+        if kept.unclear is not None:
+            url = table.storage.object_url(kept.folder)
+            found.unread.append(UnreadObject(Where.QUERY, url, kept.unclear, kept.going.how))
+        for name in kept.objects:
+            # By the names of columns: a query may choose some of them, and compute others.
+            place = ErasurePlace(Where.QUERY, table.storage.object_url(name), first_version=kept.version)
+            yield _Looked(
+                _task(table, wanted, name, by_id=False), replace(place, goes=kept.going.how, due=kept.going.due)
             )
 
 
