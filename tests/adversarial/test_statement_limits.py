@@ -17,13 +17,13 @@ import lakebed
 from lakebed import Error, NotFoundError, Schema, UsageError, aio
 from lakebed.clock import random_token
 from lakebed.sql import limited
+from tests.waiting import WAIT_S, until
 
 MIB = 1024 * 1024
 ROWS = 20_000
 SCHEMA = Schema({"k": "int64"}, values={"v": "string", "n": "int32"})
 FOR_EVER = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value * b.value = -1"
 MUCH = "SELECT repeat(a.v, 20) AS v FROM t a, t b"
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,6 @@ def workers(of=None):
         if int(fields[1]) == (of or os.getpid()) and (b"lakebed.table.sql_worker" in words or fields[0] == "Z"):
             found.append(int(stat.parent.name))
     return found
-
-
-def until(is_so):
-    for _ in range(PATIENCE_S * 50):
-        if is_so():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_one_value_of_gigabytes_is_stopped(lake):
@@ -205,12 +197,12 @@ def test_a_caller_that_is_interrupted_or_gone_leaves_no_worker(lake, number, sta
             if number is not None:
                 assert len(found) == 1
                 child.send_signal(number)
-            said = child.communicate(timeout=PATIENCE_S)[1]
+            said = child.communicate(timeout=WAIT_S)[1]
         finally:
             child.kill()
     assert child.returncode == (0 if number is None else -number)
     assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT)
-    assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in found))
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in found))
 
 
 def test_limits_that_are_none_are_refused(lake):
@@ -235,7 +227,7 @@ def test_an_instance_in_memory_can_have_no_limits():
 def test_the_command_line_and_event_loops_pass_limits_on(lake):
     def lakebed_sql(*words):
         command = [sys.executable, "-m", "lakebed.cli", "sql", "--instance", lake.url, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
         return done.returncode, done.stdout + done.stderr
 
     assert lakebed_sql("--csv", "--memory-limit", "512MiB", "--timeout", "60", "SELECT 1 AS a") == (0, "a\n1\n")

@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from lakebed import UsageError
 from lakebed.clock import random_token
 from lakebed.spark import Pipeline
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
+from tests.waiting import WAIT_S, until
 
-WAIT_S = 120
 STOPPING = "lakebed: stopping …; again to stop hard\n"
 
 # A module that is None cannot be imported.
@@ -73,13 +71,6 @@ def started(instance: lakebed.Instance, folder: Path, program: str, *words: str)
         [sys.executable, "-c", program, *words],
         env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def is_gone(pid: str) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import unclaimed_port
 
 ROOT = Path(__file__).parents[2]
 USER = "lakebed"
@@ -32,7 +33,7 @@ class Cluster:
         script = subprocess.run([ROOT / "scripts/ensure-postgres"], capture_output=True, text=True, check=False)
         assert script.returncode == 0, script.stderr
         folder = Path(tempfile.mkdtemp(prefix="lakebed-pg-"))
-        cluster = cls(Path(script.stdout.strip()), folder, free_port())
+        cluster = cls(Path(script.stdout.strip()), folder, unclaimed_port())
         password = folder / "password"
         password.write_text(PASSWORD, "utf-8")
         if os.geteuid() == 0:
@@ -102,10 +103,3 @@ def server_user() -> str:
         with suppress(KeyError):
             return pwd.getpwnam(name).pw_name
     raise AssertionError("neither a user postgres nor nobody")
-
-
-def free_port() -> int:
-    """One that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

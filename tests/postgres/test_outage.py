@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -16,17 +15,10 @@ from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
 from lakebed.service.plan import PERIODS, ServiceLimits
 from lakebed.service.service import Service
 from lakebed.web.app import make_app
+from tests.waiting import until
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
 LIMITS = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
-WAIT_S = 90
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_all_go_on_by_themselves_and_the_service_says_since_when_it_waits(cluster, tmp_path):

@@ -68,7 +68,7 @@ class S3Server:
         """The URL of an empty bucket, `s3://…`."""
         name = f"test-{random_token()[:12]}"
         request = Request(f"{self.endpoint}/{name}", method="PUT", headers={"Authorization": _UNSIGNED})
-        with urlopen(request, timeout=30):
+        with urlopen(request, timeout=120):
             return f"s3://{name}"
 
     def count(self, method: str | None = None, key: str | None = None) -> int:

@@ -59,7 +59,7 @@ def side_by_side(s3_server, *endings):
 
     def wait(request):
         if request.key.endswith(endings):
-            begun.wait(timeout=30)
+            begun.wait(timeout=120)
 
     s3_server.requests.clear()
     s3_server.spoil = wait

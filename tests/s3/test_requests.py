@@ -128,7 +128,7 @@ def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_s
         for pair in (first, then):
             for ending in [ending for ending in pair if request.key.endswith(ending)]:
                 pair.remove(ending)
-                begun[id(pair)].wait(timeout=30)
+                begun[id(pair)].wait(timeout=120)
                 return
 
     s3_server.requests.clear()

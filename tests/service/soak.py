@@ -75,7 +75,7 @@ def read(name: str, config: Config) -> None:
         url = f"http://127.0.0.1:{chance.choice(ports)}/v1/tables/t/get?key={key}"
         request = urllib.request.Request(url, headers={"Accept": "application/x-ndjson"})
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 found = [json.loads(line)["id"] for line in answer.read().splitlines()]
         except urllib.error.HTTPError as error:
             # Nothing else is asked of a service whose store answers.

@@ -34,7 +34,7 @@ def answering(*answers):
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
-        thread.join(30)
+        thread.join(120)
 
 
 def response(status, document=None, body=None, kind="application/json"):

@@ -18,7 +18,7 @@ from lakebed import clock
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.spark import Pipeline
-from tests.unit.web.serving import listening
+from tests.waiting import unclaimed_port
 
 WRITERS, THREADS, WRITES = 3, 4, 7
 """Processes, threads of each, and writes of each thread for each time that the service is killed."""
@@ -31,7 +31,7 @@ def serve(root, port):
     while True:
         assert process.poll() is None, "the service did not start"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=120):
                 return process
         except OSError:
             clock.sleep(0.02)
@@ -78,8 +78,7 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     print(f"seed {seed}")
-    with listening() as reserved:
-        port = reserved.getsockname()[1]
+    port = unclaimed_port()
     service = serve(root, port)
     words = [sys.executable, __file__, root, f"http://127.0.0.1:{port}"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -115,8 +114,7 @@ def test_a_service_that_is_killed_under_its_writers_loses_and_doubles_nothing(ro
 def test_administration_and_maintenance_commit_through_the_service_and_not_without_it(root, tmp_path, monkeypatch):
     """Of this process the log's backend takes nothing but the first and the last entry of a table."""
     pq.write_table(pa.table({"k": ["a", "b"], "n": [1, 2]}), tmp_path / "in.parquet")
-    with listening() as reserved:
-        port = reserved.getsockname()[1]
+    port = unclaimed_port()
     service = serve(root, port)
     try:
         lake = lakebed.open(root, commit_via=f"http://127.0.0.1:{port}")

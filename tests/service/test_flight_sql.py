@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import subprocess
 import threading
-import time
 
 import adbc_driver_manager
 import pyarrow as pa
@@ -26,6 +25,7 @@ from lakebed.security.roles import Role
 from lakebed.service.service import Service
 from lakebed.sql.limited import Limits
 from tests import pages
+from tests.waiting import until
 
 ROWS = pa.table(
     {
@@ -100,13 +100,6 @@ def cursor(server):
 def rows_of(cursor, *statement):
     cursor.execute(*statement)
     return cursor.fetch_arrow_table()
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- queries ------------------------------------------------------------------------------------------------------

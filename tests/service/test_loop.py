@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,10 +17,10 @@ from lakebed.service.plan import PERIODS, ServiceLimits
 from lakebed.service.service import Service
 from lakebed.service.status import TableStatus
 from tests import pages
+from tests.waiting import until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -37,14 +36,6 @@ def service(instance: lakebed.Instance) -> Iterator[Service]:
 
 def rows(first: int, count: int = 100) -> pa.Table:
     return pa.table({"key": [f"{first + n:09d}" for n in range(count)], "value": list(range(count))})
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def found(service: Service, name: str = "flights") -> TableStatus:

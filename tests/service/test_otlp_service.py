@@ -16,7 +16,7 @@ def test_a_service_that_ends_has_sent_its_metrics_and_traces(tmp_path):
     table.write(pa.table({"k": pa.array([1, 2], pa.int64())}))
     with collecting() as collector:
         with served(tmp_path / "lake", "--otlp", collector.url) as service:
-            urllib.request.urlopen(f"{service.url}/v1/tables", timeout=30).close()
+            urllib.request.urlopen(f"{service.url}/v1/tables", timeout=120).close()
         assert len(collector.named("GET /v1/tables")) == 1
         point = collector.point("lakebed_http_request_seconds", route="/v1/tables", method="GET", status="200")
         assert point.count == 1

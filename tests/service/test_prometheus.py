@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ import pytest
 import lakebed
 from scripts.write_dashboard import dashboard
 from tests.service.served import served
+from tests.waiting import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = shutil.which("prometheus")
@@ -31,7 +31,6 @@ scrape_configs:
   - job_name: lakebed
     static_configs: [{{ targets: ["{target}"] }}]
 """
-DEADLINE_S = 60
 
 
 @contextmanager
@@ -58,21 +57,12 @@ def prometheus(folder, target):
         )
     finally:
         process.terminate()
-        process.wait(30)
-
-
-def until(ask):
-    """What ``ask`` returns once that is true."""
-    end = time.monotonic() + DEADLINE_S
-    while not (found := ask()):
-        assert time.monotonic() < end, f"not within {DEADLINE_S} s"
-        time.sleep(0.1)
-    return found
+        process.wait(120)
 
 
 def asked(url, path, **query):
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=120) as answer:
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
         if error.code == 503:

@@ -97,13 +97,13 @@ def test_a_service_over_tls_on_any_address_with_tokens(lake, tmp_path):
         url = service.url.replace("0.0.0.0", "localhost")
         trusting = ssl.create_default_context(cafile=cert)
         request = urllib.request.Request(f"{url}/v1/tables", headers={"Authorization": f"Bearer {secret}"})
-        with urllib.request.urlopen(request, context=trusting, timeout=30) as answer:
+        with urllib.request.urlopen(request, context=trusting, timeout=120) as answer:
             assert answer.status == 200
             assert "strict-transport-security" in answer.headers
         form = f"token={secret}".encode()
         opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=trusting))
         with pytest.raises(urllib.error.HTTPError) as caught:
-            opener.open(f"{url}/login", form, timeout=30)
+            opener.open(f"{url}/login", form, timeout=120)
         assert caught.value.code == 303
         assert "Secure" in caught.value.headers["set-cookie"]
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
@@ -123,12 +123,12 @@ def test_slow_and_endless_heads_are_cut_off_and_others_are_served(lake):
         for one in slow:
             one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
         endless = socket.create_connection((host, int(port)))
-        endless.settimeout(30)
+        endless.settimeout(120)
         endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         # Reset or a broken pipe, as the system says it.
         with pytest.raises(OSError):
             send_headers(endless, HEAD_BYTES * 4)
-        with urllib.request.urlopen(f"{service.url}/health/live", timeout=30) as answer:
+        with urllib.request.urlopen(f"{service.url}/health/live", timeout=120) as answer:
             assert answer.status == 200
         for one in slow:
             one.settimeout(HEAD_S + 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from lakebed.testing.faults import FaultyStorage
 from lakebed.testing.plans import Fault, FaultPlan, Rule
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.retry_requests import request_retry, requested_retries
+from tests.waiting import until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
-WAIT_S = 60
 
 
 class Switch(Collection[int]):
@@ -66,14 +66,6 @@ def write(instance: lakebed.Instance, name: str) -> lakebed.Table:
     for _ in range(5):
         table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
     return table
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def compaction(service: Service, name: str) -> OperationStatus:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,11 +18,11 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.clock import chance
+from tests.waiting import WAIT_S, until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 QUICK = ["--in-process", "--workers", "1", "--follow", "0.05"]
 QUICK += [f"--period={name}=0.05" for name in ("ingest", "compaction", "splitting", "gc")]
-WAIT_S = 90
 
 
 @pytest.fixture
@@ -46,14 +46,6 @@ def service(table: lakebed.Table) -> Iterator[subprocess.Popen[str]]:
         if process.returncode is None:
             process.kill()
             process.communicate()
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def is_settled(table: lakebed.Table) -> bool:

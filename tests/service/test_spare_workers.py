@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from lakebed.security.roles import Role
 from lakebed.security.sql import spare_workers
 from lakebed.sql import spare_workers as module
 from lakebed.sql.limited import Limits
+from tests.waiting import until
 
 LIMITS = Limits(512 * 1024 * 1024, 60)
 ADMIN = Principal.everywhere("admin", Permission.ADMIN)
@@ -31,12 +31,11 @@ def lake(tmp_path: Any) -> Any:
 
 
 def pids(spare: module.SpareWorkers) -> list[int]:
-    for _ in range(3000):
+    def waiting() -> list[int]:
         with spare._lock:
-            if len(spare._waiting) == module.SPARE:
-                return [worker._process.pid for worker in spare._waiting]
-        time.sleep(0.01)
-    raise AssertionError("no workers were started ahead")
+            return [worker._process.pid for worker in spare._waiting]
+
+    return until(lambda: found if len(found := waiting()) == module.SPARE else None)
 
 
 def test_each_statement_has_a_process_that_waited_for_it(lake: Any) -> None:
@@ -61,8 +60,7 @@ def test_each_statement_has_a_process_that_waited_for_it(lake: Any) -> None:
     waiting = pids(spare)
     # One that died while it waited is replaced.
     os.kill(waiting[0], signal.SIGKILL)
-    while spare._waiting[0].is_alive:
-        time.sleep(0.01)
+    until(lambda: not spare._waiting[0].is_alive)
     assert answer(ADMIN, "SELECT 1 AS n") == [{"n": 1}]
     waiting = pids(spare)
     spare.end_idle()

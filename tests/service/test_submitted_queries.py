@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +40,7 @@ from lakebed.tracker.submitted_queries import AskedScan, QueryAttempt, QueryObje
 from lakebed.web.app import RequestLimits, make_app
 from tests.unit.cli.shapes import differences, documented
 from tests.unit.web.serving import serving
+from tests.waiting import until
 
 LIMITS = QueryLimits(running_max=1, kept_s=100, statement_memory_bytes=2**30, statement_s=60)
 LOCAL = Principal.everywhere("local", Permission.ADMIN)
@@ -76,14 +76,6 @@ def queries(lake: Any, engines: Engines) -> Iterator[SubmittedQueries]:
     made = SubmittedQueries(lake, engines, LIMITS)
     yield made
     made.close()
-
-
-def until(holds: Callable[[], Any]) -> None:
-    for _ in range(6000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came to hold")
 
 
 def scan_of(lake: Any, **options: Any) -> AskedScan:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from lakebed.cli import main
 from tests.unit.cli.shapes import differences, documented
 
 ROWS = 3_000
-WAIT_S = 300
 
 
 def table_beside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakebed.Table:
@@ -65,10 +62,3 @@ def is_spark(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return any("org.apache.spark" in word for word in process.cmdline())
     return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)

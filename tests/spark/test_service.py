@@ -52,7 +52,7 @@ with Service(instance, launcher="local[2]", limits=LIMITS, idle_s=5.0, report=pr
     again = jvm()
     assert again.pid != began.pid
     until(lambda: service.status().spark is SparkState.NONE)
-    assert again.wait(30) is not None
+    assert again.wait(120) is not None
 print("counted", [instance.table(name).count().rows for name in instance.tables()])
 """
 

@@ -22,6 +22,7 @@ import pytest
 
 from lakebed.clock import random_token
 from tests.stores.gcs import XmlPuts
+from tests.waiting import unclaimed_port
 
 START_S = 60
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -35,12 +36,6 @@ class Server:
     kind: str
     options: dict[str, str]
     new_root: Callable[[], str]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def programs() -> Path:
@@ -69,7 +64,7 @@ def started(
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder, port = tmp_path_factory.mktemp("versitygw"), free_port()
+    folder, port = tmp_path_factory.mktemp("versitygw"), unclaimed_port()
     (folder / "data").mkdir()
     access, secret = "test-access", "test-secret"
     command = [str(programs() / "versitygw"), "--port", f"127.0.0.1:{port}", "posix", str(folder / "data")]
@@ -102,7 +97,7 @@ def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def gcs_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder, port = tmp_path_factory.mktemp("gcs"), free_port()
+    folder, port = tmp_path_factory.mktemp("gcs"), unclaimed_port()
     url = f"http://127.0.0.1:{port}"
     command = [str(programs() / "fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     command += ["-backend", "memory", "-external-url", url, "-public-host", f"127.0.0.1:{port}"]
@@ -113,7 +108,7 @@ def gcs_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         name = f"test-{random_token()[:12]}"
         body = f'{{"name": "{name}"}}'.encode()
         request = Request(f"{url}/storage/v1/b?project=test", body, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=30):
+        with urlopen(request, timeout=120):
             return f"gs://{name}"
 
     account = folder / "account.json"
@@ -129,7 +124,7 @@ def gcs_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def azure_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder, port = tmp_path_factory.mktemp("azurite"), free_port()
+    folder, port = tmp_path_factory.mktemp("azurite"), unclaimed_port()
     command = [str(programs() / "node_modules/.bin/azurite-blob"), "--blobPort", str(port), "--inMemoryPersistence"]
     command += ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     running = started(command, port, folder / "log", {"AZURITE_ACCOUNTS": f"{AZURE_ACCOUNT}:{AZURE_KEY}"})
@@ -158,7 +153,7 @@ def create_container(endpoint: str, name: str) -> None:
     request.add_header("x-ms-version", version)
     request.add_header("Authorization", f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(digest).decode()}")
     try:
-        with urlopen(request, timeout=30):
+        with urlopen(request, timeout=120):
             return
     except HTTPError as error:
         raise RuntimeError(error.read().decode()) from error

@@ -303,6 +303,23 @@ def test_no_test_creates_an_instance_in_memory_that_another_could_meet() -> None
     assert not [path for path in tests if shared.search(path.read_text("utf-8"))]
 
 
+def short_waits(text: str) -> Iterator[str]:
+    """Places that give up after 1 to 59 seconds, which a loaded machine may take for anything."""
+    waits = re.compile(r"(?:\.(?:wait|join|result)|settimeout)\((?:timeout=)?(\d+)(?:\.0)?\)|\btimeout=(\d+)\b")
+    for number, line in enumerate(text.splitlines(), 1):
+        yield from (f"line {number}: {wait[0]}" for wait in waits.finditer(line) if 1 < int(wait[1] or wait[2]) < 60)
+
+
+def test_no_test_gives_up_while_a_loaded_machine_is_still_at_work() -> None:
+    """`tests/waiting.py` has one limit for all; a shorter one is for what must not happen meanwhile."""
+    assert list(short_waits("done.wait(5)")) == ["line 1: .wait(5)"]
+    assert list(short_waits("run(words, timeout=30)")) == ["line 1: timeout=30"]
+    assert not list(short_waits("done.wait(0.1), run(words, timeout=120)"))
+    files = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
+    found = [f"{path.relative_to(ROOT)}, {wait}" for path in files for wait in short_waits(path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
 def test_no_two_classes_have_one_name() -> None:
     """Nor two modules, but for plan and run, which say the same of each folder, and the nouns of the command line."""
     paths = sorted((SOURCE / "lakebed").rglob("*.py"))

@@ -91,10 +91,10 @@ def test_after_an_exception_no_batch_starts_and_those_under_way_are_waited_for(b
 
     def execute(tasks):
         started.extend(tasks)
-        begun.wait(30)
+        begun.wait(120)
         if tasks == ["a0"]:
             raise Code.STORE_UNAVAILABLE("full")
-        failed.wait(30)
+        failed.wait(120)
         return tasks
 
     failed = threading.Event()
@@ -114,7 +114,7 @@ def test_several_batches_run_at_once_and_every_job_ends_once():
     together = threading.Barrier(3)
 
     def execute(tasks):
-        together.wait(30)
+        together.wait(120)
         return tasks
 
     _, done = run([Planned(name) for name in "abcdef"], BatchLimits(1, 3), execute=execute)

@@ -87,7 +87,7 @@ def test_a_checkpoint_that_this_process_is_writing_is_not_missing(monkeypatch):
     write, may_write = LogTail._write_checkpoint, threading.Event()
 
     def write_late(tail, head):
-        may_write.wait(10)
+        may_write.wait(120)
         write(tail, head)
 
     monkeypatch.setattr(LogTail, "_write_checkpoint", write_late)

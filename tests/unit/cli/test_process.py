@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from tests.waiting import until
 
 ROWS = 1_000_000
 STOPPING = "lakebed: stopping …; again to stop hard\n"
@@ -196,7 +196,7 @@ def scanning(lake: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_ctrl_c_ends_a_scan(scanning: subprocess.Popen[str]) -> None:
     scanning.send_signal(signal.SIGINT)
-    _, said = scanning.communicate(timeout=30)
+    _, said = scanning.communicate(timeout=120)
     assert (scanning.returncode, said) == (130, f"{STOPPING}lakebed: interrupted\n")
 
 
@@ -211,11 +211,9 @@ def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
     )  # fmt: skip
     try:
         # Its scratch folder is there: rows are being read and sorted, for seconds to come.
-        deadline_s = time.monotonic() + 60
-        while not list(lake.glob("lakebed-*")) and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        until(lambda: list(lake.glob("lakebed-*")), every_s=0.005)
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=30)
+        out, said = process.communicate(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, out) == (130, ""), said

@@ -112,7 +112,7 @@ def test_new_versions_are_followed_and_ctrl_c_ends_it(following: subprocess.Pope
     assert brief(line) == (changed.version, "remove_range", None)
     assert "later" not in line, "the columns are those of the beginning"
     following.send_signal(signal.SIGINT)
-    out, said = following.communicate(timeout=30)
+    out, said = following.communicate(timeout=120)
     assert (following.returncode, out) == (130, "")
     assert said.endswith("lakebed: interrupted\n")
 

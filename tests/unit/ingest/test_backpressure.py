@@ -80,12 +80,12 @@ def test_a_write_waits_while_the_partition_is_compacted(table, tmp_path, monkeyp
 
     def execute(tasks):
         writer.start()
-        assert waits.wait(30)
+        assert waits.wait(120)
         return merged(table, tmp_path)(tasks)
 
     writer = threading.Thread(target=lambda: written.append(table.write(rows(3))))
     compact(table, prepare(table), execute, cores=1)
-    writer.join(30)
+    writer.join(120)
     assert written == [table.version]
 
 

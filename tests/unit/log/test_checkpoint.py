@@ -342,7 +342,7 @@ def test_commits_go_on_while_a_checkpoint_is_written(store, monkeypatch):
 
     def slow(head):
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(120)
         return write(head)
 
     monkeypatch.setattr(log.checkpoints, "write", slow)

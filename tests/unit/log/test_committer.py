@@ -116,7 +116,7 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
 
     class Slow(CountingStorage):
         def create(self, name, data):
-            gate.wait(5)
+            gate.wait(120)
             return super().create(name, data)
 
     slow = Slow(store)
@@ -156,7 +156,7 @@ def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(
 
     class Slow(CountingStorage):
         def create(self, name, data):
-            gate.wait(5)
+            gate.wait(120)
             outcome = super().create(name, data)
             if "/log/" in name:
                 interrupt("put")
@@ -257,7 +257,7 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch
 
     class Slow(CountingStorage):
         def create(self, name, data):
-            gate.wait(5)
+            gate.wait(120)
             return super().create(name, data)
 
     slow = Slow(store)
@@ -290,7 +290,7 @@ def test_while_a_checkpoint_is_written_no_entry_is_read_back(store, checkpoints_
 
     class Slow(CountingStorage):
         def replace(self, name, data):
-            gate.wait(5)
+            gate.wait(120)
             super().replace(name, data)
 
     counting = Slow(store)
@@ -359,7 +359,7 @@ def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monke
 
     def slow():
         asked.append(1)
-        gate.wait(10)
+        gate.wait(120)
         return follow()
 
     monkeypatch.setattr(log.tail, "follow", slow)

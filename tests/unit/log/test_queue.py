@@ -73,7 +73,7 @@ def test_who_waits_is_woken_in_another_thread():
     for ticket in group:
         ticket.outcome = Committed(2)
     queue.hand_on(group)
-    woken.join(5)
+    woken.join(120)
     assert not woken.is_alive()
 
 

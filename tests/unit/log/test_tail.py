@@ -24,7 +24,7 @@ class Overlapping(CountingStorage):
             raise Code.STORE_UNAVAILABLE(f"{name} is out of reach", transient=True)
         if name == log_start_name(LOG) and (mine := threading.current_thread().name) in self.looks:
             self.looks[mine].set()
-            self.go_on[mine].wait(10)
+            self.go_on[mine].wait(120)
         return super().get(name)
 
 
@@ -36,7 +36,7 @@ def overlapping(log, storage, proposals):
         storage.looks[name], storage.go_on[name] = threading.Event(), threading.Event()
         thread = threading.Thread(target=lambda proposal=proposal: outcomes.append(log.commit(proposal)), name=name)
         thread.start()
-        assert storage.looks[name].wait(10)
+        assert storage.looks[name].wait(120)
         if before:
             storage.go_on[before.name].set()
             before.join()

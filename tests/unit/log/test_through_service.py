@@ -403,7 +403,7 @@ def answering(respond):
                 except TimeoutError:
                     continue
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(120)
                     head = b""
                     while b"\r\n\r\n" not in head:
                         head += connection.recv(65536)

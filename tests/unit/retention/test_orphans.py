@@ -239,7 +239,7 @@ def test_a_writer_who_commits_before_the_horizon_is_on_record(table):
 
     def wait_for_the_sweep():
         uploaded.set()
-        assert sweeping.wait(30)
+        assert sweeping.wait(120)
 
     def write():
         on(table, Meanwhile(table.storage, "create", "*/log/*", wait_for_the_sweep)).write(rows("gh"))
@@ -247,10 +247,10 @@ def test_a_writer_who_commits_before_the_horizon_is_on_record(table):
 
     def let_the_writer_go():
         sweeping.set()
-        assert done.wait(30)
+        assert done.wait(120)
 
     threading.Thread(target=write).start()
-    assert uploaded.wait(30)
+    assert uploaded.wait(120)
     report = delete_orphans(on(table, Meanwhile(table.storage, "create", "*/log/*", let_the_writer_go)), force=True)
     assert report.orphans == 2
     assert sound(table) == "abcdgh"

@@ -204,7 +204,7 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypat
     watched = Meanwhile(refusing, "replace", "*/pins/*", renewed.set, call=4)
     with on(table, watched).pin():
         first = table.storage.last_modified(pins(table)[0])
-        assert renewed.wait(30)
+        assert renewed.wait(120)
         while table.storage.last_modified(pins(table)[0]) == first:
             clock.sleep(0.01)
     assert refusing.fired[Fault.FAIL_BEFORE] == 2
@@ -218,13 +218,13 @@ def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him(m
 
     def held_up():
         renewing.set()
-        assert go.wait(30)
+        assert go.wait(120)
 
     with on(table, Meanwhile(table.storage, "replace", "*/pins/*", held_up, call=2)).pin():
-        assert renewing.wait(30)
+        assert renewing.wait(120)
         (thread,) = (thread for thread in threading.enumerate() if thread.name == "lakebed-pin")
         threading.Timer(0.1, go.set).start()
-    thread.join(30)
+    thread.join(120)
     assert pins(table) == []
 
 

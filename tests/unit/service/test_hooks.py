@@ -26,6 +26,7 @@ from lakebed.inspect.hooks import (
 from lakebed.service import hook_delivery, hook_targets
 from lakebed.service.hook_delivery import HookDelivery
 from lakebed.service.hook_targets import signature_of
+from tests.waiting import WAIT_S, until
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ class Receiver:
     def wait_for(self, *versions):
         """Wait until the versions of the accepted requests are these."""
         with self.came:
-            assert self.came.wait_for(lambda: self.versions[-len(versions) :] == list(versions), 20), self.versions
+            assert self.came.wait_for(lambda: self.versions[-len(versions) :] == list(versions), WAIT_S), self.versions
 
 
 @contextmanager
@@ -182,8 +183,7 @@ def test_a_receiver_that_fails_is_tried_again_and_reported_and_misses_nothing(la
     table.write(rows(1))
     with delivering(lake) as (delivery, said):
         receiver.wait_for(2)
-        while delivery.status()[0].failures:
-            clock.sleep(0.01)
+        until(lambda: not delivery.status()[0].failures)
     assert receiver.versions == [2]
     assert len(said) == 2
     assert "answers 500" in said[0]
@@ -199,8 +199,7 @@ def test_a_receiver_that_is_down_blocks_neither_commits_nor_other_hooks(lake, ta
         table.write(rows(1))
         table.write(rows(2))
         receiver.wait_for(2, 3)
-        while not delivered(table, down).failures:
-            clock.sleep(0.01)
+        until(lambda: delivered(table, down).failures)
         status = next(one for one in delivery.status() if one.id == down.id)
     assert (status.delivered, status.error) == (1, "http://127.0.0.1:9/ does not answer: NewConnectionError")
     found = delivered(table, down)
@@ -224,8 +223,7 @@ def test_a_hook_learns_only_of_its_kinds(lake, table, receiver):
         table.write(rows(1))
         table.set(runs_max=8)
         receiver.wait_for(3)
-        while delivered(table, made).version < 4:
-            clock.sleep(0.01)
+        until(lambda: delivered(table, made).version >= 4)
     assert receiver.versions == [3]
 
 
@@ -247,8 +245,7 @@ def test_a_command_reads_the_events_from_its_standard_input(lake, table, tmp_pat
     made = hook(table, command=shlex.join([sys.executable, "-c", program, str(tmp_path / "out")]))
     with delivering(lake, commands=True):
         table.write(rows(1))
-        while delivered(table, made).version < 2:
-            clock.sleep(0.01)
+        until(lambda: delivered(table, made).version >= 2)
     name, _, body = (tmp_path / "out").read_text().partition(" ")
     assert name == made.id
     assert [event["version"] for event in json.loads(body)["events"]] == [2]
@@ -259,16 +256,15 @@ def test_a_command_reads_the_events_from_its_standard_input(lake, table, tmp_pat
     [
         ("no-such-program-at-all", "cannot run"),
         (shlex.join([sys.executable, "-c", "raise SystemExit('why not')"]), "ended with 1: why not"),
-        (shlex.join([sys.executable, "-c", "import time; time.sleep(60)"]), "took longer"),
+        (shlex.join([sys.executable, "-c", "import time; time.sleep(600)"]), "took longer"),
     ],
 )
 def test_a_command_that_fails_is_reported(lake, table, monkeypatch, command, error):
-    monkeypatch.setattr(hook_targets, "COMMAND_S", 0.3)
+    monkeypatch.setattr(hook_targets, "COMMAND_S", 0.3 if error == "took longer" else WAIT_S)
     hook(table, command=command)
     table.write(rows(1))
     with delivering(lake, commands=True) as (_, said):
-        while not said:
-            clock.sleep(0.01)
+        until(lambda: said)
     assert error in said[0]
 
 
@@ -277,8 +273,7 @@ def test_no_command_is_run_unless_the_service_was_told_to(lake, table, tmp_path)
     hook(table, command=f"touch {tmp_path / 'ran'}")
     table.write(rows(1))
     with delivering(lake) as (_, said):
-        while not said:
-            clock.sleep(0.01)
+        until(lambda: said)
     assert "--hook-commands" in said[0]
     assert not (tmp_path / "ran").exists()
 
@@ -305,8 +300,7 @@ def test_a_hook_that_is_removed_gets_nothing_more(lake, table, receiver):
         table.write(rows(1))
         receiver.wait_for(2)
         remove_hook(lake.storage, made.id)
-        while delivery.status():
-            clock.sleep(0.01)
+        until(lambda: not delivery.status())
         table.write(rows(2))
     assert receiver.versions == [2]
     assert list(lake.storage.list("hooks")) == []
@@ -349,18 +343,15 @@ def test_a_service_that_finds_another_at_work_leaves_the_hook_to_it(lake, table,
     delivery = HookDelivery(lake, commands=False, report=print)
     delivery.look()
     receiver.wait_for(2)
-    while delivered(table, made).version < 2:
-        clock.sleep(0.01)
+    until(lambda: delivered(table, made).version >= 2)
     _, version = read_delivered(table.storage, made.id)
     (state,) = delivery._states.values()
-    while state.busy:
-        clock.sleep(0.01)
+    until(lambda: not state.busy)
     assert write_delivered(table.storage, made.id, Delivered(version=2), version)
     table.write(rows(2))
     delivery.look()
     receiver.wait_for(2, 3)
-    while state.busy:
-        clock.sleep(0.01)
+    until(lambda: not state.busy)
     assert state.wait_until_s > clock.monotonic_s() + 20
     delivery.stop()
 

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from lakebed import Error, UsageError
 from lakebed.spark.interrupt import Stop, call, current_stop
 from lakebed.spark.job_progress import Progress
 from lakebed.spark.worker_pool import BESIDE_BYTES, WorkerPool, available_cores, available_memory_bytes
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 PID = "__import__('os').getpid()"
 DIE = "__import__('os').kill(__import__('os').getpid(), 9)"
 SLEEP = "__import__('time').sleep(600)"
-WAIT_S = 60
 MIB = 2**20
 
 
@@ -40,13 +39,6 @@ def pool() -> Iterator[WorkerPool]:
 
 def run(pool: WorkerPool, *expressions: str) -> list[Any]:
     return pool.run(expressions, eval, Any, Stop(), memory_limit_bytes=MIB)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def is_gone(pid: int) -> bool:
@@ -178,12 +170,11 @@ def test_only_as_many_tasks_run_at_once_as_memory_allows(tmp_path: Path, tasks_i
     pool = WorkerPool(2, int(tasks_in_memory * (limit + BESIDE_BYTES)))
     assert pool.cores(limit) == at_once
     running = (
-        f"[open({str(tmp_path)!r} + '/%d', 'w').close(), __import__('time').sleep(0.3), "
-        f"len(__import__('os').listdir({str(tmp_path)!r})), __import__('os').remove({str(tmp_path)!r} + '/%d')][2]"
+        f"__import__('importlib').import_module('tests.unit.spark.running').count({str(tmp_path)!r}, %d, {at_once})"
     )
 
     def call_of(numbers: range) -> list[Any]:
-        return pool.run([running % (n, n) for n in numbers], eval, Any, Stop(), memory_limit_bytes=limit)
+        return pool.run([running % n for n in numbers], eval, Any, Stop(), memory_limit_bytes=limit)
 
     with ThreadPoolExecutor(2) as threads:
         seen = [count for counts in threads.map(call_of, [range(3), range(3, 6)]) for count in counts]

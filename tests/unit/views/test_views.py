@@ -127,7 +127,7 @@ def test_two_refreshes_at_the_same_time_add_no_row_twice(monkeypatch, pipeline, 
     commit = view_feed.commit_files
 
     def together(*given):
-        both.wait(10)
+        both.wait(120)
         return commit(*given)
 
     monkeypatch.setattr(view_feed, "commit_files", together)
