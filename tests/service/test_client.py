@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import re
 import subprocess
 import sys
 import uuid
 from decimal import Decimal
 from types import SimpleNamespace
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +21,10 @@ from lakebed import KeyRange
 from lakebed.client.remote_instance import RemoteInstance
 from lakebed.client.remote_table import RemoteSnapshot, RemoteTable
 from lakebed.errors import Code
+from lakebed.security import stored
+from lakebed.security.authentication import BearerAuthenticator
+from lakebed.security.principal import Permission
+from lakebed.security.roles import Role
 from lakebed.snapshot.snapshot import Snapshot
 from tests import pages
 from tests.unit.web.serving import serving
@@ -455,10 +461,49 @@ def test_errors_of_the_instance_are_the_same(service, call):
     assert (type(caught[1]), caught[1].code) == (type(caught[0]), caught[0].code)
 
 
+# -- notebooks ----------------------------------------------------------------------------------------------------
+
+
+def shown(html):
+    """The texts of a view, without its styles."""
+    root = ET.fromstring(re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL))
+    return [text for text in root.itertext() if text.strip()]
+
+
+def test_what_a_notebook_shows_is_the_same(lake, table):
+    figures = {"rows", "100", "partitions", "3", "stored bytes", "place", "row key", "sort key", "double"}
+    for one in (table, table.snapshot(), table.at(version=table.version)):
+        assert figures <= set(shown(one._repr_html_()))
+        assert one.plot_partitions().svg.count("<title>partition") == 3
+    assert {table.name, "100"} <= set(shown(lake._repr_html_()))
+    assert "Rows returned" in shown(table.explain("p1", 1)._repr_html_())
+    empty = lake.create_table(f"{table.name}_empty", SCHEMA)
+    assert {"rows", "0"} <= set(shown(empty._repr_html_()))
+
+
+def test_a_notebook_of_a_role_with_a_part_of_the_rows_shows_what_the_role_may_know(tmp_path):
+    lake = lakebed.create(str(tmp_path / "lake"))
+    schema = lakebed.Schema({"k": "int64"}, values={"tenant": "string"})
+    lake.create_table("t", schema).write(pa.table({"k": [1, 2, 3], "tenant": ["a", "b", "a"]}))
+    lake.create_table("u", schema)
+    stored.create_role(lake.storage, Role("part", Permission.READ, frozenset({"t"}), where="tenant = 'a'"))
+    _, token = stored.create_token(lake.storage, "ann", ["part"])
+    access = stored.AccessList(lake.storage)
+    with serving(lake, BearerAuthenticator(access)) as url, lakebed.connect(url, token=token) as connected:
+        texts = shown(connected["t"]._repr_html_())
+        assert texts[texts.index("partitions") + 1] == "not shown to this role"
+        assert "stored bytes" not in texts
+        listed = shown(connected._repr_html_())
+        assert ("t" in listed, "u" in listed) == (True, False)
+        with pytest.raises(lakebed.AccessError):
+            connected["t"].plot_partitions()
+    access.close()
+
+
 # -- what there is not --------------------------------------------------------------------------------------------
 
 MISSING = {
-    RemoteTable: {"lazy_polars", "pin", "plot_partitions", "register", "to_duckdb"},
+    RemoteTable: {"lazy_polars", "pin", "register", "to_duckdb"},
     RemoteInstance: {"named"},
 }
 INNER = {

@@ -52,6 +52,12 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     def __repr__(self) -> str:
         return f"<lakebed instance through {self.url}>"
 
+    def _repr_html_(self) -> str:
+        """Its tables with their figures, for notebooks: a request for each of the first ones."""
+        from lakebed.client.remote_view import remote_instance_view
+
+        return remote_instance_view(self)
+
     def __enter__(self) -> Self:
         return self
 
@@ -123,7 +129,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
 
     def is_online(self, name: str) -> bool:
         """Whether splitting and compaction run on the table."""
-        return bool(self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True)["online"])
+        return bool(self.described(name)["online"])
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - as Instance.set_online
         """Take a table's splitting and compaction out of service, or back."""
@@ -152,7 +158,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
 
     def paused(self, name: str) -> frozenset[TableOperation]:
         """The operations of a table that are paused. Raises NotFoundError."""
-        found = self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True)["paused"]
+        found = self.described(name)["paused"]
         return frozenset(operations_named(found) if found else ())
 
     def pause(self, name: str, *operations: str) -> None:
@@ -162,6 +168,10 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     def resume(self, name: str, *operations: str) -> None:
         """End a pause of operations, by default of all."""
         self._change_table(name, {"resume": sorted(operations_named(operations))})
+
+    def described(self, name: str) -> dict[str, Any]:
+        """The latest version of a table as the service describes it: `GET /v1/tables/{table}`. Raises NotFoundError."""
+        return dict(self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True))
 
     def _change_table(self, name: str, changes: dict[str, Any]) -> None:
         self._connection.ask("PATCH", f"/v1/tables/{segment(name)}", changes, reads=False)

@@ -151,7 +151,6 @@ class RemoteReads(RowConversions):
         return self._table("files", {"ranges": ranges_document(ranges)})
 
     lazy_polars = missing("lazy_polars", "use to_polars with key ranges")
-    plot_partitions = missing("plot_partitions", "look at the page of the table in a browser")
     to_duckdb = missing("to_duckdb", "give DuckDB the rows: duckdb.from_arrow(table.scan(…))")
     register = missing("register", "use sql of the instance, or to_arrow")
 

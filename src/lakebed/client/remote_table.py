@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakebed.client.connection import Connection
     from lakebed.client.remote_rows import RemoteRows
+    from lakebed.drawing.pictures import Picture
     from lakebed.ingest.requests import SubmitReport, WithdrawReport
     from lakebed.inspect.history import HistoryRow
     from lakebed.inspect.verification import VerificationReport
@@ -49,6 +50,18 @@ class RemoteSnapshot(RemoteReads):
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version} at {self._connection.url}>"
 
+    def _repr_html_(self) -> str:
+        """Its figures, key space and fields, for notebooks; a few requests that read no rows."""
+        from lakebed.client.remote_view import remote_table_view
+
+        return remote_table_view(repr(self), self)
+
+    def plot_partitions(self) -> Picture:
+        """The key space as SVG, as :meth:`lakebed.Table.plot_partitions` draws it. Raises AccessError."""
+        from lakebed.client.remote_view import remote_partitions_picture
+
+        return remote_partitions_picture(self)
+
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
         """This snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
         check_seconds("max_staleness", max_staleness)
@@ -69,6 +82,16 @@ class RemoteTable(RemoteReads):
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at {self._connection.url}>"
+
+    def _repr_html_(self) -> str:
+        """Its figures, key space and fields, for notebooks; a few requests that read no rows."""
+        from lakebed.client.remote_view import remote_table_view
+
+        return remote_table_view(repr(self), self)
+
+    def plot_partitions(self) -> Picture:
+        """The key space of the latest version as SVG. Raises AccessError."""
+        return self.snapshot().plot_partitions()
 
     # -- versions -----------------------------------------------------------------------------------------------
 

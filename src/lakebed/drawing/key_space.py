@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from lakebed.model.partitions import Partitions
 from lakebed.state.sums import newest_files, partition_sums
 
 if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
-    from lakebed.model.partitions import Partitions
     from lakebed.state.table_state import TableState
 
 Share = Literal["rows", "bytes", "partitions"]
@@ -62,6 +62,15 @@ class KeySpace:
             if one is not None:
                 table[place] = one.rows, one.size_bytes, one.files, one.runs, newest[partition]
         return cls(state.version, state.partitions, *np.ascontiguousarray(table.T))
+
+    @classmethod
+    def of_rows(cls, version: int, rows: Any) -> KeySpace:
+        """That of the Arrow table that :meth:`lakebed.Table.partitions` returns. Its boundaries are numbers in place of
+        keys, which a picture does not show, and it has no times.
+        """
+        numbers = tuple(n.to_bytes(8, "big") for n in range(1, max(1, len(rows))))
+        counts, size_bytes, files, runs = (rows.column(name).to_numpy() for name in ("rows", "bytes", "files", "runs"))
+        return cls(version, Partitions.at(numbers), counts, size_bytes, files, runs, np.zeros(len(rows), np.int64))
 
 
 @dataclass(frozen=True, slots=True)

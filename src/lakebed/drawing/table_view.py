@@ -1,9 +1,9 @@
-"""A table, and the tables of an instance, as HTML for notebooks, from their states alone. Pure."""
+"""A table, and the tables of an instance, as HTML for notebooks, from their states or figures alone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lakebed.drawing.key_space import KeySpace
 from lakebed.drawing.pictures import partitions_picture
@@ -11,29 +11,52 @@ from lakebed.model.html_tables import facts, grid, view
 from lakebed.state.sums import table_rows
 
 if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
+
+
+SHOWN_TABLES = 20
+"""Tables of an instance that a notebook shows, each of which takes a request."""
+
+Figure = tuple[str, Any]
+"""A name and a value."""
 
 
 def table_view(title: str, state: TableState) -> str:
     """The table at the version of its state."""
     space = KeySpace.of(state)
-    (_, rows), (_, size), *others = _figures(state, space)
-    shown = facts([("version", state.version), ("rows", rows), ("stored bytes", size), *others, ("merge", state.merge)])
-    return view(title, shown, partitions_picture(space).svg, state.created.html())
+    figures = [("version", state.version), *_figures(state, space), ("merge", state.merge)]
+    return described_view(title, figures, space, state.created)
 
 
-def instance_view(title: str, states: Mapping[str, TableState], others: int) -> str:
-    """Some tables by name, of which ``others`` are left out."""
-    rows = [[name, *(value for _, value in _figures(state, KeySpace.of(state)))] for name, state in states.items()]
+def described_view(title: str, figures: Sequence[Figure], space: KeySpace | None, schema: Schema) -> str:
+    """A table of which the figures, the partitions (None: they are not known) and the fields are given."""
+    picture = "" if space is None else partitions_picture(space).svg
+    return view(title, facts(figures), picture, schema.html())
+
+
+def instance_view(title: str, tables: Mapping[str, Sequence[Figure]], others: int) -> str:
+    """The figures of some tables by name; ``others`` are left out."""
+    rows = [[name, *(value for _, value in figures)] for name, figures in tables.items()]
     note = f"<div>and {others:,} more</div>" if others else ""
     return view(title, grid(("table", "rows", "bytes", "partitions", "files"), rows), note)
 
 
-def _figures(state: TableState, space: KeySpace) -> list[tuple[str, int | str]]:
+def figures_of(state: TableState) -> list[Figure]:
+    """The rows, bytes, partitions and files of a table."""
+    return _figures(state, KeySpace.of(state))
+
+
+def rows_text(rows: int, *, exact: bool) -> int | str:
+    """A number of rows, which may be an estimate."""
+    return rows if exact else f"about {rows:,}"
+
+
+def _figures(state: TableState, space: KeySpace) -> list[Figure]:
     rows, error = table_rows(state)
     return [
-        ("rows", rows if not error else f"about {rows:,}"),
-        ("bytes", int(space.size_bytes.sum())),
+        ("rows", rows_text(rows, exact=not error)),
+        ("stored bytes", int(space.size_bytes.sum())),
         ("partitions", len(state.partitions)),
         ("files", len(state.referenced())),
     ]

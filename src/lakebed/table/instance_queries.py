@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 _RAW = "$raw"
 
-SHOWN_TABLES = 20
-"""Tables that a notebook shows."""
-
 
 class InstanceQueries(TableNames[Table]):
     """What statements read of an instance. Safe to use from many threads."""
@@ -59,11 +56,11 @@ class InstanceQueries(TableNames[Table]):
         """The settings of the instance that are known, without a request."""
 
     def _repr_html_(self) -> str:
-        """Its tables with their figures, for notebooks; of at most :data:`SHOWN_TABLES`, since each state is read."""
-        from lakebed.drawing.table_view import instance_view
+        """Its tables with their figures, for notebooks. Reads the states of the first ones only."""
+        from lakebed.drawing.table_view import SHOWN_TABLES, figures_of, instance_view
 
         names = self.tables()
-        shown = {name: self.table(name).state() for name in names[:SHOWN_TABLES]}
+        shown = {name: figures_of(self.table(name).state()) for name in names[:SHOWN_TABLES]}
         return instance_view(repr(self), shown, len(names) - len(shown))
 
     def sql(

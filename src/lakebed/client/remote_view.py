@@ -1,0 +1,59 @@
+"""Tables and instances of a service as HTML for notebooks, from a few requests that read no rows.
+
+A caller whose role shows a part of the rows may not ask for partitions and files; they are left out then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.drawing.key_space import KeySpace
+from lakebed.drawing.pictures import Picture, partitions_picture
+from lakebed.drawing.table_view import SHOWN_TABLES, Figure, described_view, instance_view, rows_text
+from lakebed.errors import AccessError
+
+if TYPE_CHECKING:
+    from lakebed.client.remote_instance import RemoteInstance
+    from lakebed.client.remote_reads import RemoteReads
+    from lakebed.client.remote_table import RemoteSnapshot, RemoteTable
+
+_FIGURES = ("rows", "bytes", "partitions", "files")
+
+
+def remote_table_view(title: str, table: RemoteTable | RemoteSnapshot) -> str:
+    """A table at its latest version, or a snapshot: three requests, and one for the number of the latest version."""
+    try:
+        snapshot = table.snapshot()
+        partitions = snapshot.partitions()
+    except AccessError:
+        return described_view(title, [_rows(table), ("partitions", "not shown to this role")], None, table.schema)
+    space = KeySpace.of_rows(snapshot.version, partitions)
+    stored = [("stored bytes", int(space.size_bytes.sum())), ("partitions", len(partitions))]
+    return described_view(title, [("version", snapshot.version), _rows(snapshot), *stored], space, snapshot.schema)
+
+
+def _rows(table: RemoteReads) -> Figure:
+    count = table.count()
+    return "rows", rows_text(count.rows, exact=count.exact)
+
+
+def remote_partitions_picture(snapshot: RemoteSnapshot) -> Picture:
+    """The key space at one version: one request. Raises AccessError."""
+    return partitions_picture(KeySpace.of_rows(snapshot.version, snapshot.partitions()))
+
+
+def remote_instance_view(instance: RemoteInstance) -> str:
+    """The tables that the caller may read, with their figures: a request for each of the first ones."""
+    names = instance.tables()
+    shown = {name: _figures(instance, name) for name in names[:SHOWN_TABLES]}
+    return instance_view(repr(instance), shown, len(names) - len(shown))
+
+
+def _figures(instance: RemoteInstance, name: str) -> Sequence[Figure]:
+    try:
+        found = instance.described(name)
+    except AccessError:
+        return [(figure, None) for figure in _FIGURES]
+    rows = rows_text(found["rows"], exact=found["exact"])
+    return [("rows", rows), *((figure, found[figure]) for figure in _FIGURES[1:])]
