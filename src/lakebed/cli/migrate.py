@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.progress import ProgressBar
+from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
 from lakebed.cli.render import count_text
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import committed_on_interrupt
@@ -32,11 +32,13 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
 @click.option("--row-key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing.")
 @click.option("--sort-key", metavar="C", multiple=True, help="With --row-key: the sort key of the new table.")
 @click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
-@click.option("--cast", metavar="A,B", multiple=True, help="Fields whose values may be cast, such as text to numbers.")
+@click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, or turned into it.")
 @click.option("--ignore", metavar="A,B", multiple=True, help="Columns of the source that are left out.")
 @click.option("--version", metavar="N", help=_VERSION)
 @click.option("--catalog", metavar="NAME", help="With iceberg: a catalog of PyIceberg, where SOURCE is a table's name.")
 @options.run_once_id("--job-id")
+@click.option("--spark", is_flag=True, help="Read and sort on Spark: for more than this machine sorts in time.")
+@options.master
 def migrate(
     cli: Invocation,
     *,
@@ -51,12 +53,16 @@ def migrate(
     version: str | None,
     catalog: str | None,
     job_id: str | None,
+    spark: bool,
+    launcher: str | None,
 ) -> None:
-    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process.
+    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB: in this process, or with --spark on Spark.
 
     Rows that were deleted there are left out, and columns are matched by name. All rows become visible at once, after
     they were counted against the source, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
     """
+    if launcher is not None and not spark:
+        raise Code.ARGUMENTS_CONFLICT("--master says where Spark runs: add --spark, or leave it out")
     if catalog is not None and system != "iceberg":
         raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
     if sort_key and not row_key:
@@ -80,8 +86,12 @@ def migrate(
         found = instance.create_table(table, _schema(opened, chosen, *keys))
     elif row_key:
         options.check_keys(found, *keys, option="--row-key")
-    with ProgressBar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
-        report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
+    if spark:
+        with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
+            report = pipeline.maintenance(found, progress).migrate(opened, chosen, job_id)
+    else:
+        with ProgressBar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
+            report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
     _print(cli, report)
 
 

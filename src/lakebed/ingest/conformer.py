@@ -187,7 +187,7 @@ class Conformer:
         else:
             why = "which is no form of it without loss"
             if castable:
-                why = f"and the values are cast only if asked: casts=[{wanted.name!r}]"
+                why = f"and values are cast only if asked: casts=[{wanted.name!r}] (--cast {wanted.name})"
         raise Code.COLUMN_TYPE_MISMATCH(
             f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {why}",
             column=wanted.name,

@@ -1,16 +1,34 @@
-"""Tables of Delta Lake, through the package ``deltalake``, which applies deletion vectors and renamed columns."""
+"""Tables of Delta Lake, through the package ``deltalake``, which applies deletion vectors and renamed columns.
+
+That package reads a whole table, not a file of it. So tasks read the files themselves, with the deletion vectors that
+it found; they cannot read a table with renamed columns (column mapping), nor one whose files are elsewhere.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.migration.foreign_table import ForeignTable, SourceLocation, plain_schema, unsupported
+from lakebed.errors import Code
+from lakebed.migration.foreign_table import (
+    FilePart,
+    ForeignTable,
+    ParquetPart,
+    SourceLocation,
+    plain_schema,
+    unsupported,
+)
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage.external import options_of
+
+_READ_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Features of tables whose files tasks read. Column mapping is one as long as it is off."""
 
 
 def open_delta(location: SourceLocation) -> ForeignTable:
@@ -27,7 +45,59 @@ def open_delta(location: SourceLocation) -> ForeignTable:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from pa.RecordBatchReader.from_stream(table.scan(columns=schema.names))
 
-    return ForeignTable(location.url, str(table.version()), schema, rows, batches)
+    def parts() -> list[FilePart]:
+        with unsupported(location):
+            return _file_parts(table, schema, location)
+
+    return ForeignTable(location.url, str(table.version()), schema, rows, batches, parts)
+
+
+def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list[FilePart]:
+    features = set(table.protocol().reader_features or ())
+    mapping = (table.metadata().configuration or {}).get("delta.columnMapping.mode", "none") != "none"
+    if unread := {"columnMapping"} if mapping else features - _READ_FEATURES:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{location.url} has the feature {', '.join(sorted(unread))}, which tasks cannot read: leave out --spark, "
+            "or use `lakebed import --format delta` with Delta's package for Spark",
+            source=location.url,
+        )
+    hidden = _hidden_rows(table)
+    parts = []
+    for action in pa.table(table.get_add_actions()).to_pylist():
+        path = unquote(action["path"])
+        if "://" in path:
+            raise Code.SOURCE_UNSUPPORTED(
+                f"{location.url} refers to {path}, a file outside of its folder: leave out --spark", source=location.url
+            )
+        ends = f"/{path}", f"/{action['path']}"
+        found = [vector for place, vector in hidden.get(path.rpartition("/")[2], ()) if place.endswith(ends)]
+        keep = partial(_kept, vector=found[0]) if found else None
+        part = ParquetPart(path, action.get("partition") or {}, keep)
+        parts.append(FilePart(location, part, schema, action["size_bytes"]))
+    return parts
+
+
+_Vector = tuple[bytes, int]
+"""A bit for each row of a file, which is set if the row counts, and how many bits there are. Rows after them count."""
+
+
+def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
+    """By the name of a file: the URLs of the files of that name that have a deletion vector, with the vectors."""
+    found: dict[str, list[tuple[str, _Vector]]] = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for place, counts in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector"), strict=True):
+            bits = np.packbits(counts.values.to_numpy(zero_copy_only=False)).tobytes()
+            found.setdefault(place.rpartition("/")[2], []).append((place, (bits, len(counts.values))))
+    return found
+
+
+def _kept(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:
+    """The rows that count."""
+    bits, count = vector
+    first, end = position // 8, (position + batch.num_rows + 7) // 8
+    near = np.unpackbits(np.frombuffer(bits, np.uint8)[first:end]).astype(bool)
+    known = near[position - 8 * first :][: max(0, min(batch.num_rows, count - position))]
+    return batch.filter(pa.array(np.pad(known, (0, batch.num_rows - len(known)), constant_values=True)))
 
 
 def _row_count(table: Any) -> int | None:

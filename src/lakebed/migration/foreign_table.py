@@ -4,9 +4,10 @@ A module beside this one opens each kind of table. Those with a library of their
 deletes and renamed columns are respected. For the others the module finds the files that count, and :func:`of_files`
 reads them.
 
-Core types: :class:`ForeignTable`, :class:`ParquetPart`.
+Core types: :class:`ForeignTable`, :class:`RowsPart`, :class:`ParquetPart`.
 
 Rules. Columns of files are matched by name, and get the type that fits all files. Nothing is read before the stream is.
+A part can be pickled, and is read in any process that reaches the files: a task of Spark, for example.
 
 Errors: NotFoundError, StorageError and DamagedError name the file; UsageError names an unsupported feature.
 """
@@ -15,9 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -30,10 +32,28 @@ if TYPE_CHECKING:
     from lakebed.storage.external import ExternalFile, ExternalFiles
 
 
+FOOTER_THREADS = 16
+
+
+class RowsPart(Protocol):
+    """Some of the rows of a table, to be read by one task."""
+
+    @property
+    def name(self) -> str:
+        """For errors: the URL of a file."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much there is to read."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, with the columns of the table."""
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
     """A table at one of its versions. ``rows`` is what its own metadata says that the batches will have; None if it
-    does not say so exactly.
+    does not say so exactly. ``batches`` are all of its rows; ``parts`` are the same rows divided for tasks.
     """
 
     name: str
@@ -41,6 +61,7 @@ class ForeignTable:
     schema: pa.Schema
     rows: int | None
     batches: Callable[[], Iterator[pa.RecordBatch]]
+    parts: Callable[[], Sequence[RowsPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +96,58 @@ def unsupported(location: SourceLocation) -> AbstractContextManager[None]:
 # -- Parquet files -------------------------------------------------------------------------------------------------
 
 
+Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+"""From a batch of a file, and the position of its first row in the file, to the rows that count."""
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
     """A Parquet file, or the rows of it that ``keep`` returns. ``constants`` are columns with one value each."""
 
     path: str
-    constants: Mapping[str, str | None] = field(default_factory=dict)
-    keep: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    keep: Keep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """The rows of a Parquet file with the columns of its table. Raises DamagedError that names the file."""
+
+    location: SourceLocation
+    part: ParquetPart
+    schema: pa.Schema
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The URL of the file."""
+        return f"{self.location.url.rstrip('/')}/{self.part.path}"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that count, in the order of the file."""
+        from lakebed.parquet.row_groups import read_row_groups
+
+        constants = {
+            name: _constant(value, self.schema.field(name).type, self.name)
+            for name, value in self.part.constants.items()
+        }
+        position = 0
+        with SourceFolder(self.location).open(self.part.path) as source:
+            try:
+                for batch in read_row_groups(source, self.name):
+                    kept = batch if self.part.keep is None else self.part.keep(batch, position)
+                    position += batch.num_rows
+                    columns = [
+                        pa.repeat(constants[one.name], kept.num_rows)
+                        if one.name in constants
+                        else kept.column(one.name).cast(one.type)
+                        if one.name in kept.schema.names
+                        else pa.nulls(kept.num_rows, one.type)
+                        for one in self.schema
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise Code.SOURCE_DAMAGED(f"{self.name} cannot be read: {error}", name=self.name) from error
 
 
 class SourceFolder:
@@ -121,52 +187,35 @@ def of_files(
     folder: SourceFolder, parts: Sequence[ParquetPart], location: SourceLocation, version: str | None
 ) -> ForeignTable:
     """The rows of all parts, in order. Reads all footers. A part with ``keep`` leaves the number of rows unknown."""
-    import pyarrow.parquet as pq
-
     if not parts:
         raise Code.SOURCE_NOT_FOUND(f"no Parquet files that count in {folder.url}", name=folder.url)
-    rows: int | None = 0
-    schemas: list[pa.Schema] = []
-    for part in parts:
-        with folder.open(part.path) as source:
-            try:
-                metadata = pq.read_metadata(source)
-            except (pa.ArrowInvalid, OSError) as error:
-                url = f"{folder.url}/{part.path}"
-                raise Code.SOURCE_DAMAGED(f"{url} cannot be read: {error}", name=url) from error
-        rows = None if rows is None or part.keep is not None else rows + metadata.num_rows
-        schemas.append(plain_schema(metadata.schema.to_arrow_schema()))
-    schema = _united(schemas, folder.url)
+    with ThreadPoolExecutor(FOOTER_THREADS) as pool:
+        footers = list(pool.map(lambda part: _footer(folder, part.path), parts))
+    rows = None if any(part.keep for part in parts) else sum(footer.num_rows for footer in footers)
+    schema = _united([plain_schema(footer.schema.to_arrow_schema()) for footer in footers], folder.url)
     for name in dict.fromkeys(name for part in parts for name in part.constants):
         column = pa.field(name, location.wanted.get(name) or _type_of([part.constants.get(name) for part in parts]))
         schema = schema.set(schema.get_field_index(name), column) if name in schema.names else schema.append(column)
+    read = [
+        FilePart(location, part, schema, sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)))
+        for part, footer in zip(parts, footers, strict=True)
+    ]
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            yield from _rows_of(folder, part, schema)
+        for part in read:
+            yield from part.batches()
 
-    return ForeignTable(folder.url, version, schema, rows, batches)
+    return ForeignTable(folder.url, version, schema, rows, batches, lambda: read)
 
 
-def _rows_of(folder: SourceFolder, part: ParquetPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    from lakebed.parquet.row_groups import read_row_groups
+def _footer(folder: SourceFolder, path: str) -> Any:
+    import pyarrow.parquet as pq
 
-    url = f"{folder.url}/{part.path}"
-    constants = {name: _constant(value, schema.field(name).type, url) for name, value in part.constants.items()}
-    with folder.open(part.path) as source:
+    with folder.open(path) as source:
         try:
-            for batch in read_row_groups(source, url):
-                kept = batch if part.keep is None else part.keep(batch)
-                columns = [
-                    pa.repeat(constants[one.name], kept.num_rows)
-                    if one.name in constants
-                    else kept.column(one.name).cast(one.type)
-                    if one.name in kept.schema.names
-                    else pa.nulls(kept.num_rows, one.type)
-                    for one in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            return pq.read_metadata(source)
         except (pa.ArrowInvalid, OSError) as error:
+            url = f"{folder.url}/{path}"
             raise Code.SOURCE_DAMAGED(f"{url} cannot be read: {error}", name=url) from error
 
 
@@ -189,7 +238,11 @@ def _type_of(values: Sequence[str | None]) -> pa.DataType:
     return pa.int64() if whole else pa.string()
 
 
-def _constant(text: str | None, kind: pa.DataType, url: str) -> pa.Scalar:
+def _constant(value: Any, kind: pa.DataType, url: str) -> pa.Scalar:
+    """A value of the type: itself, or the value that a text says."""
+    if value is not None and not isinstance(value, str):
+        return pa.scalar(value, kind)
+    text = value
     try:
         return pa.scalar(text, pa.string()).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -7,6 +7,7 @@ PyIceberg's configuration. Equality deletes are refused, because PyIceberg does 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
@@ -44,7 +45,40 @@ def open_iceberg(location: SourceLocation) -> ForeignTable:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from scan.to_arrow_batch_reader()
 
-    return ForeignTable(location.url, None if snapshot is None else str(snapshot.snapshot_id), schema, rows, batches)
+    def parts() -> list[IcebergPart]:
+        with unsupported(location):
+            return [IcebergPart(table.metadata, table.io, scan.projection(), task) for task in scan.plan_files()]
+
+    version = None if snapshot is None else str(snapshot.snapshot_id)
+    return ForeignTable(location.url, version, schema, rows, batches, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPart:
+    """The rows of a data file, without those that its position deletes hide; read by PyIceberg."""
+
+    metadata: Any
+    io: Any
+    projection: Any
+    task: Any
+
+    @property
+    def name(self) -> str:
+        """The URL of the file."""
+        return str(self.task.file.file_path)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file."""
+        return int(self.task.file.file_size_in_bytes)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that count."""
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = ArrowScan(self.metadata, self.io, self.projection, AlwaysTrue())
+        yield from scan.to_record_batches([self.task])
 
 
 def _opened(location: SourceLocation) -> Table:

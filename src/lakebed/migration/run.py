@@ -3,13 +3,15 @@
 The rows are a stream into the write of :mod:`lakebed.ingest.run`, which sorts them in bounded memory. The stream fails
 at its end if the source says another number of rows, so that nothing is committed of a source that was read in part.
 
-Core types: :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
+:mod:`lakebed.spark.migration` does the same on Spark, with :meth:`Selection.conformer` and :func:`check_count`.
+
+Core types: :class:`Selection`, :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +32,7 @@ from lakebed.state.transactions.schema_growth import with_fields
 
 if TYPE_CHECKING:
     from lakebed.migration.foreign_table import ForeignTable, SourceLocation
+    from lakebed.model.schema import Schema
     from lakebed.table.table import Table
 
 SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
@@ -56,11 +59,32 @@ class MigrationReport:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns are taken, and how: the source's column of a field, fields that may be cast, columns left out."""
+    """Which columns are taken, and how: the source's column of a field, fields that are also read from text or turned
+    into text, columns left out. Values of other types are taken without being named here, where none is lost.
+    """
 
     columns: Mapping[str, str]
     casts: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+
+    def conformer(self, schema: Schema) -> Conformer:
+        """How rows of the source become rows of a table with the schema."""
+        return Conformer(schema, columns=self.columns, casts=self.casts, ignored=self.ignored)
+
+    def new_columns(self, source: ForeignTable) -> pa.Schema:
+        """The columns that a table whose setting ``schema_growth`` is ``add`` may get fields for."""
+        taken = {*self.ignored, *self.columns.values()}
+        return pa.schema([one for one in source.schema if one.name not in taken])
+
+
+def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
+    """Raise DamagedError if not as many rows were read as the source's metadata says."""
+    if source.rows is not None and source.rows != rows:
+        raise Code.ROWS_LOST(
+            f"{source.name} gave {rows:,} rows, and its metadata says {source.rows:,}; nothing was added. Migrate "
+            "while nothing writes it, and check it with its own tools",
+            table=table.name,
+        )
 
 
 def migrate(
@@ -74,16 +98,9 @@ def migrate(
     state, settings = table.state(), table.settings_in_force()
     growth, schema = Growth.of(state, settings), table.schema
     if growth is not None:
-        kept = [one for one in source.schema if one.name not in {*chosen.ignored, *chosen.columns.values()}]
-        schema = with_fields(schema, growth.fields(schema, [(source.name, pa.schema(kept))], ()))
-    conformer = Conformer(
-        schema,
-        columns=chosen.columns,
-        casts=chosen.casts,
-        ignored=chosen.ignored,
-        grows=growth is not None,
-        value_bytes_max=settings.value_bytes_max,
-    )
+        schema = with_fields(schema, growth.fields(schema, [(source.name, chosen.new_columns(source))], ()))
+    bytes_max = settings.value_bytes_max
+    conformer = replace(chosen.conformer(schema), grows=growth is not None, value_bytes_max=bytes_max)
     encoder = RowEncoder(conformer, state.merge)
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -94,12 +111,7 @@ def migrate(
                 yield encoder.conform(part, source.name)
                 read += part.num_rows
                 progress(read)
-        if source.rows is not None and source.rows != read:
-            raise Code.ROWS_LOST(
-                f"{source.name} gave {read:,} rows, and its metadata says {source.rows:,}; nothing was added. Migrate "
-                "while nothing writes it, and check it with its own tools",
-                table=table.name,
-            )
+        check_count(source, read, table=table)
 
     added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(job_id))
     return MigrationReport(

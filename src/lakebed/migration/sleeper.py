@@ -15,16 +15,16 @@ Source: Sleeper's classes StateStoreFilesArrowFormat and StateStorePartitionsArr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code
-from lakebed.migration.foreign_table import ForeignTable, ParquetPart, SourceFolder, SourceLocation, of_files
+from lakebed.migration.foreign_table import ForeignTable, Keep, ParquetPart, SourceFolder, SourceLocation, of_files
 from lakebed.model import types
 
 _Region = Mapping[str, tuple[Any, Any]]
@@ -92,7 +92,7 @@ def _value(stored: Any) -> Any:
     return stored
 
 
-def _inside(regions: Sequence[_Region], path: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def _inside(regions: Sequence[_Region], path: str) -> Keep:
     """Keeps the rows of a batch that lie in any of the regions."""
     if any(isinstance(low, bytes) for region in regions for low, _ in region.values()):
         raise Code.SOURCE_UNSUPPORTED(
@@ -101,11 +101,12 @@ def _inside(regions: Sequence[_Region], path: str) -> Callable[[pa.RecordBatch],
             source=path,
         )
 
-    def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
-        masks = (reduce(pc.and_, _bounds(batch, region)) for region in regions)
-        return batch.filter(reduce(pc.or_, masks))
+    return partial(_kept, regions=regions)
 
-    return keep
+
+def _kept(batch: pa.RecordBatch, _position: int, regions: Sequence[_Region]) -> pa.RecordBatch:
+    masks = (reduce(pc.and_, _bounds(batch, region)) for region in regions)
+    return batch.filter(reduce(pc.or_, masks))
 
 
 def _bounds(batch: pa.RecordBatch, region: _Region) -> list[pa.Array]:

@@ -121,6 +121,10 @@ class _Request:
     base_version: int
 
 
+def _unchecked(_rows: int) -> None:
+    """Any number of rows is right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Importer:
     """Imports into one table. ``partition_rows`` takes the place of the setting ``split_rows``.
@@ -254,12 +258,28 @@ class Importer:
         made = self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
         return Ingested(made, sum(found.rows))
 
-    def staged(self, tasks: Sequence[Any], rows: Rows) -> Ingested:
-        """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed."""
+    def staged(
+        self,
+        tasks: Sequence[Any],
+        rows: Rows,
+        conformed: Callable[[Schema], Conformer] = Conformer,
+        columns: Sequence[tuple[str, pa.Schema]] = (),
+        check: Callable[[int], None] = _unchecked,
+    ) -> Ingested:
+        """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed.
+
+        ``conformed`` says how they are made to fit. ``columns`` are those of each source by name, if they are known
+        before. ``check`` is called with the number of rows, before they are shuffled.
+        """
         shuffle = self._shuffle(self.table.layout(), self.table.state().merge)
-        conformer = self._limited(Conformer(shuffle.layout.schema))
+        conformer = self._limited(conformed(shuffle.layout.schema))
+        if columns:
+            shuffle, conformer = self._growing(shuffle, conformer, lambda: columns)
+        for name, found in columns:
+            RowEncoder(conformer, shuffle.merge).check(found, name)
         staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop, self.record)
         try:
+            check(sum(part.taken for part in staged))
             found = _restaged(staged)
             sample = weigh(found.parts)
             self._split_partitions(found, sample)

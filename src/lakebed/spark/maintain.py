@@ -41,12 +41,15 @@ from lakebed.spark.executors import (
 )
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback
+from lakebed.spark.migration import migrate_on_spark
 from lakebed.spark.run_notes import noted, watching
 from lakebed.tracker.runs import Begun, WorkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebed.migration.foreign_table import ForeignTable
+    from lakebed.migration.run import MigrationReport, Selection
     from lakebed.table.table import Table
     from lakebed.tracker.recorder import RunHandle
 
@@ -123,6 +126,13 @@ class Maintenance:
         with self.tracked(WorkKind.IMPORT, key=job_id) as run:
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
             return noted(run, importer.run(source, format, job_id, reading))
+
+    def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
+        """Add the rows of a table of another system, on Spark."""
+        assert self.start is not None
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run:
+            importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
+            return noted(run, migrate_on_spark(importer, source, chosen, job_id))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.spark.pipeline.Pipeline.attach`."""

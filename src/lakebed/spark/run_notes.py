@@ -12,6 +12,7 @@ from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
+from lakebed.migration.run import MigrationReport
 from lakebed.retention.run import CollectionReport
 from lakebed.spark.bulk_import import ImportReport
 from lakebed.spark.job_progress import Callback, Progress
@@ -49,6 +50,13 @@ def _import(report: ImportReport, run: RunHandle) -> None:
     said = [f"{count_of(report.rows, 'row')} of {count_of(report.source_files, 'file')}"]
     said += [f"{report.rejected} rejected, to {report.quarantine}"] if report.rejected else []
     run.ended(report.version, "the job id was committed before" if report.repeated else ", ".join(said))
+
+
+@_note.register
+def _migration(report: MigrationReport, run: RunHandle) -> None:
+    run.progress(rows_done=report.rows_read)
+    said = f"{count_of(report.rows_read, 'row')} of {report.source}"
+    run.ended(report.version, "the job id was committed before" if report.repeated else said)
 
 
 @_note.register

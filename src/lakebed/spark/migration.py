@@ -1,0 +1,76 @@
+"""Migrates a table of another system on Spark: tasks read its parts, and their rows are shuffled as in a bulk import.
+
+Each task reads some parts (:class:`lakebed.migration.foreign_table.RowsPart`) as a migration in one process does, with
+deletes applied, and stages a sorted run. The rows are counted against the source before the shuffle, and one entry
+commits them. No connector of the other system for Spark is needed.
+
+Errors: those of a bulk import; DamagedError (ROWS_LOST) if the source says another number of rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.ingest.send import check_runs, commit_files
+from lakebed.ingest.sources import plain
+from lakebed.log.outcomes import Committed, version_of
+from lakebed.migration.run import MigrationReport, Selection, check_count
+from lakebed.parquet.sizes import BATCH_BYTES, cut
+from lakebed.state.time_travel import committed_at
+from lakebed.state.transactions import ProposeFiles
+
+if TYPE_CHECKING:
+    from lakebed.migration.foreign_table import ForeignTable, RowsPart
+    from lakebed.spark.bulk_import import Importer
+
+TASK_BYTES = 256 * 1024 * 1024
+"""Parts are read together up to this size. A larger part is one task, which spills what does not fit into memory."""
+
+
+def migrate_on_spark(
+    importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None
+) -> MigrationReport:
+    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing."""
+    table = importer.table
+    state = table.state()
+    if (first := committed_at(state, "job_id", job_id)) is not None:
+        return MigrationReport(table.name, first, source.name, source.version, 0, source.rows, repeated=True)
+    check_runs(table)
+    columns = pa.schema([one for one in source.schema if one.name not in chosen.ignored])
+    counted = partial(check_count, source, table=table)
+    made = importer.staged(bundled(source.parts()), _rows, chosen.conformer, [(source.name, columns)], counted)
+    version, repeated = None, False
+    if made.files or job_id is not None:
+        outcome = commit_files(table, ProposeFiles(made.files, job_id, state.version))
+        version = version_of(outcome, f"migration into {table.name}")
+        repeated = isinstance(outcome, Committed) and outcome.repeated
+    read = 0 if repeated else made.rows_read
+    return MigrationReport(table.name, version, source.name, source.version, read, source.rows, repeated=repeated)
+
+
+def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
+    """The parts of each task: neighbours up to :data:`TASK_BYTES`, at least one."""
+    tasks: list[list[RowsPart]] = []
+    size = 0
+    for part in parts:
+        if not tasks or size + part.size_bytes > TASK_BYTES:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(part)
+        size += part.size_bytes
+    return [tuple(task) for task in tasks]
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of the parts of a task, each batch with the name of its file."""
+    for batch in batches:
+        for payload in batch.column(1).to_pylist():
+            for part in pickle.loads(payload):  # noqa: S301 - the driver pickled it
+                for rows in part.batches():
+                    for piece in cut(plain(rows), BATCH_BYTES):
+                        yield piece, part.name
