@@ -183,7 +183,7 @@ LAKEBED = Group(
         Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),
         Deferred(
             "migrate",
-            "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process.",
+            "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.",
             "migrate:migrate",
         ),
         Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "write:export"),

@@ -56,7 +56,7 @@ def migrate(
     spark: bool,
     launcher: str | None,
 ) -> None:
-    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB: in this process, or with --spark on Spark.
+    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.
 
     Rows that were deleted there are left out, and columns are matched by name. All rows become visible at once, after
     they were counted against the source, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
