@@ -67,6 +67,24 @@ class Distant:
         return later
 
 
+class Near(LocalStorage):
+    """Local disk; counts the requests of the log, and the creates that were refused."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.requests: Counter[str] = Counter()
+
+    def create(self, name: str, data: bytes) -> PutOutcome:
+        outcome = super().create(name, data)
+        self.requests["create"] += 1
+        self.requests["lost"] += outcome is PutOutcome.EXISTS
+        return outcome
+
+    def get(self, name: str) -> bytes | None:
+        self.requests["get"] += 1
+        return super().get(name)
+
+
 def table(storage: Storage) -> Log:
     log = Log(ObjectLog(storage, PREFIX), CheckpointLocation(storage, PREFIX), "table-0000", TABLE)
     if log.follow().version == 0:
@@ -166,7 +184,7 @@ def processes(count: int, place: Path, latency_s: float, commits: int, seconds: 
     ready, told = FORK.Barrier(count + 1), FORK.SimpleQueue()
 
     def work() -> None:
-        storage = Distant(LocalStorage(place, durability="none" if latency_s else "fsync"), latency_s)
+        storage = Distant(LocalStorage(place, durability="none"), latency_s) if latency_s else Near(place)
         log, proposals = table(storage), [prepared() for _ in range(commits)]
         storage.requests.clear()
         ready.wait()

@@ -8,6 +8,9 @@ them and appends one entry (:mod:`lakebed.log.group_commit`), and sets the outco
 proposal, and is reported only once the state it was validated on is committed; it is validated again after a lost race.
 Those that do not fit into the entry are in front of the queue again.
 
+Turns. On a local disk, where a create takes as long as a turn of a lock, a process that has met other writers waits for
+its turn before it reads on and appends. This saves the races, and is no more than that: without a turn it goes on.
+
 A lost race. The append has read the winning entry. It is applied, all proposals are validated again, and the next
 version is tried after a short wait with full jitter, for at most LOSING_S. After an unclear append this process
 proposes nothing else until the outcome of that version is known.
@@ -23,6 +26,7 @@ Core type. :class:`Log`. Source: docs/decisions/0004 and 0011; models: tests/mod
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
@@ -34,7 +38,7 @@ from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, gone, to_us
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
-from lakebed.log.queue import CommitBackoff, Queue, Ticket, share
+from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
 from lakebed.state.machine import Change, Machine, Proposed, State
@@ -42,7 +46,7 @@ from lakebed.state.transactions import Repeated
 from lakebed.version import this_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backends.backend import LogBackend
@@ -132,10 +136,9 @@ class Log(Generic[State, Proposed, Change]):
         group, put = [ticket], None
         try:
             try:
-                if (wait_s := self._backoff.before_putting_s()) > 0:
-                    clock.sleep(wait_s)
-                group = self.queue.take()
-                put = self._commit_group(group)
+                with self._turn():
+                    group = self.queue.take()
+                    put = self._commit_group(group)
             except StorageError as error:
                 share(group, error)
                 raise
@@ -228,6 +231,19 @@ class Log(Generic[State, Proposed, Change]):
         return data or b""
 
     # -- committing ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the turn of this process, and read what others have appended; without turns, wait by the backoff."""
+        backoff, known = self._backoff, self.head.version
+        if (wait_s := backoff.before_putting_s()) > 0:
+            clock.sleep(wait_s)
+        if not backoff.wants_turn():
+            yield
+            return
+        with self.backend.turn(TURN_WAIT_S, backoff.look_s) as has_turn:
+            backoff.had_turn(has_turn=has_turn, others=has_turn and self.tail.follow().version > known)
+            yield
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
         """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""

@@ -11,6 +11,10 @@ ready for the next version while the others still read, and wins again for as lo
 winner gives way while others have competed lately, and after each long run of entries, for as long as a loser takes to
 read what it missed and append its own.
 
+Turns. Where the backend has turns (:meth:`~lakebed.log.backends.backend.LogBackend.turn`), a process that knows of
+other writers waits for its own, reads what they have appended, and appends. No race is lost, and no wait is longer
+than the turns of the others. A process that was stopped in its turn holds the others up for TURN_WAIT_S.
+
 Core types. :class:`Queue`, :class:`Ticket`, :class:`CommitBackoff`. No I/O.
 """
 
@@ -46,6 +50,17 @@ ABOUT_S = 5.0
 
 PUT_MAX_S = 0.05
 """A put that took longer did so because the machine is busy; a longer wait would not help the others."""
+
+TURN_WAIT_S = 2.0
+"""How long a writer waits for its turn. One takes a few milliseconds, or 50 on a busy disk."""
+
+LOOK_MIN_S = 0.001
+LOOK_MAX_S = 0.005
+"""Bounds of the period of looking for a turn, which otherwise is as long as a put, most of a turn. With longer periods
+writers on a busy disk waited in vain, and then lost races again."""
+
+TURNLESS_S = 10.0
+"""How long a writer does without turns after it has waited for one in vain."""
 
 RUN_MAX = 64
 RUN_S = 1.0
@@ -173,13 +188,17 @@ class CommitBackoff:
 
     def __init__(self) -> None:
         self._about_until_s: float | None = None
+        self._turnless_until_s: float | None = None
+        self._takes_turns = False
         self._put_s = 0.0
+        self._won_s = 0.0
         self._run = 0
         self._run_since_s = 0.0
 
     def won(self, put_s: float) -> None:
         """The last put took so long and won."""
         self._put_s = put_s
+        self._won_s = clock.monotonic_s()
         if self._run == 0:
             self._run_since_s = clock.monotonic_s()
         self._run += 1
@@ -187,7 +206,31 @@ class CommitBackoff:
     def lost(self) -> None:
         """The last put lost its version to another writer."""
         self._run = 0
+        self.saw_others()
+
+    def saw_others(self) -> None:
+        """Another writer has appended an entry."""
         self._about_until_s = clock.monotonic_s() + ABOUT_S
+
+    def wants_turn(self) -> bool:
+        """Whether to wait for a turn: other writers have been active, and the last wait was not in vain."""
+        now_s = clock.monotonic_s()
+        if self._about_until_s is None or now_s > self._about_until_s:
+            return False
+        return self._turnless_until_s is None or now_s > self._turnless_until_s
+
+    def had_turn(self, *, has_turn: bool, others: bool) -> None:
+        """The process has its turn, in which it read entries of ``others``; or there are none, or none was free."""
+        self._takes_turns = has_turn
+        if others:
+            self.saw_others()
+        if not has_turn:
+            self._turnless_until_s = clock.monotonic_s() + TURNLESS_S
+
+    @property
+    def look_s(self) -> float:
+        """The period of looking for a turn."""
+        return min(max(self._put_s, LOOK_MIN_S), LOOK_MAX_S)
 
     def after_losing_s(self, times: int) -> float:
         """The wait after `times` lost races in a row."""
@@ -202,5 +245,8 @@ class CommitBackoff:
         if alone and (self._run < RUN_MAX or now_s - self._run_since_s < RUN_S):
             return 0.0
         self._run = 0
+        if self._takes_turns and not alone:
+            # A process with many waiting callers would take every turn, while all others sleep between two looks.
+            return max(0.0, self._won_s + self.look_s - now_s)
         put_s = min(self._put_s, PUT_MAX_S)
         return 2 * put_s + clock.jitter_s(2 * put_s)

@@ -179,6 +179,45 @@ def locked(target: str) -> Iterator[bool]:
         clock.sleep(clock.jitter_s(0.01))
 
 
+@contextmanager
+def turn(directory: str, wait_s: float, pause_s: float) -> Iterator[bool]:
+    """Lock a directory during the block, against threads and processes; False: it was not free within ``wait_s``.
+
+    Also False if it does not exist, or the file system has no locks: nothing correct may depend on it. The lock is
+    looked for about twice every ``pause_s``. It is on the directory itself, so a process that dies leaves nothing.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        has_turn = _locked_within(descriptor, wait_s, pause_s)
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                # A process that was forked meanwhile has the descriptor too, so that closing it would not do.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _locked_within(descriptor: int, wait_s: float, pause_s: float) -> bool:
+    give_up_s = clock.monotonic_s() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if clock.monotonic_s() > give_up_s:
+                return False
+            clock.sleep(clock.jitter_s(pause_s))
+        except OSError:
+            return False
+        else:
+            return True
+
+
 def remove_lock(path: str) -> bool:
     """Delete the lock file of a process that died; False if a process holds it. Raises FileNotFoundError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

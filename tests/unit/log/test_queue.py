@@ -6,7 +6,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.log.outcomes import Committed
-from lakebed.log.queue import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, CommitBackoff, Queue, Ticket
+from lakebed.log.queue import ABOUT_S, RUN_MAX, RUN_S, TURNLESS_S, WAIT_MAX_S, CommitBackoff, Queue, Ticket
 
 
 def lined_up(count):
@@ -111,3 +111,38 @@ def test_who_won_gives_way_while_others_are_about(now_s):
 def test_the_waits_of_a_loser_grow_to_a_bound(now_s):
     waits = [CommitBackoff().after_losing_s(times) for times in (1, 2, 3, 50, 10_000)]
     assert waits == [0.002, 0.004, 0.008, WAIT_MAX_S, WAIT_MAX_S]
+
+
+def test_turns_are_wanted_while_others_are_about(now_s):
+    backoff = CommitBackoff()
+    assert not backoff.wants_turn()
+    backoff.lost()
+    assert backoff.wants_turn()
+    now_s[0] += ABOUT_S - 1
+    backoff.had_turn(has_turn=True, others=True)
+    now_s[0] += 2
+    assert backoff.wants_turn(), "an entry of another writer was read"
+    now_s[0] += ABOUT_S
+    assert not backoff.wants_turn()
+
+
+def test_a_turn_that_was_not_free_is_not_waited_for_again(now_s):
+    backoff = CommitBackoff()
+    backoff.lost()
+    backoff.had_turn(has_turn=False, others=False)
+    now_s[0] += TURNLESS_S - 1
+    backoff.lost()
+    assert not backoff.wants_turn()
+    now_s[0] += 2
+    assert backoff.wants_turn()
+
+
+def test_who_had_a_turn_lets_others_look_once_before_the_next(now_s):
+    backoff = CommitBackoff()
+    backoff.lost()
+    backoff.had_turn(has_turn=True, others=True)
+    backoff.won(0.004)
+    assert backoff.before_putting_s() == pytest.approx(0.004)
+    backoff.won(0.004)
+    now_s[0] += 0.005
+    assert backoff.before_putting_s() == 0

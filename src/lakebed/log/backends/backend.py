@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from lakebed.storage.contract import PutOutcome
@@ -35,6 +36,11 @@ class LogBackend(Protocol):
 
     def get(self, version: int) -> bytes | None:
         """The bytes of an entry; None if there is none."""
+
+    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
+        """Where writers take turns, let no other have its turn during the block; False: there are none, or none was
+        free within ``wait_s``, looked for every ``pause_s`` or so. Only to avoid races: nothing correct depends on it.
+        """
 
     def last_modified(self, version: int) -> datetime | None:
         """When the entry was stored, aware UTC; None if there is none."""

@@ -21,6 +21,7 @@ Source: docs/decisions/0010 and 0031.
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,10 @@ class DynamoLog:
         if digest_bytes(bytes(data)) != item["parts"]["S"]:
             raise Code.ENTRY_DAMAGED(f"{self._title(version)} lacks a part; restore the table")
         return bytes(data)
+
+    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
+        """Writers take no turns."""
+        return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
         """When the entry was stored; None: there is none."""

@@ -4,6 +4,7 @@ data.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from lakebed.model.files import (
     parse_sidecar_name,
 )
 from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
+from lakebed.storage.syscalls import turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,6 +41,12 @@ class ObjectLog:
     def get(self, version: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
         return self.storage.get(entry_name(self.prefix, version))
+
+    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
+        """On local disk the writers of a machine take turns by a lock on the folder of the entries."""
+        if not isinstance(self.storage, LocalStorage):
+            return nullcontext(enter_result=False)
+        return turn(str(self.storage.root / entry_folder(self.prefix)), wait_s, pause_s)
 
     def last_modified(self, version: int) -> datetime | None:
         """When the entry was stored; None: there is none."""

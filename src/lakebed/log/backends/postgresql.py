@@ -21,7 +21,7 @@ Core types. :class:`PostgresqlLog`, :class:`PostgresqlLogs`. Source: docs/decisi
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,6 +121,10 @@ class PostgresqlLog:
         if rows[0][0] is None:
             raise too_large(self._title(version))
         return bytes(rows[0][0])
+
+    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
+        """Writers take no turns."""
+        return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
         """When the server stored the entry; None: there is none."""
