@@ -15,7 +15,7 @@ from adbc_driver_flightsql import ConnectionOptions, DatabaseOptions, dbapi
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.flight import messages
+from lakebed.flight import kept_statements, messages
 from lakebed.flight.flight_server import FlightServer
 from lakebed.flight.prepared_statement import Statement
 from lakebed.flight.statement_runs import StatementLimits
@@ -229,6 +229,96 @@ def _failure(client, info):
     except Exception as error:  # noqa: BLE001 - looked at by the test
         return error
     raise AssertionError("the statement ended")
+
+
+# -- statements that are planned once ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The statements that were planned, in their order."""
+    found: list[str] = []
+    sql = Principal.sql
+
+    def noted(self, instance, statement, *limits):
+        found.append(statement)
+        return sql(self, instance, statement, *limits)
+
+    monkeypatch.setattr(Principal, "sql", noted)
+    return found
+
+
+def prepared(server, query, **options):
+    """Prepare a statement as drivers do, for its columns."""
+    client = fl.connect(("127.0.0.1", server.port))
+    body = messages.packed("ActionCreatePreparedStatementRequest", query=query)
+    (result,) = client.do_action(fl.Action("CreatePreparedStatement", body), **options)
+    handle = messages.unpacked(result.body.to_pybytes())[1].prepared_statement_handle
+    command = fl.FlightDescriptor.for_command(
+        messages.packed("CommandPreparedStatementQuery", prepared_statement_handle=handle)
+    )
+    return client, client.get_flight_info(command, **options).endpoints[0].ticket
+
+
+def token_of(name):
+    return fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {name}".encode())])
+
+
+@pytest.mark.parametrize("which", ["server", "limited"])
+def test_a_statement_that_is_prepared_is_planned_once(request, planned, which):
+    server = request.getfixturevalue(which)
+    with connect(server) as connection, connection.cursor() as cursor:
+        for _ in range(2):
+            assert rows_of(cursor, "SELECT n FROM flights WHERE tail = 'b'").to_pydict() == {"n": [2]}
+    assert len(planned) == 2
+    assert server.running() == 0
+
+
+def test_a_ticket_that_is_sent_again_runs_again(server, planned):
+    client, ticket = prepared(server, "SELECT max(n) AS n FROM flights")
+    for _ in range(3):
+        assert client.do_get(ticket).read_all().to_pydict() == {"n": [3]}
+    assert len(planned) == 3
+
+
+def test_rows_that_came_after_the_plan_are_read(lake, server, planned):
+    table = lake.create_table("growing", lakebed.Schema({"k": "int64"}))
+    client, ticket = prepared(server, "SELECT count(*) AS n FROM growing")
+    table.write(pa.table({"k": [1]}))
+    assert client.do_get(ticket).read_all().to_pydict() == {"n": [1]}
+    client, ticket = prepared(server, "SHOW TABLES")
+    lake.drop_table("growing")
+    assert "growing" not in str(client.do_get(ticket).read_all())
+    assert len(planned) == 4
+
+
+def test_nobody_gets_what_was_planned_for_another(guarded, planned):
+    query = "SELECT n FROM flights ORDER BY n"
+    _, ticket = prepared(guarded, query, options=token_of("read"))
+    found = fl.connect(("127.0.0.1", guarded.port)).do_get(ticket, token_of("part")).read_all()
+    assert found.to_pydict() == {"n": [1, 2]}
+    forged = messages.packed("TicketStatementQuery", statement_handle=Statement("SELECT * FROM my_other").handle)
+    prepared(guarded, "SELECT * FROM my_other", options=token_of("read"))
+    with pytest.raises(pa.ArrowKeyError, match="table_not_found"):
+        fl.connect(("127.0.0.1", guarded.port)).do_get(fl.Ticket(forged), token_of("part")).read_all()
+    assert len(planned) == 4
+
+
+def test_what_was_planned_is_kept_for_a_moment_and_within_the_limit(lake, monkeypatch, planned):
+    monkeypatch.setattr(kept_statements, "KEPT_S", 600.0)
+    server = FlightServer(Service(lake), limits=StatementLimits(Limits(2**30, 600.0), statements_max=2))
+    kept = server._runs._kept
+    for number in range(3):
+        client, ticket = prepared(server, f"SELECT {number} AS n")
+    # The oldest made room, and what waits does not count as running.
+    assert (len(kept), server.running()) == (2, 0)
+    assert client.do_get(ticket).read_all().to_pydict() == {"n": [2]}
+    assert len(planned) == 3
+    monkeypatch.setattr(kept_statements, "KEPT_S", 0.05)
+    prepared(server, "SELECT 9 AS n")
+    until(lambda: len(kept) == 1)
+    server.stop()
+    assert len(kept) == 0
 
 
 def test_a_ticket_outlives_the_service(lake):

@@ -12,7 +12,9 @@ DoPut of an update                        refused: SQL only reads
 DoAction CancelFlightInfo, CancelQuery    ends a statement that runs in this process
 ========================================  ===========================================================
 
-Nothing is kept between calls: handles and tickets are self-contained, so any service of the instance answers them.
+Nothing has to be kept between calls: handles and tickets are self-contained, so any service of the instance answers
+them. What was planned for the columns of a statement is kept for its rows, for a moment
+(:mod:`lakebed.flight.kept_statements`).
 """
 
 from __future__ import annotations
@@ -111,9 +113,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             name, command = messages.unpacked(descriptor.command or b"")
             if name in catalog_answers.ANSWERS:
                 return flight.SchemaResult(catalog_answers.schema_of(name, command))
-            return flight.SchemaResult(
-                self._runs.schema(principal_of(context), _statement(name, command).sql_for_columns)
-            )
+            return flight.SchemaResult(self._columns(principal_of(context), _statement(name, command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The rows of a ticket."""
@@ -154,7 +154,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         statement = Statement(request.query)
         dataset = b""
         try:
-            dataset = self._runs.schema(principal, statement.sql_for_columns).serialize().to_pybytes()
+            dataset = self._columns(principal, statement).serialize().to_pybytes()
         except UsageError:
             # Which columns come may depend on the values.
             if not statement.parameters:
@@ -173,6 +173,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             dataset_schema=dataset,
             parameter_schema=parameters.serialize().to_pybytes() if statement.parameters else b"",
         )
+
+    def _columns(self, principal: Principal, statement: Statement) -> pa.Schema:
+        if statement.parameters and not statement.values:
+            # It does not run before it has values.
+            return self._runs.columns(principal, statement.sql_for_columns)
+        return self._runs.prepare(principal, statement.sql)
 
     def _cancelled(self, info: Any) -> int:
         tickets = {endpoint.ticket.ticket for endpoint in info.endpoint}

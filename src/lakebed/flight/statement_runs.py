@@ -22,6 +22,7 @@ from pyarrow import flight
 
 from lakebed.errors import Code
 from lakebed.flight.call_errors import call_error
+from lakebed.flight.kept_statements import KeptStatements
 from lakebed.sql.limited import Limits
 
 if TYPE_CHECKING:
@@ -59,22 +60,38 @@ class StatementRuns:
         self._limits = limits
         self._lock = threading.Lock()
         self._running: dict[_Run, bytes] = {}
+        self._kept = KeptStatements[_Run]()
         self._is_stopped = False
 
-    def schema(self, principal: Principal, statement: str) -> pa.Schema:
-        """The columns of a statement's result, without its rows."""
-        with self._counted(b"") as run:
-            run.reader = self._reader(principal, statement)
-            return run.reader.schema
+    def columns(self, principal: Principal, statement: str) -> pa.Schema:
+        """The columns of a statement's result, of which no rows are wanted."""
+        with self._begun(principal, statement, b"") as run:
+            return run.schema
+
+    def prepare(self, principal: Principal, statement: str) -> pa.Schema:
+        """The columns of a statement's result; what was planned is kept for :meth:`start`."""
+        seen = self._seen(principal, statement)
+        run = self._begun(principal, statement, b"")
+        schema = run.schema
+        self._forget(run)
+        self._kept.keep((principal, statement), run, seen)
+        if self._is_stopped:
+            self._kept.close()
+        return schema
 
     def start(
         self, principal: Principal, statement: str, ticket: bytes, is_cancelled: Callable[[], bool]
     ) -> flight.GeneratorStream:
         """Run a statement for a call with this ticket."""
-        run = self._counted(ticket)
+        kept = self._kept.take((principal, statement), lambda: self._seen(principal, statement))
+        if kept is None:
+            run = self._begun(principal, statement, ticket)
+        else:
+            run = kept
+            with self._lock:
+                self._running[run] = ticket
         try:
-            run.reader = self._reader(principal, statement)
-            return flight.GeneratorStream(run.reader.schema, _Batches(run, is_cancelled))
+            return flight.GeneratorStream(run.schema, _Batches(run, is_cancelled))
         except BaseException:
             run.end()
             raise
@@ -97,11 +114,29 @@ class StatementRuns:
         with self._lock:
             self._is_stopped = True
             running = list(self._running)
+        self._kept.close()
         for run in running:
             run.cancel(flight.FlightUnavailableError("the service is being stopped; run the statement again"))
 
+    def _begun(self, principal: Principal, statement: str, ticket: bytes) -> _Run:
+        """A statement that runs, and counts from now to its end. Raises ContentionError if there are too many."""
+        run = self._counted(ticket)
+        try:
+            run.reader = principal.sql(self._instance, statement, self._limits.statement, self._spare)
+        except BaseException:
+            run.end()
+            raise
+        return run
+
+    def _seen(self, principal: Principal, statement: str) -> object:
+        """What the result of a statement depends on: the catalog, and the versions of tables that its text names."""
+        catalog = self._instance.catalog().version
+        named = [name for name in principal.visible(self._instance.tables()) if name in statement]
+        return catalog, [(name, self._instance.table(name).state().version) for name in named]
+
     def _counted(self, ticket: bytes) -> _Run:
-        """A run that counts from now to its end. Raises ContentionError if there are too many."""
+        while len(self._running) + len(self._kept) >= self._limits.statements_max and self._kept.end_oldest():
+            pass
         run = _Run(self._forget, has_process=self._limits.statement is not None)
         with self._lock:
             if self._is_stopped:
@@ -114,9 +149,6 @@ class StatementRuns:
     def _forget(self, run: _Run) -> None:
         with self._lock:
             self._running.pop(run, None)
-
-    def _reader(self, principal: Principal, statement: str) -> pa.RecordBatchReader:
-        return principal.sql(self._instance, statement, self._limits.statement, self._spare)
 
 
 class _Run:
@@ -135,6 +167,12 @@ class _Run:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its result."""
+        assert self.reader is not None
+        return self.reader.schema
 
     def cancel(self, why: Exception) -> None:
         """Let the call end it at its next look, with this error."""
