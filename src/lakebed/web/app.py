@@ -20,6 +20,7 @@ from litestar.routes import HTTPRoute
 from lakebed.errors import Error
 from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
+from lakebed.security.sessions import SealedSessions
 from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
 from lakebed.storage.contract import is_near
@@ -66,7 +67,7 @@ def make_app(
     """
     found = authenticator or Open()
     outside = exposure or Exposure()
-    doors = Doors(found, outside.hosts)
+    doors = Doors(found, SealedSessions(service.instance.storage), outside.hosts)
     bounds = limits or RequestLimits()
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)

@@ -2,9 +2,9 @@
 
 Core type: :class:`Doors`. Every route but :data:`PUBLIC` needs a principal, whether its handler asks for it or not.
 
-*Sessions.* A browser sends a token once, by a form, and gets the id of a session: 256 random bits, in a cookie that
-scripts do not see and that other sites cannot make it send. The token stays in this process, and is checked for each
-request of the session, so revoking it ends the session. A restart ends all of them.
+*Sessions.* A browser sends a token once, by a form, and gets a session (:mod:`lakebed.security.sessions`) in a cookie
+that scripts do not see and that other sites cannot make it send. The token is in it, encrypted, and is checked for each
+request, so revoking it ends the session. Any service of the instance accepts it.
 
 *Other sites.* A request that changes something, and has no header ``Authorization``, must come from a page of this
 service, or from no browser: browsers say where it comes from (``Sec-Fetch-Site``, ``Origin``), and no page can change
@@ -26,13 +26,12 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.security.audit import AuditLog
 from lakebed.security.principal import Authenticator, Principal
+from lakebed.security.sessions import SealedSessions
 from lakebed.web.parameters import check_parameters
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 COOKIE = "lakebed_session"
-SESSION_S = 12 * 3600
-SESSIONS_MAX = 10_000
 
 PUBLIC = ("/health/", "/static/", "/login", "/logout", "/metrics")
 """What is answered to anyone. The handler of /metrics asks for a permission itself."""
@@ -60,11 +59,13 @@ class Exposure:
 class Doors:
     """Authenticates requests. Safe to use from many threads."""
 
-    def __init__(self, authenticator: Authenticator, hosts: Collection[str] | None = None) -> None:
+    def __init__(
+        self, authenticator: Authenticator, sessions: SealedSessions, hosts: Collection[str] | None = None
+    ) -> None:
         """``hosts`` are the names by which the service may be addressed; any, if None."""
         self._authenticator = authenticator
         self._hosts = hosts
-        self._sessions = _Sessions()
+        self._sessions = sessions
         self._failures = _Failures()
 
     async def admit(self, connection: AnyConnection) -> None:
@@ -92,15 +93,11 @@ class Doors:
         return found
 
     def sign_in(self, token: str, connection: AnyConnection) -> str:
-        """The id of a new session of whoever has the token. Raises AccessError."""
+        """A new session of whoever has the token. Raises AccessError; UsageError for a token that is too long."""
         authorization = f"Bearer {token}"
         scope: Any = connection.scope
         scope[PRINCIPAL] = self._authenticated(authorization, connection)
         return self._sessions.begin(authorization)
-
-    def sign_out(self, connection: AnyConnection) -> None:
-        """End the session of a request."""
-        self._sessions.end(connection.cookies.get(COOKIE))
 
     def _authenticated(self, authorization: str | None, connection: AnyConnection) -> Principal:
         try:
@@ -132,32 +129,6 @@ class Doors:
             allowed = COOKIE not in connection.cookies
         if not allowed:
             raise Code.PERMISSION_MISSING("this request was sent by a page of another site; send it from a page here")
-
-
-class _Sessions:
-    """Sessions by their ids: what each signed in with, and when it ends."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[str, tuple[str, float]] = {}
-
-    def begin(self, authorization: str) -> str:
-        session, now = clock.random_token() + clock.random_token(), clock.monotonic_s()
-        with self._lock:
-            ended = [one for one, (_, end) in self._held.items() if end <= now]
-            # In the order in which they began.
-            for one in ended or list(self._held)[: max(0, len(self._held) + 1 - SESSIONS_MAX)]:
-                del self._held[one]
-            self._held[session] = authorization, now + SESSION_S
-        return session
-
-    def authorization(self, session: str | None) -> str | None:
-        held = self._held.get(session or "")
-        return None if held is None or held[1] <= clock.monotonic_s() else held[0]
-
-    def end(self, session: str | None) -> None:
-        with self._lock:
-            self._held.pop(session or "", None)
 
 
 class _Failures:

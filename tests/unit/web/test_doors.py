@@ -1,20 +1,25 @@
 """Who passes the doors: tokens, sessions of browsers, other sites, and what the audit log says of it."""
 
+import base64
 import json
+import random
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 from litestar.testing import TestClient
 
+import lakebed
 from lakebed import Schema, clock
 from lakebed.security import stored
 from lakebed.security.audit import AuditLog
 from lakebed.security.authentication import BearerAuthenticator
 from lakebed.security.principal import Permission
 from lakebed.security.roles import Role
+from lakebed.security.sessions import SESSION_S, SealedSessions
 from lakebed.service.service import Service
 from lakebed.web.app import make_app
-from lakebed.web.doors import COOKIE, FAILURES_MAX, SESSION_S, Exposure
+from lakebed.web.doors import COOKIE, FAILURES_MAX, Exposure
 
 HIDDEN = "hidden-note"
 PAGE = {"accept": "text/html"}
@@ -143,8 +148,9 @@ def test_a_sign_in_leads_to_pages_of_this_service_only(client, tokens, path):
 
 def test_a_session_ends_by_itself_and_with_its_token(client, tokens, lake, monkeypatch):
     passed = 0.0
-    began = clock.monotonic_s()
+    began, began_at = clock.monotonic_s(), clock.now()
     monkeypatch.setattr(clock, "monotonic_s", lambda: began + passed)
+    monkeypatch.setattr(clock, "now", lambda: began_at + timedelta(seconds=passed))
     client.post("/login", data={"token": tokens["admin"]})
     assert client.get("/v1/tables").status_code == 200
     passed = SESSION_S
@@ -155,6 +161,53 @@ def test_a_session_ends_by_itself_and_with_its_token(client, tokens, lake, monke
         stored.revoke_token(lake.storage, token.id)
     passed += stored.AGE_MAX_S
     assert client.get("/v1/tables").status_code == 401
+
+
+def test_a_session_is_one_of_every_service_of_the_instance(client, tokens, lake):
+    """Another service, or the same one after a restart."""
+    client.post("/login", data={"token": tokens["read"]})
+    (session,) = client.cookies.values()
+    access = stored.AccessList(lake.storage)
+    with TestClient(make_app(Service(lake, maintain=False), BearerAuthenticator(access))) as other:
+        other.cookies.set(COOKIE, session)
+        assert other.get("/v1/tables").status_code == 200
+        assert "read-user" in other.get("/", headers=PAGE).text
+        for token in stored.tokens_of(lake.storage):
+            stored.revoke_token(lake.storage, token.id)
+    after = BearerAuthenticator(stored.AccessList(lake.storage))
+    with TestClient(make_app(Service(lake, maintain=False), after)) as third:
+        third.cookies.set(COOKIE, session)
+        assert third.get("/v1/tables").status_code == 401
+    access.close()
+
+
+def test_a_session_that_was_changed_or_made_elsewhere_is_none(client, tokens, lake, tmp_path):
+    client.post("/login", data={"token": tokens["read"]})
+    (session,) = client.cookies.values()
+    parts = session.split(".")
+    assert tokens["read"] not in session
+    theirs = SealedSessions(lakebed.create(str(tmp_path / "other")).storage).begin(f"Bearer {tokens['read']}")
+    plain = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    changed = [".".join([*parts[:place], flip(parts[place]), *parts[place + 1 :]]) for place in (0, 2, 3, 4)]
+    for forged in ("x", "....", "a.b.c", "é", "x" * 100_000, theirs, f"{plain}.e30.", *changed, session[:-3]):
+        client.cookies.clear()
+        answer = client.get("/v1/tables", headers={"cookie": f"{COOKIE}={forged}".encode()})
+        assert answer.status_code == 401, forged[:80]
+    lake.storage.replace("access/session-key.json", b"{}")
+    with pytest.raises(lakebed.DamagedError, match="delete it"):
+        SealedSessions(lake.storage).authorization(session)
+
+
+def flip(text):
+    return text[:5] + ("A" if text[5] != "A" else "B") + text[6:]
+
+
+def test_a_token_that_fits_into_no_cookie_is_refused(lake):
+    sessions = SealedSessions(lake.storage)
+    token, longer = (base64.b64encode(random.Random(1).randbytes(size)).decode() for size in (2600, 2900))
+    assert sessions.authorization(sessions.begin(token)) == token
+    with pytest.raises(lakebed.UsageError, match="do not fit into a cookie"):
+        sessions.begin(longer)
 
 
 @pytest.mark.parametrize(

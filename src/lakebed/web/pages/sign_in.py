@@ -12,7 +12,8 @@ from litestar.enums import RequestEncodingType
 from litestar.params import Body
 
 from lakebed.errors import Code, Error
-from lakebed.web.doors import COOKIE, SESSION_S, Doors
+from lakebed.security.sessions import SESSION_S
+from lakebed.web.doors import COOKIE, Doors
 from lakebed.web.error_answers import status_of
 from lakebed.web.pages import rendering
 
@@ -33,7 +34,7 @@ def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: Form) -> Res
     try:
         session = doors.sign_in(data.get("token", "").strip(), request)
     except Error as error:
-        if error.code not in (Code.NOT_AUTHENTICATED, Code.ATTEMPTS_EXCEEDED):
+        if error.code not in (Code.NOT_AUTHENTICATED, Code.ATTEMPTS_EXCEEDED, Code.ARGUMENT_INVALID):
             raise
         return _page(following, error.message, status_of(error))
     answer = rendering.see(_local(following))
@@ -42,9 +43,8 @@ def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: Form) -> Res
 
 
 @post("/logout", sync_to_thread=True, include_in_schema=False)
-def sign_out(request: Request[Any, Any, Any], doors: TheDoors) -> Response[bytes]:
-    """End the session."""
-    doors.sign_out(request)
+def sign_out(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Let the browser forget its session."""
     answer = rendering.see("/login")
     answer.set_cookie(_cookie(request, "", 0))
     return answer
