@@ -18,7 +18,8 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from tests.spark.commands import ROWS, WAIT_S, alive, counted, is_spark, ran, table_beside_files, until
+from tests.spark.commands import ROWS, alive, counted, is_spark, ran, table_beside_files
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 import lakebed
 from lakebed.spark import Pipeline
-from tests.spark.commands import alive, counted, until
+from tests.spark.commands import alive, counted
+from tests.waiting import until
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
 ROWS = 10_000
