@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import TOKEN_VARIABLE, Invocation, command
+from lakebed.cli.queries import SERVICE_VARIABLE
 from lakebed.cli.render import TextColumns, columns, count_text, size_text
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
+from lakebed.service.status import ReadRates
 from lakebed.service.store_status import next_steps, status
 
 if TYPE_CHECKING:
@@ -23,19 +30,34 @@ if TYPE_CHECKING:
 TABLES_SHOWN = 40
 """Tables in the text of `status` without a table: those with a backlog or an error first."""
 
+ASK_S = 5.0
+"""How long a service may take to answer."""
+
 _WHY_CHARS = 100
 
 
 @command
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, help="Only these tables.")
-def show_status(cli: Invocation, *, tables: tuple[str, ...]) -> None:
+@click.option(
+    "--service",
+    "urls",
+    metavar="URL",
+    multiple=True,
+    help=f"Ask this service for its reads as well; may be repeated. Default: {SERVICE_VARIABLE}; its token: "
+    f"{TOKEN_VARIABLE}.",
+)
+def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ...]) -> None:
     """Show tables, backlogs and errors, and what comes next and why.
 
     It is read from the store alone, whether or not a service runs, and changes nothing. What the last hour cost counts
-    commits: reads are on no record.
+    commits. Reads are on no record: the services that are named are asked what they answered in the last minutes.
     """
     found = status(cli.instance(), tables or None)
-    cli.out.document(status_document(found), status_lines(found))
+    services = services_asked(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
+    cli.out.document(
+        {**status_document(found), "services": list(map(plain, services))},
+        chain(status_lines(found), reads_lines(services)),
+    )
 
 
 @command
@@ -57,6 +79,52 @@ def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
     instance = cli.instance()
     instance.tables()
     show_live(lambda: status(instance, tables or None), every)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedService:
+    """What a service says of its reads, or why it says nothing: one of the two is None."""
+
+    url: str
+    reads: ReadRates | None
+    error: str | None
+
+
+def services_asked(urls: tuple[str, ...]) -> list[AskedService]:
+    """Ask each service once. What fails is in the answer."""
+    return [_asked(url) for url in urls]
+
+
+def _asked(url: str) -> AskedService:
+    with optional_imports():
+        from lakebed.client.connection import Connection
+    connection = Connection(url, os.environ.get(TOKEN_VARIABLE) or None, ASK_S, None)
+    try:
+        answer = connection.ask("GET", "/v1/status", reads=True)
+        return AskedService(url, msgspec.convert(answer["reads"], ReadRates), None)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return AskedService(url, None, "its answer has no reads: it is of another version")
+    except Error as error:
+        return AskedService(url, None, error.message)
+    finally:
+        connection.close()
+
+
+def reads_lines(services: list[AskedService]) -> Iterator[str]:
+    """What was read lately, as text."""
+    if not services:
+        yield f"reads: on no record; --service URL or {SERVICE_VARIABLE} asks a service for its own"
+    for one in services:
+        yield f"reads at {one.url}: {one.error if one.reads is None else reads_text(one.reads)}"
+
+
+def reads_text(reads: ReadRates) -> str:
+    """One line."""
+    failed = f", {reads.errors:,} failed" if reads.errors else ""
+    if reads.p50_s is None or reads.p99_s is None:
+        return f"none in the last {reads.window_s:,.0f} s{failed}"
+    quick = f"p50 {1000 * reads.p50_s:,.3g} ms, p99 {1000 * reads.p99_s:,.3g} ms"
+    return f"{reads.per_second:,.1f} a second in the last {reads.window_s:,.0f} s, {quick}{failed}"
 
 
 def status_document(found: StoreStatus) -> dict[str, Any]:
@@ -144,5 +212,5 @@ def cost_line(found: StoreStatus) -> str:
         return "last hour: no commit"
     return (
         f"last hour: {count_text(cost.entries, 'commit')}: at least {cost.puts:,} puts and {cost.gets:,} gets, "
-        f"${cost.dollars:,.4f} at the list prices of S3; reads are not on record"
+        f"${cost.dollars:,.4f} at the list prices of S3"
     )

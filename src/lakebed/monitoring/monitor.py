@@ -26,6 +26,7 @@ from lakebed import telemetry
 from lakebed.monitoring.definitions import MEASURED, Metric, MetricKind
 from lakebed.monitoring.service_gauges import ServiceGauges
 from lakebed.monitoring.table_labels import OTHERS, TableLabels
+from lakebed.service.recent_reads import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,12 +61,17 @@ class Monitor:
         self._registry.register(self._gauges)
         ProcessCollector(registry=self._registry)
         self.answering = self._gauges.answering
+        self._reads = service.reads
         self._sinks: list[Sink] = [self]
 
     # -- what is measured -----------------------------------------------------------------------------------------
 
     def measured(self, name: str, value: float, labels: Labels) -> None:
         """Add a value to its metric; a measure that is not published is ignored."""
+        if name == "read_seconds" and labels["kind"] in KINDS:
+            self._reads.add(value)
+        elif name == "read_errors_total" and labels["kind"] in KINDS:
+            self._reads.fail()
         key = (name, *labels.items())
         take = self._children.get(key)
         if take is None:

@@ -28,6 +28,7 @@ from lakebed.service.follower import Follower
 from lakebed.service.hook_delivery import HookDelivery
 from lakebed.service.parking import KINDS, Parking
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
+from lakebed.service.recent_reads import RecentReads
 from lakebed.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.service.watch import History, Watch, error_now
 from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
@@ -107,6 +108,7 @@ class Service:
         self.spare_workers = spare_workers(instance)
         self._report = report or (lambda _: None)
         self.hooks = HookDelivery(instance, commands=hook_commands, report=self._report)
+        self.reads = RecentReads()
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
@@ -209,6 +211,7 @@ class Service:
             error=self._follower.error or self._error,
             hooks=self.hooks.status(),
             last_hour=StoreRequests.of(sent.puts, sent.gets),
+            reads=self.reads.rates(),
         )
 
     # -- the thread of the service ------------------------------------------------------------------------------

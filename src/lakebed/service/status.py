@@ -154,11 +154,31 @@ class StoreRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadRates:
+    """Reads of the last ``window_s`` seconds; ``errors`` are those that failed, through the caller's fault too.
+
+    ``p50_s`` and ``p99_s`` are the seconds within which half, and 99 of 100, were answered, rounded up by less than a
+    fifth; None if there was no read.
+    """
+
+    window_s: float = 0.0
+    reads: int = 0
+    errors: int = 0
+    per_second: float = 0.0
+    p50_s: float | None = None
+    p99_s: float | None = None
+
+
+NO_READS = ReadRates()
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A service at a moment; ``version`` is that of Lakebed. ``tables`` are sorted by name.
 
     ``error`` is why the catalog cannot be read now. ``maintains``: whether it maintains tables at all. ``last_hour``
     counts what its process asked of the store: looks at logs, reads and writes, but not those of Spark and of workers.
+    ``reads`` are those that it answered lately.
     """
 
     started_at: datetime | None
@@ -170,6 +190,7 @@ class ServiceStatus:
     error: LastError | None = None
     hooks: tuple[HookStatus, ...] = ()
     last_hour: StoreRequests = StoreRequests()
+    reads: ReadRates = NO_READS
 
     def table(self, name: str) -> TableStatus | None:
         """The status of the table of that name; None if the service does not know it."""

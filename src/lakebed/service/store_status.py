@@ -28,6 +28,7 @@ from lakebed.runner import in_threads
 from lakebed.service.plan import ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.service.summary import described, summarise
+from lakebed.state.transactions.resolution import count_of
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.runs import JobRun, RunOutcome, WorkKind
 
@@ -202,8 +203,8 @@ def _reasons(instance: Instance, table: Table, summary: TableSummary, view: Tabl
     found.pop(TableOperation.GC, None)
     if summary.requests and TableOperation.INGEST not in {*found, *view.paused}:
         left_s = max(0.0, summary.ingest_age_s - view.oldest_s)
-        waits = f"{summary.requests} open requests of {summary.request_bytes:,} bytes wait for"
-        found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or for {left_s:,.0f} s"
+        waits = f"{count_of(summary.requests, 'open request')} of {summary.request_bytes:,} bytes, until there are"
+        found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or in {left_s:,.0f} s"
     if summary.crowded and summary.runs_due and TableOperation.COMPACTION not in view.paused:
         found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {summary.requests:,}"
     if summary.unused and TableOperation.GC not in view.paused:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ import lakebed
 from lakebed.errors import Code
 from lakebed.tracker.runs import Begun
 from tests.unit.cli.conftest import Cli, readings
+from tests.unit.web.serving import serving
 
 ROWS = [("Ulm", 1, minute * 60_000_000, 1.0, None) for minute in range(10)]
 
@@ -49,12 +51,35 @@ def test_a_screen_says_what_waits_what_failed_and_what_comes_next(cli: Cli, lake
     ran = cli("status")
     assert ran.code == 0, ran.err
     assert "1 table, 45 rows" in ran.out
-    assert re.search(r"ingest: 1 open requests of [0-9,]+ bytes wait for", ran.out)
+    assert re.search(r"ingest: 1 open request of [0-9,]+ bytes, until there are", ran.out)
     assert re.search(r"compaction: \d+ runs to merge", ran.out)
     assert "splitting: paused" in ran.out
     assert "store_unavailable: no answer" in ran.out
     assert re.search(r"last hour: \d+ commits: at least \d+ puts", ran.out)
     assert lake.table("readings").version == lakebed.open(lake.url).table("readings").state().version
+
+
+def test_services_that_are_named_are_asked_for_their_reads(
+    cli: Cli, lake: lakebed.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "reads: on no record; --service URL" in cli("status").out
+    with serving(lake) as service:
+        monkeypatch.setenv("LAKEBED_SERVICE", service)
+        assert re.search(rf"reads at {service}: none in the last \d+ s", cli("status").out)
+        with lakebed.connect(service) as there:
+            for _ in range(3):
+                there.table("readings").get("Ulm", 1)
+            with pytest.raises(lakebed.UsageError):
+                there.table("readings").get("Ulm", "one")
+        assert re.search(r"a second in the last \d+ s, p50 [0-9.e+]+ ms, p99 [0-9.e+]+ ms", cli("status").out)
+        (asked,) = cli("--json", "status").json["services"]
+        assert (asked["url"], asked["reads"]["reads"] >= 3, asked["error"]) == (service, True, None)
+        page = urllib.request.urlopen(f"{service}/").read().decode()
+        assert "Reads a second" in page
+    gone, other = cli("--json", "status", "--service", service, "--service", "http://127.0.0.1:1").json["services"]
+    assert gone["reads"] is None
+    assert "127.0.0.1:1" in other["error"]
+    assert cli("status", "--service", "nonsense").code == 2
 
 
 def test_it_changes_nothing(cli: Cli, lake: lakebed.Instance) -> None:

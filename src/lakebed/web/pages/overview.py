@@ -12,7 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery
 
 from lakebed import clock
-from lakebed.service.status import LastError, ServiceStatus, TableStatus, Work
+from lakebed.service.status import LastError, ReadRates, ServiceStatus, TableStatus, Work
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.activity import RecentCommits, throughput
 from lakebed.web.pages.page_memory import PageMemory
@@ -97,7 +97,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
-    """``tables`` are those of page ``asked.number`` of ``numbers``, of the ``matching`` ones."""
+    """``tables`` are those of page ``asked.number`` of ``numbers``, of the ``matching`` ones; ``reads`` are those that
+    this service answered.
+    """
 
     instance: str
     maintains: bool
@@ -105,6 +107,7 @@ class OverviewPage:
     error: LastError | None
     totals: TableTotals
     levels: tuple[tuple[Level, int], ...]
+    reads: ReadRates
     charts: tuple[charts.BarChart, ...]
     charts_cut: bool
     work: tuple[Work, ...]
@@ -212,6 +215,7 @@ def make(
         error=status.error,
         totals=totals_of(tables),
         levels=tuple((level, count) for level in reversed(Level) if (count := levels.count(level))),
+        reads=status.reads,
         charts=(
             charts.bars("Commits", "", done.commits, begin_s, period_s),
             charts.bars("Rows added", "", done.rows, begin_s, period_s),
