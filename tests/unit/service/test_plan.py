@@ -45,7 +45,7 @@ DUE = {
     "many bytes": (view(replace(QUIET, requests=2, request_bytes=1000)), [INGEST]),
     "an old request": (view(replace(QUIET, requests=2, request_bytes=1), oldest_s=300.0), [INGEST]),
     "runs": (view(replace(QUIET, runs_due=4)), [COMPACTION]),
-    "runs while requests pile up": (view(replace(QUIET, runs_due=4, requests=1001)), []),
+    "runs while requests pile up": (view(replace(QUIET, runs_due=4, crowded=True)), []),
     "a job that may be left over": (view(replace(QUIET, jobs=1)), [COMPACTION]),
     "a large partition": (view(replace(QUIET, splits=1)), [SPLITTING]),
     "small partitions": (view(replace(QUIET, joins=1)), [SPLITTING]),
