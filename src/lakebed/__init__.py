@@ -27,7 +27,7 @@ from lakebed.errors import (
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
-    from lakebed.client.remote_instance import connect
+    from lakebed.client.connect import connect
     from lakebed.log.segments import set_state_cache_bytes
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
@@ -114,7 +114,7 @@ _HOMES = {
     "SetMerge": "lakebed.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
     "WidenField": "lakebed.state.transactions.schema_changes",
-    "connect": "lakebed.client.remote_instance",
+    "connect": "lakebed.client.connect",
     "create": "lakebed.table.opening",
     "open": "lakebed.table.opening",
     "read_cache_stats": "lakebed.parquet.read_cache",

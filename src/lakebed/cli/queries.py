@@ -41,7 +41,7 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--ca-file", metavar="FILE", type=Path, help="Certificates of the authority of its TLS, as PEM.")
     @functools.wraps(function)
     def with_service(*args: Any, service_url: str | None, ca_file: Path | None, **others: Any) -> None:
-        from lakebed.client.remote_instance import connect
+        from lakebed.client.connect import connect
 
         found = service_url or os.environ.get(SERVICE_VARIABLE)
         if not found:

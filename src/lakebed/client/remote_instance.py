@@ -1,12 +1,11 @@
-"""An instance through a service: :func:`connect` gives it, with the methods of :class:`lakebed.Instance`."""
+"""An instance through a service, with the methods of :class:`lakebed.Instance`; :func:`lakebed.connect` opens it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed.client.connection import Connection, segment
+from lakebed.client.connection import segment
 from lakebed.client.missing import missing
 from lakebed.client.remote_queries import RemoteQueries
 from lakebed.client.remote_reads import rows_of
@@ -21,26 +20,11 @@ from lakebed.model.suggestions import did_you_mean
 from lakebed.model.table_names import TableNames
 
 if TYPE_CHECKING:
+    from lakebed.client.connection import Connection
     from lakebed.client.remote_rows import RemoteRows
     from lakebed.engine.statement_parameters import Parameters
     from lakebed.model.operations import TableOperation
     from lakebed.model.schema import Schema
-
-TIMEOUT_S = 90.0
-
-
-def connect(
-    url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S, ca_file: str | Path | None = None
-) -> RemoteInstance:
-    """The instance of the service at a URL, such as ``http://host:8017``. Needs the extra ``client``.
-
-    ``timeout_s`` is the longest wait for the next bytes of an answer. ``ca_file`` has the certificates, as PEM, of the
-    authority of a service that has TLS, where the system does not know it. The proxy is that of the environment
-    (``HTTPS_PROXY``, ``NO_PROXY``). No request is made before the first method is called.
-
-    Raises UsageError for an invalid URL or file.
-    """
-    return RemoteInstance(Connection(url, token, timeout_s, ca_file))
 
 
 class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
