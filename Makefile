@@ -72,7 +72,7 @@ test-python: ## The unit tests on another Python: make test-python PYTHON=python
 
 .PHONY: test-walks
 test-walks: $(STAMP) ## What a new user does first, from the built wheel in empty environments
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q tests/walks </dev/null
+	@$(WITH_JAVA) CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q --durations=0 tests/walks </dev/null
 
 # The readers, writers, sorts and merges: what uses PyArrow and DataFusion most.
 LOWEST := .venv-lowest
@@ -112,6 +112,10 @@ format: $(STAMP) ## Mend what ruff can mend
 .PHONY: docs
 docs: $(STAMP_OF_DOCS) ## The documentation as a site in site/, built strictly and without the network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: pictures
+pictures: $(STAMP) ## The pictures of the documentation, taken again: pages, a notebook, a terminal
+	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m scripts.take_pictures docs/images
 
 .PHONY: bench
 bench: $(STAMP) ## The benchmarks, each with its peers in the same run

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.conftest import chromium  # noqa: F401 - a fixture
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -53,9 +55,9 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def installed(wheel, tmp_path_factory):
-    """The folder of an environment with the wheel and extras, in the versions of the lock."""
+    """The folder of an environment with the wheel and extras, in the versions of the lock; others are the newest."""
 
-    def install(*extras):
+    def install(*extras, others=()):
         folder = tmp_path_factory.mktemp("environment") / "venv"
         uv = [sys.executable, "-m", "uv"]
         subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, folder], check=True, timeout=120)
@@ -64,7 +66,7 @@ def installed(wheel, tmp_path_factory):
         versions.write_text("\n".join(locked), "utf-8")
         wanted = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
         into = ["--quiet", "--python", folder / "bin" / "python", "--constraint", versions]
-        subprocess.run([*uv, "pip", "install", *into, wanted], check=True, timeout=400)
+        subprocess.run([*uv, "pip", "install", *into, wanted, *others], check=True, timeout=400)
         return folder
 
     return install
