@@ -12,6 +12,7 @@ from lakebed.cli.diagnosis import Check, instance_checks, machine_checks
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import TextColumns, count_text
 from lakebed.errors import Code
+from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +76,8 @@ def docs(cli: Invocation, *, page: str | None) -> None:
     if page is not None:
         name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
         if name not in pages:
-            raise Code.ARGUMENT_INVALID(f"there is no page {page!r}; `lakebed docs` lists the pages")
+            meant = did_you_mean(name, pages)
+            raise Code.ARGUMENT_INVALID(f"there is no page {page!r}; `lakebed docs` lists the pages{meant}")
         pages = {name: pages[name]}
         text = pages[name].read_text("utf-8")
     listed = [(name, _title(path)) for name, path in pages.items()]

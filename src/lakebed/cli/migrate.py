@@ -70,9 +70,9 @@ def migrate(
     instance = cli.instance()
     try:
         found: Table | None = instance.table(table)
-    except NotFoundError:
+    except NotFoundError as error:
         if not row_key:
-            raise
+            raise error.restated(f"{error.message}; --row-key A,B makes it, of the columns of the source") from error
         found = None
     done = found.outcome(job_id) if found is not None and job_id is not None else None
     if found is not None and done is not None:

@@ -16,7 +16,7 @@ from lakebed.cli.grammar import HERE, Invocation, command, name_value
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
-from lakebed.errors import Code
+from lakebed.errors import Code, UsageError
 from lakebed.inspect.report import file_rows, partition_rows
 from lakebed.model import types
 from lakebed.model.checks import shown
@@ -113,7 +113,10 @@ def _schema(
             raise Code.ARGUMENTS_CONFLICT(
                 "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
             )
-        return lakebed.Schema.from_json(read_text(file))
+        try:
+            return lakebed.Schema.from_json(read_text(file))
+        except UsageError as error:
+            raise error.restated(f"{file}: {error.message}") from error
     name, reading = data
     assert name is not None
     if not row_key:

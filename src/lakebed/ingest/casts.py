@@ -44,9 +44,9 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return try_cast(column, wanted)
 
 
-def remedy(found: pa.DataType, wanted: Field) -> str:
-    """What to do about a value that a field cannot keep."""
-    if types.can_become(wanted.type, types.canonical(found)):
+def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
+    """What to do about a value that a field cannot keep. A key field keeps its type."""
+    if not key and types.can_become(wanted.type, types.canonical(found)):
         return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or mend the value"
     return "mend the value, or leave the row out"
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -67,6 +67,7 @@ class _Sieve:
     report: _Report
     source: str
     lacking: frozenset[str] = frozenset()
+    keys: Collection[str] = ()
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def drop(self, field: Field, bad: pa.Array, code: Code, reason: str, *, remedy: str = "") -> None:
@@ -148,7 +149,8 @@ class Conformer:
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
             if names:
-                remedy = "; set schema_growth=add to add new columns as fields" if what == "extra" else ""
+                remedy = "; set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)"
+                remedy = remedy if what == "extra" else ""
                 raise Code.COLUMN_MISSING(
                     f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
                     f"the table has {self._said_of_columns()}{remedy}",
@@ -209,7 +211,8 @@ class Conformer:
         def refuse(given: pa.RecordBatch, fault: _Fault) -> None:
             count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
             name = self.column(fault.field.name)
-            value = f": {validity.shown(given.column(name), first)[:40]!r}" if name in given.schema.names else ""
+            known = name in given.schema.names and given.column(name)[first].is_valid
+            value = f": {validity.shown(given.column(name), first)[:40]!r}" if known else ""
             advice = f"; {fault.remedy}" if fault.remedy else ""
             raise fault.code(
                 f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row "
@@ -276,7 +279,7 @@ class Conformer:
         """The rows without a fault; each other row is reported once."""
         self.check(batch.schema, source)
         batch = self._small(batch, source, report)
-        sieve = _Sieve(batch, report, source, self.lacking)
+        sieve = _Sieve(batch, report, source, self.lacking, self.schema.sort_names)
         for wanted in self._brought:
             name = self.column(wanted.name)
             if name in batch.schema.names:
@@ -314,7 +317,7 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             lost,
             Code.VALUE_NOT_REPRESENTABLE,
             f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep",
-            remedy=remedy(column.type, wanted),
+            remedy=remedy(column.type, wanted, key=wanted.name in sieve.keys),
         )
     bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
     if bad is not None:
@@ -354,7 +357,9 @@ def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
         filled = pc.and_(pc.equal(sieve.given.column(KIND), int(RowKind.DELETE)), pc.is_null(column))
         places = pa.array(np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column))))
         column = sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(places)
-    sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, f"{what} is null, and is not nullable")
+    advice = "fill it" if wanted.name in sieve.keys else "fill it, or allow nulls with `lakebed table alter`"
+    reason = f"{what} is null, and is not nullable"
+    sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, reason, remedy=advice)
 
 
 def _generate(sieve: _Sieve, wanted: Field) -> None:

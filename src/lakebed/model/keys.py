@@ -190,7 +190,12 @@ class KeyCodec:
         """Encode a whole key. Raises BadKeyError unless there is one value for every row key field."""
         if len(values) != len(self.fields):
             names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
-            raise Code.KEY_LENGTH_MISMATCH(f"a key has {len(self.fields)} values ({names}), not {len(values)}")
+            remedy = "; for a part of the key scan its prefix: KeyRange.prefix(…), --prefix"
+            if len(values) == 1 and isinstance(values[0], tuple | list):
+                remedy = f"; give the values one by one: {', '.join(map(repr, values[0]))}"
+            raise Code.KEY_LENGTH_MISMATCH(
+                f"a key has {len(self.fields)} values ({names}), not {len(values)}{remedy if values else ''}"
+            )
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:

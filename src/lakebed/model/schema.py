@@ -266,10 +266,9 @@ class Schema:
             raise Code.ARGUMENT_INVALID(f"columns is a list of names, not {shown(columns)}")
         unknown = [name for name in columns if name not in self.names]
         if unknown or not columns:
-            raise Code.COLUMN_UNKNOWN(
-                f"unknown column {', '.join(map(repr, unknown))}; columns: {', '.join(self.names)}"
-                f"{did_you_mean(unknown[0], self.names) if unknown else ''}"
-            )
+            wrong = f"unknown column {', '.join(map(repr, unknown))}" if unknown else "no column is named"
+            meant = did_you_mean(unknown[0], self.names) if unknown else ""
+            raise Code.COLUMN_UNKNOWN(f"{wrong}; columns: {', '.join(self.names)}{meant}")
         return columns
 
 
@@ -306,7 +305,7 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
 
 def _check(schema: Schema) -> None:
     if not schema.row_key:
-        raise Code.SCHEMA_INVALID("a schema needs at least one row key field")
+        raise Code.SCHEMA_INVALID('a schema needs at least one row key field, such as row_key={"id": "int64"}')
     if repeated := _duplicates(schema.names):
         raise Code.SCHEMA_INVALID(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
     if len({f.id for f in schema.fields}) != len(schema.fields):

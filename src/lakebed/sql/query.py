@@ -37,6 +37,7 @@ from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
+from lakebed.model.suggestions import did_you_mean
 from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of
@@ -252,9 +253,8 @@ class SqlEngine:
         written = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_SCHEMA}.")
         called = written.partition("@")[0] or written
         more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
-        return Code.TABLE_NOT_FOUND(
-            f"no table named {called!r}; the instance's tables: {', '.join(names) or 'none yet'}{more}", table=called
-        )
+        known = f"{', '.join(names) or 'none yet'}{did_you_mean(called, names)}{more}"
+        return Code.TABLE_NOT_FOUND(f"no table named {called!r}; the instance's tables: {known}", table=called)
 
     def _scans(
         self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]

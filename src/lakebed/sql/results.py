@@ -125,6 +125,8 @@ def refused(error: BaseException) -> Error:
         return Code.SQL_READ_ONLY(
             f"only SQL that reads is supported: {text}. Change tables with write, remove, alter and set"
         )
+    if "only supports a single SQL statement" in text:
+        return Code.SQL_INVALID("the text has several statements, separated by semicolons: give one at a time")
     return Code.SQL_INVALID(f"cannot plan the query: {text}")
 
 

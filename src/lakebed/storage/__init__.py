@@ -70,8 +70,9 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None:
         known = ", ".join(f"{name}://" for name in ("file", *sorted(set(_SCHEMES.values()))))
+        served = ". A service is opened by lakebed.connect, in Python" if parts.scheme in ("http", "https") else ""
         raise Code.URL_SCHEME_UNKNOWN(
-            f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}", scheme=parts.scheme
+            f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}{served}", scheme=parts.scheme
         )
     return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
 
@@ -80,7 +81,10 @@ def _options(given: Any) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise Code.ARGUMENT_INVALID(f"storage options must map names to strings, not be a {type(given).__name__}")
+        raise Code.ARGUMENT_INVALID(
+            "storage options must map names to strings, such as {'region': 'eu-west-1'}, not be a "
+            f"{type(given).__name__}"
+        )
     return dict(given)
 
 

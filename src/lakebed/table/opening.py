@@ -7,8 +7,10 @@ Errors: UsageError for URLs, NotFoundError, ExistsError; UnsafeStoreError for a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
@@ -133,9 +135,8 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
         catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
         data = storage.get(instance_name())
     if data is None:
-        raise Code.INSTANCE_NOT_FOUND(
-            f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url
-        )
+        remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
+        raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
     document = parse_header(data, f"{instance_name()} at {storage.url}")
     if not is_id(document.get("instance")):
         raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
@@ -165,3 +166,12 @@ def _commit_service(url: str | None, instance: str, token: str | None) -> Commit
 
 def _is_far(storage: Storage) -> bool:
     return storage.shared and not storage.url.startswith("file://")
+
+
+def _other_place(url: str) -> str:
+    """The end of a message about an instance that is not there: what else may have been meant."""
+    if found := re.match(r"(s3|gs|az|file|memory):/(?=[^/])", url):
+        return f"; did you mean {found[1]}://{url[found.end() :]}?"
+    if "://" not in url and Path(url).expanduser().is_file():
+        return f"; {url} is a file: `lakebed write TABLE {Path(url).name}` adds its rows to a table of an instance"
+    return ""

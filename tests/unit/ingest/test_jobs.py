@@ -98,7 +98,7 @@ def test_a_file_that_does_not_fit_costs_its_neighbours_nothing(table, inbox):
     seen = []
     report = ingested(table, noting(table, seen))
     assert seen == ["a b c d e f g h", "a b c d f g h", "e"]
-    remedy = "set schema_growth=add to add new columns as fields"
+    remedy = "set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)"
     assert failures(report) == [f"e: : extra column w; the table has k, v; {remedy}"]
     assert (report.requests, report.waiting, letters(table)) == (7, 1, "abcdfgh")
 

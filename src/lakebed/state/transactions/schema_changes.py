@@ -112,7 +112,8 @@ def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
     if strangers or not changes:
         given = f", not {shown(strangers[0])}" if strangers else ""
         raise Code.ARGUMENT_INVALID(
-            f"alter takes AddField, DropField, RenameField, WidenField and AllowNulls values{given}"
+            "alter takes AddField, DropField, RenameField, WidenField and AllowNulls values, or one of SetMerge, "
+            f"SetFilter and AgeOff{given}"
         )
     return tuple(changes)
 
