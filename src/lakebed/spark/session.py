@@ -103,6 +103,16 @@ _DRIVER_SETTINGS = {
     # The heap holds no rows, only pieces on their way: a few of 32 MiB a core.
     "spark.driver.memory": "2g",
 }
+_JVM_OPTIONS = (
+    # A JVM compiles in two stages. By default it begins the second, expensive one after a tenth of these calls.
+    # Rows do not enter the JVM, and planning runs only once a job: up to the end of a first small import it spent 10 of
+    # 21 core-s on compiling what hardly ran again. Code that runs for each row of a CSV file still gets there at once.
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _LOCAL_SETTINGS = {
     # Needed on a machine whose own name does not resolve; and no other machine may connect.
     "spark.driver.bindAddress": "127.0.0.1",
@@ -209,7 +219,8 @@ def _started(master: str) -> SparkSession:
     """A session whose JVM is started now."""
     local = master.startswith("local")
     settings = SETTINGS | _DRIVER_SETTINGS
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    java_options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_JVM_OPTIONS)
+    settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": python}
     if local:
