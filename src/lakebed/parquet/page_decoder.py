@@ -4,22 +4,23 @@ A reader chooses :class:`Cut` values: row ranges of row groups. :func:`read_rows
 reader's search to them, and returns the rows that it finds. Point lookups, multi-gets, page reads and sequential scans
 differ only in the cuts and in the search.
 
-*Decoding.* The needed pages, and no others, are copied unchanged into a temporary Parquet file in memory, with the
-metadata of their columns, and Arrow decodes that file. All cuts share one file, because opening one takes as long as
-decoding a page, and for the same reason one row group of it, unless they have dictionaries. The blocks that hold the
-pages are verified before, and page CRCs are checked while decoding. Nested columns, and columns without a page index,
-are read for the whole row group.
+*Decoding.* The needed pages of all cuts are copied into a temporary Parquet file in memory, which Arrow decodes
+(:mod:`lakebed.parquet.memory_file`). The blocks that hold the pages are verified before, and page CRCs are checked
+while decoding. Nested columns, and columns without a page index, are read for the whole row group.
+
+*Caching.* Decoded pages are kept in the read cache, one entry for each page of a column, if a read takes few pages of a
+row group; see :data:`CACHED_PAGES` and decision 0057.
 
 Errors: OSError or ArrowException if a page is damaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,22 @@ import pyarrow.parquet as pq
 from lakebed import telemetry
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.schema import Field, Schema
-from lakebed.parquet.footer import Chunk, RowGroup
+from lakebed.parquet.footer import RowGroup
+from lakebed.parquet.memory_file import MemoryFile, page_ranges
 from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
 from lakebed.parquet.pages import PagedFile, Pages, PageSelection, Spans, concatenated_positions, take_rows
-from lakebed.parquet.thrift import STOP, integer, struct, structs_head, text
+from lakebed.parquet.read_cache import CacheKind, ReadCache
 
-THREADS_BYTES = 256 * 1024
-"""From this size on columns are decoded concurrently: decoding takes 1 ms or more, a thread switch 0.05 ms."""
+CACHED_PAGES = 4
+"""Pages are cached if a read takes at most this many of a column in a row group. Reads of more are scans, which would
+evict the pages that lookups need."""
+
+_ENTRY_BYTES = 500
+"""Of a cached page besides its buffers: its name, and the objects of Python and Arrow around the buffers."""
 
 APART_CUTS = 8
 """From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
 pages of the other columns then form one row group, which takes a quarter less time to decode."""
-
-_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,25 +178,20 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
     numbers = tuple(wanted)
     needed = {one.id for one in fields}
     pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
-    files: dict[tuple[tuple[int, bytes], ...], _MemoryFile] = {}
     apart = len(cuts) >= APART_CUTS
     shapes = [_by_shape(cut, numbers, needed, apart=apart) for cut in cuts]
-    _fetch_ahead(cuts, shapes)
-    for cut, shaped in zip(cuts, shapes, strict=True):
+    parts = [[_Part(cut, columns) for columns in shaped] for cut, shaped in zip(cuts, shapes, strict=True)]
+    missing = _without_cached([part for shaped in parts for part in shaped])
+    if missing:
+        _decode(missing)
+    for cut, shaped in zip(cuts, parts, strict=True):
         for number in numbers:
             if number not in cut.group.chunks:
                 pieces[number].append(_Piece(None, range(len(cut.rows))))
-        for columns in shaped:
-            elements = tuple([(pages.number, pages.chunk.element) for pages, _ in columns])
-            file = files.get(elements)
-            if file is None:
-                file = files[elements] = _MemoryFile(dict(elements))
-            piece = _Piece(file, columns[0][1].positions_from(file.rows))
-            for pages, _ in columns:
+        for part in shaped:
+            piece = _Piece(part.source, part.columns[0][1].positions_from(part.begin))
+            for pages, _ in part.columns:
                 pieces[pages.number].append(piece)
-            file.add(cut, columns)
-    for file in files.values():
-        file.decode()
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
     return {one.name: _joined(pieces[one.id], one) for one in whole}
 
@@ -220,18 +219,116 @@ def _by_shape(
     return shared.values()
 
 
-def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, PageSelection]]]]) -> None:
+@dataclass(slots=True, eq=False)
+class _Cached:
+    """The rows of some pages that were in the read cache, by field id, as a MemoryFile has them."""
+
+    columns: Mapping[int, pa.Array]
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Columns of a cut whose pages end at the same rows; their rows begin at ``begin`` of ``source``.
+
+    ``entries`` are the names of their pages in the read cache, column by column; none if there are too many pages.
+    """
+
+    cut: Cut
+    columns: list[tuple[Pages, PageSelection]]
+    entries: Sequence[tuple[CacheKind, Hashable]] = ()
+    source: _Cached | MemoryFile | None = None
+    begin: int = 0
+
+    def name(self) -> None:
+        """Set the entries."""
+        file, position = self.cut.file, self.cut.position
+        entries: list[tuple[CacheKind, Hashable]] = []
+        for pages, picked in self.columns:
+            before = len(entries)
+            for first, last in picked.runs:
+                if last - first > CACHED_PAGES:
+                    return
+                entries += [(CacheKind.ROWS, (file.name, position, pages.number, page)) for page in range(first, last)]
+            if len(entries) - before > CACHED_PAGES:
+                return
+        self.entries = entries
+
+    def take(self, found: Sequence[pa.Array]) -> None:
+        """Take the rows from these values of the entries."""
+        if len(found) == len(self.columns):
+            self.source = _Cached({pages.number: rows for (pages, _), rows in zip(self.columns, found, strict=True)})
+        else:
+            columns, at = {}, 0
+            for pages, picked in self.columns:
+                count = sum(last - first for first, last in picked.runs)
+                columns[pages.number] = pa.concat_arrays(found[at : at + count])
+                at += count
+            self.source = _Cached(columns)
+        self.cut.file.statistics.pages += len(found)
+
+    def keep(self, cache: ReadCache) -> None:
+        """Keep each page of the decoded columns in the cache."""
+        assert self.source is not None
+        entries = iter(self.entries)
+        for pages, picked in self.columns:
+            column = self.source.columns[pages.number]
+            firsts, at = pages.first_rows, self.begin
+            for first, last in picked.runs:
+                for page in range(first, last):
+                    count = (firsts[page + 1] if page + 1 < len(firsts) else self.cut.group.rows) - firsts[page]
+                    rows = column.slice(at, count)
+                    at += count
+                    # Copied: a slice would hold the rows of all pages that were decoded with it.
+                    rows = column if count == len(column) else pa.concat_arrays([rows])
+                    kind, name = next(entries)
+                    cache.keep(kind, name, rows, _ENTRY_BYTES + rows.get_total_buffer_size())
+
+
+def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
+    """The parts that are not wholly in the read cache; the others take their rows from there."""
+    entries: list[tuple[CacheKind, Hashable]] = []
+    for part in parts:
+        part.name()
+        entries += part.entries
+    found = parts[0].cut.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
+    missing, at = [], 0
+    for part in parts:
+        count = len(part.entries)
+        held = [rows for rows in found[at : at + count] if rows is not None]
+        at += count
+        if count and len(held) == count:
+            part.take(held)
+        else:
+            missing.append(part)
+    return missing
+
+
+def _decode(parts: Sequence[_Part]) -> None:
+    """Read and decode the pages of the parts, and keep them in the read cache if they are few."""
+    _fetch_ahead(parts)
+    files: dict[tuple[tuple[int, bytes], ...], MemoryFile] = {}
+    for part in parts:
+        elements = tuple([(pages.number, pages.chunk.element) for pages, _ in part.columns])
+        file = files.get(elements)
+        if file is None:
+            file = files[elements] = MemoryFile(dict(elements))
+        part.source, part.begin = file, file.rows
+        file.add(part.cut.file, part.cut.group, part.columns)
+    for file in files.values():
+        file.decode()
+    for part in parts:
+        if part.entries:
+            part.keep(part.cut.file.cache)
+
+
+def _fetch_ahead(parts: Sequence[_Part]) -> None:
     """Fetch all pages of files on a store at once, and of several files concurrently."""
     byte_ranges: dict[PagedFile, list[ByteRange]] = {}
-    for cut, shaped in zip(cuts, shapes, strict=True):
-        if cut.file.is_remote:
-            read = [
-                byte_range
-                for columns in shaped
-                for pages, picked in columns
-                for byte_range in _byte_ranges(pages, picked.runs)
-            ]
-            byte_ranges.setdefault(cut.file, []).extend(read)
+    for part in parts:
+        if part.cut.file.is_remote:
+            ahead = byte_ranges.setdefault(part.cut.file, [])
+            for pages, picked in part.columns:
+                ahead += page_ranges(pages, picked.runs)
     if len(byte_ranges) > 1:
         with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
             list(threads.map(telemetry.carried(PagedFile.fetch_ahead), byte_ranges, byte_ranges.values()))
@@ -240,145 +337,29 @@ def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages
             file.fetch_ahead(read)
 
 
-def _byte_ranges(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
-    """The bytes of a column's dictionary, if it has one, and of its runs of pages."""
-    byte_ranges = [] if pages.chunk.dictionary is None else [pages.chunk.dictionary]
-    for first, last in runs:
-        begin, end = pages.offsets[first], pages.offsets[last - 1] + pages.lengths[last - 1]
-        byte_ranges.append((begin, end - begin))
-    return byte_ranges
-
-
-@dataclass(slots=True, eq=False)
-class _FileGroup:
-    """A row group of a temporary file: for each column the pages of one or more cuts, one after another.
-
-    ``chunks`` has the columns of the first cut; ``sizes`` and ``begins`` are in bytes, one for each column.
-    """
-
-    chunks: Sequence[Chunk]
-    sizes: list[int]
-    rows: int = 0
-    begins: Sequence[int] = ()
-
-    def accepts(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether pages of these columns can be appended: not if they refer to dictionaries."""
-        return all(
-            before.dictionary is None and chunk.dictionary is None and before.head == chunk.head
-            for before, chunk in zip(self.chunks, chunks, strict=True)
-        )
-
-    def metadata(self) -> bytes:
-        """The metadata of the row group in the footer; requires ``begins``."""
-        heads = []
-        count = integer(1, self.rows)
-        for chunk, begin, size_bytes in zip(self.chunks, self.begins, self.sizes, strict=True):
-            dictionary = chunk.dictionary
-            # Both as uncompressed and as compressed size: readers do not use the former.
-            size = integer(1, size_bytes)
-            begins = integer(2, begin + (dictionary[1] if dictionary else 0))
-            if dictionary:
-                begins += integer(2, begin)
-            heads.append(b"".join((_COLUMN, chunk.head, count, size, size, begins, STOP, STOP)))
-        return b"".join((structs_head(1, len(heads)), *heads, integer(1, sum(self.sizes)), count, STOP))
-
-
-@dataclass(slots=True, eq=False)
-class _MemoryFile:
-    """A Parquet file in memory of some flat columns: whole pages of row groups, after their dictionaries.
-
-    ``elements`` has the schema elements of the columns by field id, ``columns`` their rows after :meth:`decode`.
-    ``reads`` has the parts: a file and its byte ranges, and their row group, column and offset in that column.
-    """
-
-    elements: Mapping[int, bytes]
-    reads: list[tuple[PagedFile, Sequence[ByteRange], _FileGroup, int, int]] = field(default_factory=list)
-    groups: list[_FileGroup] = field(default_factory=list)
-    rows: int = 0
-    columns: Mapping[int, pa.ChunkedArray] = field(default_factory=dict)
-
-    def add(self, cut: Cut, columns: Sequence[tuple[Pages, PageSelection]]) -> None:
-        """Append these pages of a cut. Raises OSError if they are larger than their row group."""
-        chunks = [pages.chunk for pages, _ in columns]
-        if not self.groups or not self.groups[-1].accepts(chunks):
-            self.groups.append(_FileGroup(chunks, [0] * len(chunks)))
-        group = self.groups[-1]
-        for column, (pages, picked) in enumerate(columns):
-            for first, last in picked.runs:
-                cut.file.statistics.pages += last - first
-            positions = _byte_ranges(pages, picked.runs)
-            size_bytes = 0
-            for _, length in positions:
-                size_bytes += length
-            if size_bytes > cut.group.size_bytes:
-                raise OSError(f"a page index has {size_bytes} bytes of pages in a row group of {cut.group.size_bytes}")
-            self.reads.append((cut.file, positions, group, column, group.sizes[column]))
-            group.sizes[column] += size_bytes
-        rows = columns[0][1].rows
-        group.rows += rows
-        self.rows += rows
-
-    def decode(self) -> None:
-        """Read the pages and decode the columns. Raises ArrowException or OSError if a page is damaged."""
-        end = len(_MAGIC)
-        for group in self.groups:
-            *group.begins, end = accumulate(group.sizes, initial=end)
-        count = len(self.elements)
-        metadata = b"".join(
-            (
-                _VERSION,
-                structs_head(1, 1 + count),
-                *(_ROOT, integer(1, count, bits=32), STOP),
-                *self.elements.values(),
-                integer(1, self.rows),
-                structs_head(1, len(self.groups)),
-                *[group.metadata() for group in self.groups],
-                STOP,
-            )
-        )
-        tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
-        # Pages are read into the buffer that Arrow decodes, so that nothing is copied.
-        content = np.empty(end + len(tail), np.uint8).data
-        content[: len(_MAGIC)] = _MAGIC
-        for file, run in groupby(self.reads, itemgetter(0)):
-            with file:
-                for _, positions, group, column, passed in run:
-                    file.read_into(content[group.begins[column] + passed :], positions)
-        content[end:] = tail
-        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as decoder:
-            columns = decoder.read(use_threads=end >= THREADS_BYTES).columns
-        self.columns = dict(zip(self.elements, columns, strict=True))
-
-
-_VERSION = integer(1, 2, bits=32)
-_ROOT = text(4, b"schema")
-_COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, and its metadata follows
-
-
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The rows of one cut: positions in the columns of a temporary file. Without a file, that many nulls."""
+    """The rows of one cut: positions in decoded columns. Without a source, that many nulls."""
 
-    file: _MemoryFile | None
+    source: _Cached | MemoryFile | None
     positions: range | Integers
 
 
 def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
-    if len(pieces) == 1 and pieces[0].file is not None:
-        return take_rows(_exactly(pieces[0].file.columns[field.id], field.type), pieces[0].positions)
+    if len(pieces) == 1 and pieces[0].source is not None:
+        return take_rows(_exactly(pieces[0].source.columns[field.id], field.type), pieces[0].positions)
     parts = []
     exact: dict[int, pa.Array] = {}
-    for file, run in groupby(pieces, attrgetter("file")):
-        if file is None:
+    for source, run in groupby(pieces, attrgetter("source")):
+        if source is None:
             parts.append(pa.nulls(sum(len(piece.positions) for piece in run), field.type))
             continue
-        column = exact.get(id(file))
+        column = exact.get(id(source))
         if column is None:
-            column = exact[id(file)] = _exactly(file.columns[field.id], field.type)
+            column = exact[id(source)] = _exactly(source.columns[field.id], field.type)
         parts.append(take_rows(column, concatenated_positions([piece.positions for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    exact = column if column.type == kind else column.cast(kind)
-    return exact.chunk(0) if exact.num_chunks == 1 else exact.combine_chunks()
+def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)

@@ -202,7 +202,7 @@ class PagedFile:
         self.statistics = statistics or ReadStatistics()
         self._files = files
         self.schema = schema
-        self._cache = cache
+        self.cache = cache
         self._descriptor = -1
         self._holders = 0
         self._ahead: dict[ByteRange, bytes] = {}
@@ -296,14 +296,14 @@ class PagedFile:
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
         """The pages of some columns, of those that the file has, of the row group at that position."""
         name = (self.name, position, numbers)
-        found: tuple[Pages, ...] | None = self._cache.get(CacheKind.PAGES, name)
+        found: tuple[Pages, ...] | None = self.cache.get(CacheKind.PAGES, name)
         if found is None:
             firsts: dict[bytes, array[int]] = {}
             chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
             self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
             found = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
             size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
-            self._cache.keep(CacheKind.PAGES, name, found, size_bytes)
+            self.cache.keep(CacheKind.PAGES, name, found, size_bytes)
         return found
 
     def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
@@ -319,12 +319,12 @@ class PagedFile:
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
         """The key bounds of the pages of the row group at that position."""
         name = (self.name, position)
-        found: KeyPages | None = self._cache.get(CacheKind.PAGES, name)
+        found: KeyPages | None = self.cache.get(CacheKind.PAGES, name)
         if found is None:
             found = self._decode_key_pages(position, group)
             bounds = (*found.fences.starts, *found.fences.ends)
             size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
-            self._cache.keep(CacheKind.PAGES, name, found, size_bytes)
+            self.cache.keep(CacheKind.PAGES, name, found, size_bytes)
         return found
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:

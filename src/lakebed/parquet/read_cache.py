@@ -1,10 +1,11 @@
 """The read cache of a process, for data files of all its tables, and the statistics of one read.
 
 Core types: :class:`ReadCache`, bounded in bytes, which evicts the least recently used entry first;
-:class:`ReadStatistics`, which every read fills in and ``Table.explain`` shows. The cache has three kinds of entries:
+:class:`ReadStatistics`, which every read fills in and ``Table.explain`` shows. The cache has four kinds of entries:
 
 * ``files``: decoded footers, and copies of small files from object stores;
 * ``pages``: decoded page indexes;
+* ``rows``: decoded pages of columns, of reads that take few pages;
 * ``filters``: Bloom filters of files that overlap, and where they lie in these files.
 
 Rules: files are immutable, so entries stay valid; an evicted entry is read again, and no result depends on the cache.
@@ -30,11 +31,12 @@ READ_CACHE_BYTES = 1024 * 1024 * 1024
 
 @dataclass(slots=True)
 class ReadStatistics:
-    """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries.
+    """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries that were read.
 
-    ``files`` are those opened to read rows. ``rows_merged`` are rows of files that went into a merge by the table's
-    merge mode; ``rows`` are those returned. ``steps`` has seconds by the name of the step, in the order of the first
-    start; a repeated step adds to its time.
+    ``pages`` includes those that were in the read cache, of which no bytes were read. ``files`` are those opened to
+    read rows. ``rows_merged`` are rows of files that went into a merge by the table's merge mode; ``rows`` are those
+    returned. ``steps`` has seconds by the name of the step, in the order of the first start; a repeated step adds to
+    its time.
     """
 
     files_by_filter: int = 0
@@ -88,6 +90,7 @@ class CacheKind(StrEnum):
 
     FILES = "files"
     PAGES = "pages"
+    ROWS = "rows"
     FILTERS = "filters"
 
 
@@ -114,12 +117,13 @@ class ReadCacheStats:
     bytes_max: int
     files: KindStats
     pages: KindStats
+    rows: KindStats
     filters: KindStats
 
     @property
     def size_bytes(self) -> int:
         """The size of all entries."""
-        return self.files.size_bytes + self.pages.size_bytes + self.filters.size_bytes
+        return sum(getattr(self, kind.value).size_bytes for kind in CacheKind)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""

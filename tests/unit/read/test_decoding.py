@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.parquet.footer import read_footer
+from lakebed.parquet.memory_file import THREADS_BYTES
 from lakebed.parquet.open_files import OpenFile
-from lakebed.parquet.page_decoder import APART_CUTS, THREADS_BYTES, Cut, decoded
+from lakebed.parquet.page_decoder import APART_CUTS, CACHED_PAGES, Cut, decoded
 from lakebed.parquet.pages import PagedFile, Spans
-from lakebed.parquet.read_cache import ReadCache, ReadStatistics
+from lakebed.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"wide": "string", "few": "string", "late": "double"})
 GROUP_ROWS = 1_000
 FILES = 3
+EVEN = [SCHEMA.by_name[name] for name in ("k", "s", "few", "late")]
+"""Fields whose pages have as many rows as they may; those of ``wide`` are full before."""
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
     names = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
     along = data.draw(st.lists(st.sampled_from([name for name in SCHEMA.names if name not in names] or names)))
     cuts, expected = [], []
-    cache = ReadCache(1 << 20)
+    cache = ReadCache(data.draw(st.sampled_from([0, 1 << 16, 1 << 20])))
     for _ in range(data.draw(st.integers(1, 6) | st.integers(APART_CUTS, APART_CUTS + 2))):
         number = data.draw(st.integers(0, FILES - 1))
         path, footer, table = files[number]
@@ -92,14 +95,17 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
         cuts.append(Cut(file, position, footer.groups[position], rows))
         expected.append(table.take(pa.array(every(rows) + GROUP_ROWS * position)))
     along = [name for name in along if name not in names]
-    found = decoded(
-        cuts, [SCHEMA.by_name[name] for name in names], [SCHEMA.by_name[name] for name in dict.fromkeys(along)]
-    )
-    assert set(names) <= set(found) <= {*names, *along}
     wanted = pa.concat_tables([*expected, SCHEMA.arrow.empty_table()], promote_options="default")
-    for name, column in found.items():
-        assert column.type == SCHEMA.by_name[name].type
-        assert column.to_pylist() == wanted.column(name).to_pylist()
+    # Decoded, then from the cache as far as that has the pages.
+    for _ in range(2):
+        found = decoded(
+            cuts, [SCHEMA.by_name[name] for name in names], [SCHEMA.by_name[name] for name in dict.fromkeys(along)]
+        )
+        assert set(names) <= set(found) <= {*names, *along}
+        for name, column in found.items():
+            assert column.type == SCHEMA.by_name[name].type
+            assert column.to_pylist() == wanted.column(name).to_pylist()
+        assert cache.stats().size_bytes <= cache.stats().bytes_max
 
 
 def test_columns_come_along_whose_pages_end_where_the_others_do(files):
@@ -116,6 +122,60 @@ def test_each_page_is_read_once(files):
     cut = Cut(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
     assert decoded([cut], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
     assert statistics.pages == 3
+
+
+def test_pages_that_were_decoded_are_not_read_again(files, tmp_path):
+    path, footer, table = files[1]
+    cache, statistics = ReadCache(1 << 20), ReadStatistics()
+    gone = tmp_path / "1.parquet"
+    gone.write_bytes(path.read_bytes())
+    first = paged(gone, footer, 1, cache)
+    # Two pages, and one of them again; then all columns from the cache.
+    decoded([Cut(first, 1, footer.groups[1], range(150, 250))], EVEN)
+    gone.unlink()
+    again = paged(gone, footer, 1, cache, statistics)
+    for rows in (range(160, 170), range(199, 201), Spans(np.array([110, 290]), np.array([111, 300]))):
+        found = decoded([Cut(again, 1, footer.groups[1], rows)], EVEN)
+        expected = table.take(pa.array(every(rows) + GROUP_ROWS))
+        assert all(found[field.name].to_pylist() == expected.column(field.name).to_pylist() for field in EVEN)
+    assert (statistics.pages, statistics.size_bytes) == (5 * len(EVEN), 0)
+    with pytest.raises(FileNotFoundError):
+        decoded([Cut(again, 1, footer.groups[1], range(250, 350))], EVEN)
+
+
+def test_columns_of_another_type_are_cached_as_they_are_stored(files):
+    path, footer, table = files[1]
+    cache = ReadCache(1 << 20)
+    wider = Schema({"k": "string"}, {"s": "int64"}, {"wide": "string", "few": "string", "late": "double"})
+    cut = Cut(paged(path, footer, 1, cache), 0, footer.groups[0], range(10))
+    for schema in (SCHEMA, wider, SCHEMA):
+        found = decoded([cut], schema.fields)
+        assert found["s"].type == schema.by_name["s"].type
+        assert found["s"].to_pylist() == table.column("s").to_pylist()[:10]
+
+
+def test_each_cached_page_holds_its_own_rows_alone(files):
+    path, footer, _ = files[1]
+    cache = ReadCache(1 << 20)
+    cuts = [Cut(paged(path, footer, 1, cache), 1, footer.groups[1], range(at, at + 1)) for at in range(0, 1_000, 100)]
+    decoded(cuts, EVEN)
+    kept = [(value, size) for (kind, _), (value, size) in cache._entries.items() if kind is CacheKind.ROWS]
+    assert len(kept) == 10 * len(EVEN)
+    for column, size in kept:
+        assert len(column) == 100
+        assert column.nbytes <= column.get_total_buffer_size() < size
+
+
+def test_a_read_of_many_pages_leaves_none_in_the_cache(files):
+    path, footer, _ = files[1]
+    cache = ReadCache(1 << 20)
+    file = paged(path, footer, 1, cache)
+    scattered = np.arange(0, 1_000, 100)
+    for rows in (range(CACHED_PAGES * 100 + 1), Spans(scattered, scattered + 1)):
+        decoded([Cut(file, 1, footer.groups[1], rows)], EVEN)
+        assert not cache.stats().rows.entries
+    decoded([Cut(file, 1, footer.groups[1], range(CACHED_PAGES * 100))], EVEN)
+    assert cache.stats().rows.entries == CACHED_PAGES * len(EVEN)
 
 
 def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dictionaries(files, monkeypatch):
