@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,15 +65,21 @@ ReadFilter = Callable[[int, ByteRange], bytes]
 
 
 class HashedKey:
-    """One row key, hashed once and probed in many row groups."""
+    """One row key, hashed at first use and probed in many row groups."""
 
     def __init__(self, fields: Sequence[Field], values: Sequence[Content], key: bytes) -> None:
         """``values`` has one value for each row key field; ``key`` is their encoding."""
+        self._fields = fields
+        self._values = values
         self._key = key
-        self._hashes: dict[int, int] = {}
-        for field, value in zip(fields, values, strict=True):
-            self._hashes[field.id] = xxhash.xxh64_intdigest(plain(field, value))
-        self._hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(key)
+
+    @cached_property
+    def _hashes(self) -> dict[int, int]:
+        """By field, and that of the whole key."""
+        pairs = zip(self._fields, self._values, strict=True)
+        hashes = {field.id: xxhash.xxh64_intdigest(plain(field, value)) for field, value in pairs}
+        hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(self._key)
+        return hashes
 
     def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
         """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.

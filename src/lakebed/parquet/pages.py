@@ -183,8 +183,9 @@ class RowSpan:
 class PagedFile:
     """One open file, read by pages; its page indexes are cached by the file's name.
 
-    As a context manager it holds a local file open; otherwise the file is opened for each part that is read. ``files``
-    fetches the parts of a file on a store, each in a round trip (``is_remote``). For one thread.
+    As a context manager it keeps a local file open from its first read on; otherwise the file is opened for each part
+    that is read. ``files`` fetches the parts of a file on a store, each in a round trip (``is_remote``). For one
+    thread.
     """
 
     def __init__(
@@ -208,16 +209,21 @@ class PagedFile:
         self._ahead: dict[ByteRange, bytes] = {}
 
     def __enter__(self) -> Self:
-        if not self._holders and self.opened.path is not None:
-            self._descriptor = os.open(self.opened.path, os.O_RDONLY | os.O_CLOEXEC)
         self._holders += 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._holders -= 1
-        if not self._holders and self.opened.path is not None:
+        if not self._holders and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _open(self) -> int:
+        """The descriptor of a local file; inside a ``with`` block, which closes it."""
+        if self._descriptor < 0:
+            assert self.opened.path is not None
+            self._descriptor = os.open(self.opened.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._descriptor
 
     def read(self, byte_range: ByteRange) -> bytes:
         """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
@@ -225,7 +231,7 @@ class PagedFile:
             data = self._ahead.pop(byte_range, b"") or self._fetch([byte_range])[0]
         else:
             with self:
-                data = self.opened.part(self._descriptor, byte_range)
+                data = self.opened.part(self._open(), byte_range)
         if len(data) != byte_range[1]:
             raise OSError(f"{len(data)} of {byte_range[1]} bytes at {byte_range[0]}")
         self.statistics.size_bytes += len(data)
@@ -233,10 +239,8 @@ class PagedFile:
 
     def peek(self, byte_range: ByteRange) -> bytes:
         """As :meth:`read`, of a local file, and not counted in the statistics."""
-        if self._descriptor < 0:
-            with self:
-                return self.opened.part(self._descriptor, byte_range)
-        return self.opened.part(self._descriptor, byte_range)
+        with self:
+            return self.opened.part(self._open(), byte_range)
 
     def read_into(self, content: memoryview, byte_ranges: Sequence[ByteRange]) -> int:
         """Read these byte ranges, one after another, into ``content``; returns the number of bytes.
@@ -249,13 +253,13 @@ class PagedFile:
                 content[at : at + byte_range[1]] = self.read(byte_range)
                 at += byte_range[1]
             return at
-        blocks = self.opened.blocks
+        descriptor, blocks = self._open(), self.opened.blocks
         if blocks is not None and blocks.have_seen(byte_ranges):
             blocks = None
         for run in (byte_ranges,) if len(byte_ranges) == 1 else _near(byte_ranges):
             begin = end = run[0][0]
             if blocks is not None:
-                data = memoryview(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)))
+                data = memoryview(blocks.read(descriptor, (begin, sum(run[-1]) - begin)))
                 at = self._copy(data, run, content, at)
                 continue
             buffers: list[bytearray | memoryview] = []
@@ -264,7 +268,7 @@ class PagedFile:
                     buffers.append(bytearray(offset - end))
                 buffers.append(content[at : at + length])
                 at, end = at + length, offset + length
-            count = os.preadv(self._descriptor, buffers, begin)
+            count = os.preadv(descriptor, buffers, begin)
             if count != end - begin:
                 raise OSError(f"{count} of {end - begin} bytes at {begin}")
         self.statistics.size_bytes += at
@@ -326,6 +330,17 @@ class PagedFile:
             size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
             self.cache.keep(CacheKind.PAGES, name, found, size_bytes)
         return found
+
+    def has_decoded(self, position: int, key: bytes) -> bool:
+        """Whether the page that may have a key is in the read cache, of the row group at that position.
+
+        Of two pages it is the first, and of several key columns the first.
+        """
+        found: KeyPages | None = self.cache.get(CacheKind.PAGES, (self.name, position))
+        if found is None:
+            return False
+        page = bisect_right(found.fences.ends, key)
+        return self.cache.has(CacheKind.ROWS, (self.name, position, self.schema.row_key[0].id, page))
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
         fields = self.schema.row_key

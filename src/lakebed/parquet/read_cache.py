@@ -174,6 +174,10 @@ class ReadCache:
             self._entries.move_to_end(key)
             return found[0]
 
+    def has(self, kind: CacheKind, name: Hashable) -> bool:
+        """Whether the value is cached; neither a hit nor a miss, nor a use."""
+        return (kind, name) in self._entries
+
     def get_many(self, kind: CacheKind, keys: Sequence[tuple[CacheKind, Hashable]]) -> list[Any | None]:
         """As :meth:`get`, for many names of one kind, as keys of the cache."""
         entries = self._entries

@@ -27,9 +27,10 @@ class Explanation:
     ``partitions`` overlap the requested keys. Of the ``files_considered``, which these partitions refer to, some were
     left out by the bounds of their keys and some by their filters; the others were opened. A file of two partitions
     counts twice as considered or left out, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
-    with page indexes) were read. ``engine`` is true if DataFusion read any of it: the engine counts only pages of a key
-    column, and no row groups, pages or bytes in a merge of very many files. ``rows_merged`` rows of files went into
-    merges by the mode ``merge``, because files overlap or hold deletes or partial rows; ``rows`` were returned.
+    with page indexes) were read; a page in the read cache counts as a page, without bytes. ``engine`` is true if
+    DataFusion read any of it: the engine counts only pages of a key column, and no row groups, pages or bytes in a
+    merge of very many files. ``rows_merged`` rows of files went into merges by the mode ``merge``, because files
+    overlap or hold deletes or partial rows; ``rows`` were returned.
     """
 
     version: int

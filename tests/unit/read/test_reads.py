@@ -13,7 +13,7 @@ import lakebed
 from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetainedError, Schema, UsageError, clock
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.parquet import open_files
-from lakebed.parquet.read_cache import READ_CACHE
+from lakebed.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
 from lakebed.read.slices import reversed_rows
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import ProposeSplit
@@ -522,3 +522,29 @@ def test_a_limit_finds_rows_behind_pages_that_only_seem_to_have_some(instance):
     table.write(pa.table({"k": [k for k, _ in keys], "n": [n for _, n in keys]}))
     found = table.scan(KeyRange(("a", 90), ("b",)), limit=3).read_all()
     assert found.column("n").to_pylist() == [90, 91, 92]
+
+
+# -- decoded pages -------------------------------------------------------------------------------------------------
+
+
+def test_a_get_of_a_page_that_is_cached_reads_no_file(tmp_path):
+    """Neither the page nor the filter, of keys that are there and of one that is not."""
+    table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA)
+    table.write(rows("acegi"))
+    assert letters(table.get("c", 1)) == "c"
+    (file,) = (tmp_path / "lake").rglob("*.parquet")
+    file.unlink()
+    assert [letters(table.get(k, n)) for k, n in (("a", 0), ("i", 4), ("d", 1), ("c", 2))] == ["a", "i", "", ""]
+    assert letters(table.scan(KeyRange("c", "h")).read_all()) == "ceg"
+    lakebed.set_read_cache_bytes(0)
+    lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
+    with pytest.raises(NotFoundError, match="missing"):
+        table.get("c", 1)
+
+
+def test_a_page_in_the_cache_counts_as_a_page_without_bytes(tmp_path):
+    table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA)
+    table.write(rows("acegi"))
+    first, second = table.explain("c", 1), table.explain("c", 1)
+    assert (first.pages, second.pages) == (4, 4)
+    assert first.size_bytes > second.size_bytes == 0
