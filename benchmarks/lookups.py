@@ -7,8 +7,10 @@ Everything goes through the public face: ``Table.get`` and ``Table.scan``, each 
 the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
 rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a snapshot over the
 files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
-Then come gets of several threads at once, and reads of much: 10,000 keys, and all rows. DataFusion does the same over
-the same files, by a hash join and without any order; they take turns, and the median of each is told.
+With ``--slatedb`` (it needs ``pip install slatedb``) SlateDB is asked for the same keys and ranges, over a database
+that got the same rows in as many commits. Then come gets of several threads at once, and reads of much: 10,000 keys and
+all rows. DataFusion does the same over the same files, by a hash join and without any order; they take turns, and the
+median of each is told.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
+from benchmarks.lookup_under_ingest.peers import peer_of
 from benchmarks.writes import batches
 from lakebed import KeyRange
 
@@ -69,6 +73,11 @@ def sample_keys(table: lakebed.Table, rows: int, count: int) -> list[str]:
         passed += batch.num_rows
     random.shuffle(keys)
     return keys
+
+
+def halves(keys: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The keys in two parts."""
+    return keys[: len(keys) // 2], keys[len(keys) // 2 :]
 
 
 def timed(question: Question, keys: Sequence[str], expected: int | None) -> np.ndarray:
@@ -116,6 +125,22 @@ def duckdb(table: lakebed.Table, step: int) -> dict[str, Question]:
         "get, not there": lambda key: ask("by_key", key + "x"),
         f"scan, limit {SCAN_ROWS}": lambda key: ask("by_limit", key),
         f"scan, range of ~{SCAN_ROWS}": lambda key: ask("by_range", key, after(key, step)),
+    }
+
+
+def slatedb(table: lakebed.Table, folder: str, step: int, rows: int) -> dict[str, Question]:
+    """The same rows as keys and values, in commits of so many rows."""
+    peer = peer_of("slatedb", Path(folder) / "slatedb")
+    peer.create()
+    left = table.scan(columns=["key", "ts", "count", "value"]).read_all()
+    # The rows come in key order; commits have to overlap as those of the table do.
+    left = left.take(np.random.default_rng(5).permutation(left.num_rows))
+    for begin in range(0, left.num_rows, rows):
+        peer.append(left.slice(begin, rows))
+    return {
+        "get": lambda key: peer.get(key).num_rows,
+        "get, not there": lambda key: peer.get(key + "x").num_rows,
+        f"scan, range of ~{SCAN_ROWS}": lambda key: peer.range(key, after(key, step)).num_rows,
     }
 
 
@@ -195,10 +220,26 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             f"{name:<26}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
             flush=True,
         )
+    if args.slatedb:
+        others = slatedb(table, folder, step, args.commit_rows)
+        asked = ours(table, step)
+        for name, question in others.items():
+            few = keys if "get" in name else keys[: args.scans]
+            expected = {"get": 1, "get, not there": 0}.get(name)
+            # By turns: each gets the machine in the state that the other had.
+            pairs = [(timed(asked[name], part, expected), timed(question, part, expected)) for part in halves(few)]
+            mine, theirs = (np.median(np.concatenate(times)) for times in zip(*pairs, strict=True))
+            print(
+                f"{name:<26}{mine:8.2f}           SlateDB {theirs:6.2f}            {theirs / mine:11.1f}x", flush=True
+            )
     imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
     print(f"{'get, fresh process':<26}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
-    one, many = (gets_a_second(table, keys, threads) for threads in (1, 8))
-    print(f"{'gets a second, 1 thread':<26}{one:8.0f}   {many:.0f} of 8 threads, {many / one:.2f} times", flush=True)
+    one, two, many = (gets_a_second(table, keys, threads) for threads in (1, 2, 8))
+    print(
+        f"{'gets a second, 1 thread':<26}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
+        f"{many:.0f} of 8, {many / one:.2f} times",
+        flush=True,
+    )
     of_much(table, rows, args.many)
     print()
 
@@ -209,6 +250,7 @@ def main() -> int:
     parser.add_argument("--gets", type=int, default=2_000)
     parser.add_argument("--peer-gets", type=int, default=200, help="the peer is asked less often")
     parser.add_argument("--scans", type=int, default=500)
+    parser.add_argument("--slatedb", action="store_true", help="ask SlateDB as well")
     parser.add_argument("--many", type=int, default=10_000, help="keys that are read at once")
     parser.add_argument("--page-rows", type=int, help="instead of the default setting")
     parser.add_argument("--commits", type=int, default=100, help="into the other table; 0: leave it out")
