@@ -96,6 +96,7 @@ def test_the_error_reference_has_no_class_that_is_gone():
 
 RUN_BY = {
     "README.md": "tests/unit/test_docs.py",
+    "docs/bulk-load.md": "tests/unit/test_guides.py",
     "docs/changes.md": "tests/unit/test_docs.py",
     "docs/client.md": "tests/service/test_client.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
@@ -115,6 +116,7 @@ RUN_BY = {
     "docs/types.md": "tests/unit/test_key_types.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
+    "docs/streaming.md": "tests/unit/test_guides.py",
     "docs/tutorial.md": "tests/unit/test_guides.py",
 }
 

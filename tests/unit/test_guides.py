@@ -26,7 +26,14 @@ def run_in_memory(page):
 
 
 @pytest.mark.parametrize(
-    ("page", "compared"), [("docs/keys.md", 2), ("docs/late-data.md", 4), ("docs/many-tables.md", 1)]
+    ("page", "compared"),
+    [
+        ("docs/keys.md", 2),
+        ("docs/late-data.md", 4),
+        ("docs/many-tables.md", 1),
+        ("docs/bulk-load.md", 3),
+        ("docs/streaming.md", 2),
+    ],
 )
 def test_the_code_of_a_guide_gives_what_stands_beside_it(page, compared):
     assert run_in_memory(page) == compared
