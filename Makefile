@@ -12,6 +12,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 STAMP_OF_DOCS := .venv/.installed-docs
+# What the JVMs of tests start from: tests/spark/class_archive.py.
+CLASSES := .venv/spark-classes.jsa
 
 # What `make test-python` makes an environment of.
 PYTHON ?= python3
@@ -21,10 +23,10 @@ TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walk
 # Those that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
-# A worker a core takes a file at a time; never many, since some start servers.
-SPREAD := -n auto --maxprocesses 4 --dist loadfile
+# A worker a core takes a file at a time, in the order of tests/conftest.py; never many, since some start servers.
+SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # With a Spark session each, which waits more than it works: for JVMs and Python workers to start, for tasks to fail.
-SPREAD_OF_SPARK := -n 2 --dist loadfile
+SPREAD_OF_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 # Python, and Java, for a recipe that starts Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
 # And PostgreSQL, for one that starts a server.
@@ -50,7 +52,7 @@ test-core: $(STAMP) ## Those of them that start no Spark
 	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(TESTS_OF_CORE) </dev/null
 
 .PHONY: test-spark
-test-spark: $(STAMP) ## Those that do
+test-spark: $(CLASSES) ## Those that do
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) </dev/null
 
 .PHONY: coverage
@@ -148,6 +150,12 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Once for each set of packages. Without it the tests only take longer, so what goes wrong here stops nothing.
+$(CLASSES): $(STAMP)
+	@rm -f $@
+	@$(WITH_JAVA) $(BIN)/python -m tests.spark.class_archive 2>/dev/null || true
+	@[ ! -f $@ ] || touch $@
 
 # Only for the site; its packages have the versions of the other locks where they are in both.
 $(STAMP_OF_DOCS): $(STAMP) requirements-docs.lock

@@ -25,6 +25,7 @@ import pytest
 
 from lakebed.spark.java_runtime import java_home
 from tests.s3.conftest import S3Server, serve
+from tests.spark.class_archive import jvm_options
 
 TIMEOUT_S = 300
 """Nothing is asserted of time: this only ends what hangs, on however busy a machine."""
@@ -33,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 APPLICATION = ROOT / "src" / "lakebed" / "cli" / "application.py"
 
-# Small heaps that start fast; the rows are outside of them.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Of this process and those it starts.
+os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
 
 
 def wait_for(seen: Callable[[], object], *, while_runs: subprocess.Popen[str] | None = None) -> None:
@@ -102,9 +103,14 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": JVM,
-            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            # Not by SPARK_CONF_DIR: a folder of its own in the class path would keep JVMs from the class archive.
+            "PYSPARK_SUBMIT_ARGS": f"--properties-file {self._properties} pyspark-shell",
         }
+
+    @property
+    def _properties(self) -> Path:
+        """The settings of drivers."""
+        return self.folder / "spark.properties"
 
     def start(self) -> None:
         self._configure()
@@ -120,7 +126,6 @@ class Cluster:
     def _configure(self) -> None:
         settings = {
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": JVM,
             # Tells what happened: executors lost, tasks tried again.
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
@@ -132,10 +137,9 @@ class Cluster:
             # Where these tests' own Lakebed lies, which need not be installed.
             "spark.executorEnv.PYTHONPATH": str(ROOT / "src"),
         }
-        for name in ("conf", "events", "work"):
+        for name in ("events", "work"):
             (self.folder / name).mkdir()
-        text = "\n".join(f"{name} {value}" for name, value in settings.items())
-        (self.folder / "conf" / "spark-defaults.conf").write_text(text)
+        self._properties.write_text("\n".join(f"{name} {value}" for name, value in settings.items()))
 
     def _launch(self, name: str, *words: str, **variables: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -157,8 +161,10 @@ class Cluster:
     ) -> subprocess.Popen[str]:
         """Start ``spark-submit`` with these words, and the application with a command on the store's instance."""
         self.stop_driver()
-        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *words, *application]
-        line += ["--instance", store.url, *command, "--report", str(report)]
+        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
+        if "SPARK_CONF_DIR" not in variables:
+            line += ["--properties-file", str(self._properties)]
+        line += [*words, *application, "--instance", store.url, *command, "--report", str(report)]
         surroundings = {
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT / "src"),

@@ -19,7 +19,7 @@ import pytest
 import lakebed
 from lakebed.spark import session
 from lakebed.spark.session import Remote
-from tests.cluster.conftest import JVM, ROOT, SPARK_HOME, TIMEOUT_S, wait_for
+from tests.cluster.conftest import ROOT, SPARK_HOME, TIMEOUT_S, wait_for
 
 pytest.importorskip("grpc", reason="lakebed[connect] is not installed")
 
@@ -34,7 +34,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.extraJavaOptions": JVM,
         "spark.ui.enabled": "false",
     }
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2,4]", "--driver-memory", "512m"]

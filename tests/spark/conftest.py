@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed.spark import Local, Pipeline
 from lakebed.spark.session import start_session
+from tests.spark.class_archive import jvm_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Of this process and those it starts: JVMs that live for seconds start faster than they would run.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Of this process and those it starts.
+os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
 
 
 @pytest.fixture(scope="session")
