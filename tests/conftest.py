@@ -32,11 +32,50 @@ MARK_BY_FOLDER = {
     "postgres": pytest.mark.postgres,
 }
 
+# A file runs in one process. Those that take longest begin first: the other processes would wait for one that began
+# last. In the order of what they take on an idle machine.
+LONGEST_FIRST = (
+    "cluster/test_cluster.py",
+    "spark/test_refused_rows.py",
+    "spark/test_interrupts.py",
+    "spark/test_import.py",
+    "spark/test_crashes.py",
+    "spark/test_pages.py",
+    "spark/test_demo.py",
+    "spark/test_inputs.py",
+    "spark/test_cli.py",
+    "cluster/test_connect.py",
+    "spark/test_examples.py",
+    "adversarial/test_memory.py",
+    "service/test_restarts.py",
+    "adversarial/test_merging_machine.py",
+    "adversarial/test_statement_limits.py",
+    "service/test_protection.py",
+    "adversarial/test_flips_on_s3.py",
+    "adversarial/test_statements.py",
+    "unit/log/test_simulation.py",
+    "unit/test_alter.py",
+    "pipeline/test_maintenance.py",
+    "unit/read/test_merged_reads.py",
+    "unit/cli/test_process.py",
+    "unit/spark/test_worker_pool.py",
+    "service/test_sandbox.py",
+    "service/test_commit_via.py",
+    "unit/cli/test_status.py",
+    "postgres/test_server.py",
+    "adversarial/test_kills.py",
+    "adversarial/test_flips.py",
+    "pipeline/test_in_process.py",
+    "pipeline/test_cli.py",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the folder they lie in, so that no file can forget to."""
+    """Mark tests by the folder they lie in, so that no file can forget to, and put the longest files first."""
     tests = Path(__file__).parent
+    order = {name: number for number, name in enumerate(LONGEST_FIRST)}
     for item in items:
         folder = item.path.relative_to(tests).parts[0]
         if folder in MARK_BY_FOLDER:
             item.add_marker(MARK_BY_FOLDER[folder])
+    items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))

@@ -104,8 +104,9 @@ def test_a_service_over_tls_on_any_address_with_tokens(lake, tmp_path):
         opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=trusting))
         with pytest.raises(urllib.error.HTTPError) as caught:
             opener.open(f"{url}/login", form, timeout=120)
-        assert caught.value.code == 303
-        assert "Secure" in caught.value.headers["set-cookie"]
+        with caught.value as answer:
+            assert answer.code == 303
+            assert "Secure" in answer.headers["set-cookie"]
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     assert [(line["principal"], line["status"]) for line in lines] == [("ann", 200), ("ann", 303)]
     assert secret not in audit.read_text()

@@ -9,6 +9,7 @@ import pytest
 from tests.service.soak import soaked
 
 
+@pytest.mark.slow
 def test_killed_services_lose_and_double_nothing(tmp_path):
     happened = soaked(tmp_path, seconds=12, seed=1)
     assert happened["commits of writers and files"] > 0
