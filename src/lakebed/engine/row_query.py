@@ -50,7 +50,7 @@ class RowQuery:
         self._bounds = fitted(select, "the query")
         self._context = query_context()
         with translate_errors(self._failed):
-            kinds, scans, found = self._run(self._looked_at, _none(rows))
+            kinds, scans, found = self._run(self._looked_at, no_rows(rows))
         for kind, said in _WHOLE_INPUT.items():
             if kind in kinds:
                 raise Code.SQL_INVALID(f"a query that is applied to rows as they come cannot have {said}: {select}")
@@ -91,7 +91,8 @@ class RowQuery:
         return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {error_text(error)}")
 
 
-def _none(schema: pa.Schema) -> pa.RecordBatch:
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 

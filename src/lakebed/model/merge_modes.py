@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
+from lakebed.model.types import is_number
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -126,10 +127,6 @@ class Function:
     ordered: bool = False
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def _is_map_of(takes: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
     return lambda kind: bool(pa.types.is_map(kind) and takes(kind.item_type))
 
@@ -146,7 +143,7 @@ MEAN = pa.struct([("sum", pa.float64()), ("count", pa.int64())])
 """The type of a field with the function ``mean``."""
 
 FUNCTIONS: Mapping[str, Function] = {
-    "sum": Function(_is_number, "numbers"),
+    "sum": Function(is_number, "numbers"),
     "product": Function(lambda kind: bool(pa.types.is_integer(kind) or pa.types.is_floating(kind)), "numbers"),
     "min": Function(_is_ordered_type, "plain types"),
     "max": Function(_is_ordered_type, "plain types"),
@@ -162,7 +159,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "list": Function(pa.types.is_list, "lists", ordered=True),
     "set": Function(lambda kind: bool(pa.types.is_list(kind) and _is_ordered_type(kind.value_type)), "lists"),
     "join": Function(pa.types.is_string, "string", ordered=True),
-    "map_sum": Function(_is_map_of(_is_number), "maps to numbers"),
+    "map_sum": Function(_is_map_of(is_number), "maps to numbers"),
     "map_min": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
     "map_max": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
 }

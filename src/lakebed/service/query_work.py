@@ -20,7 +20,6 @@ from lakebed.errors import Error
 from lakebed.export.query_result import Attempt, QueryResult, ScanQuery, plan_query, result_at, run_query, write_stream
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.model.files import query_object
-from lakebed.model.keys import EncodedRange
 from lakebed.security.principal import Principal
 from lakebed.service.work import is_fault
 from lakebed.spark.executors import place_of, query_executor
@@ -28,6 +27,7 @@ from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Progress
 from lakebed.sql.limited import Limits
 from lakebed.state.catalog import CatalogTable
+from lakebed.state.fields import decode_bounds
 from lakebed.tracker.submitted_queries import ROWS, may_read
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class QueryWork:
         self, asked: AskedScan, principal: Principal, attempt: Attempt, place: Place, report: Report
     ) -> QueryResult:
         wanted = ScanQuery(
-            tuple(map(_range_of, asked.ranges)),
+            tuple(map(decode_bounds, asked.ranges)),
             asked.columns,
             asked.where,
             asked.limit,
@@ -135,8 +135,3 @@ def target_of(query: SubmittedQuery, instance: Instance) -> Place:
 def may_pass(error: Exception) -> bool:
     """Whether another attempt may succeed: a store, or Spark, was away."""
     return not is_fault(error) and not (isinstance(error, Error) and error.facts.get("transient") is False)
-
-
-def _range_of(bounds: tuple[str, str | None]) -> EncodedRange:
-    low, high = bounds
-    return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))

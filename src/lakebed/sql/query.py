@@ -31,6 +31,7 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import read_only, statement_context
+from lakebed.engine.row_query import no_rows
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
@@ -170,7 +171,7 @@ class SqlEngine:
                 read.append(_files(snapshot, ranges, keys, scan))
                 tables[name] = Table(read[-1][1].rows)
             else:
-                tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
+                tables[name] = Table(context.read_batches(rows.to_batches() or [no_rows(rows.schema)]))
         frame = self._planned(context, text, tables)
         schema = schema_of(frame)
         try:
@@ -393,7 +394,3 @@ def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scan
         found = pa.Table.from_batches(batches, reader.schema)
     columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.type) for f in schema.fields]
     return pa.table(columns, schema=schema.arrow)
-
-
-def _none(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from msgspec import structs
 
 from lakebed import clock
@@ -129,46 +128,6 @@ def open_in_log(
             )
         )
     return found
-
-
-RUNS_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("operation", pa.string(), nullable=False),
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("table_id", pa.string(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("created", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("started", pa.timestamp("us", "UTC")),
-        pa.field("finished", pa.timestamp("us", "UTC")),
-        pa.field("seconds", pa.float64()),
-        pa.field("rows_done", pa.int64(), nullable=False),
-        pa.field("rows_total", pa.int64(), nullable=False),
-        pa.field("tasks", pa.int64(), nullable=False),
-        pa.field("tasks_failed", pa.int64(), nullable=False),
-        pa.field("retries", pa.int64(), nullable=False),
-        pa.field("version", pa.int64()),
-        pa.field("key", pa.string()),
-        pa.field("host", pa.string(), nullable=False),
-        pa.field("executor", pa.string(), nullable=False),
-        pa.field("parked", pa.bool_(), nullable=False),
-        pa.field("error", pa.string()),
-        pa.field("message", pa.string()),
-        pa.field("detail", pa.string(), nullable=False),
-    ]
-)
-
-
-def runs_table(runs: Iterable[JobRun]) -> pa.Table:
-    """The runs as Arrow, one row each; ``error`` is the code of the error."""
-    rows = []
-    for run in runs:
-        values = {name: getattr(run, name, None) for name in RUNS_SCHEMA.names}
-        failure = run.error
-        values |= {"host": run.where.host, "executor": run.where.executor, "outcome": run.outcome.value}
-        values |= {"error": failure and failure.code, "message": failure and failure.message}
-        rows.append(values)
-    return pa.Table.from_pylist(rows, RUNS_SCHEMA)
 
 
 def _newest_first(storage: Storage) -> Iterator[JobRun]:

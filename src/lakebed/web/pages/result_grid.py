@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.json_values import encode_array
+from lakebed.model.types import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int,
             raise Code.STATEMENT_LIMIT_EXCEEDED(
                 f"the read takes longer than {seconds_max:g} s; ask for fewer keys, or a predicate on the key"
             )
-    columns = tuple(GridColumn(field.name, str(field.type), _is_numeric(field.type)) for field in schema)
+    columns = tuple(GridColumn(field.name, str(field.type), is_number(field.type)) for field in schema)
     return Grid(columns, tuple(rows[:rows_max]), len(rows) > rows_max, clock.monotonic_s() - began_s)
 
 
@@ -52,7 +53,3 @@ def _values(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     if not batch.num_columns:
         return [()] * batch.num_rows
     return list(zip(*map(encode_array, batch.columns), strict=True))
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -40,9 +40,6 @@ from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService,
 
 HISTORY_ROWS = 12
 
-LISTED_MAX = 64
-"""Partitions that are listed below the picture; above that their groups are."""
-
 TICKS = 5
 
 WAIT_S = 0.1
