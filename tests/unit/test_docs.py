@@ -15,6 +15,7 @@ import pytest
 
 import lakebed
 import lakebed.spark
+from lakebed.cli import main
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
@@ -23,6 +24,7 @@ from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.spark import Pipeline
 from tests import pages
 
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 
@@ -223,6 +225,68 @@ def test_a_command_that_is_none_is_found():
         pages.parse(second)
     with pytest.raises(click.UsageError, match="No such option"):
         pages.parse(["import", "t", "in.parquet", "--jobid", "a"])
+
+
+REPOSITORY = re.compile(r"https://github\.com/lakebed/lakebed/(?:blob|tree)/main/([^\s)#>\"]+)(#[^\s)>\"]+)?")
+RELATIVE = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(#[^)\s]+)?\)")
+
+
+def anchors(page):
+    """The ends of links that lead to headings of a page, as the site and GitHub make them of the same headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_every_link_into_the_repository_leads_to_something(page):
+    text = re.sub(r"^```.*?^```$", "", pages.text_of(page), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    links = [(pages.ROOT / path, anchor) for path, anchor in REPOSITORY.findall(text)]
+    here = pages.ROOT / page
+    links += [((here.parent / path) if path else here, anchor) for path, anchor in RELATIVE.findall(text)]
+    # Pages that the site makes of files of the root, and of the code.
+    made = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+    for target, anchor in links:
+        found = pages.ROOT / made[target.name] if target.name in made and not target.exists() else target
+        assert found.exists(), f"{page}: {target}"
+        if anchor and found.suffix == ".md" and found.name != "api.md":
+            assert anchor in anchors(found), f"{page}: {target}{anchor}"
+
+
+def test_the_instance_that_the_page_on_declarations_plans_is_planned_so(tmp_path, monkeypatch, capsys):
+    """The declaration of the page, on an instance in which its tag and the settings of its table are set already."""
+    (declared,) = (block for block in pages.blocks("docs/apply.md") if block.language == "yaml")
+    (shown,) = (block for block in pages.blocks("docs/apply.md") if "--plan" in block.text)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lake.yaml").write_text(declared.text, "utf-8")
+    schema = lakebed.Schema(
+        {"place": "string", "sensor": "int32"}, {"at": "timestamp[us, tz=UTC]"}, {"reading": "double"}
+    )
+    readings = lakebed.create("lake").create_table("readings", schema, settings={"page_rows": 512})
+    while readings.version < 12:
+        readings.write(pa.table({"place": ["Ulm"], "sensor": [1], "at": [START], "reading": [0.5]}))
+    readings.tag("audited", 12)
+    assert main(["--instance", "lake", "apply", "lake.yaml", "--plan"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).splitlines() == shown.text.splitlines()[1:]
+
+
+def test_the_configuration_file_of_its_page_is_read(tmp_path, monkeypatch, capsys):
+    (block,) = (block for block in pages.blocks("docs/configuration.md") if block.language == "toml")
+    (tmp_path / "config.toml").write_text(block.text, "utf-8")
+    assert main(["--config", str(tmp_path / "config.toml"), "config", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert "s3://bucket/lake" in shown
+    assert "postgresql://db.example/lake" in shown
+
+
+@pytest.mark.parametrize("page", ["docs/storage.md", "docs/security.md", "docs/http.md"])
+def test_the_json_of_a_page_is_json(page):
+    blocks = [block for block in pages.blocks(page) if block.language == "json"]
+    assert blocks
+    for block in blocks:
+        json.loads(block.text)
 
 
 def test_the_kinds_of_findings_are_those_that_a_verification_reports():
