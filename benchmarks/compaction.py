@@ -1,101 +1,296 @@
-"""Compaction of sorted files on Spark, against DuckDB's sort and copy of the very same files.
+"""Compaction of sorted files, against the bare plan under it and DuckDB's sort and copy, of the very same files.
 
-    python -m benchmarks.compaction [--files 10] [--rows 2000000] [--rounds 2]
+    python -m benchmarks.compaction [--kinds prefix hex …] [--files 10] [--rows 2000000] [--rounds 5]
+                                    [--sides spark here bare duckdb] [--overlap 0.1]
 
-Each file is one write of sorted rows, and so one run; the session is warm. The peer is ``COPY (SELECT … ORDER BY key,
-ts) TO … (FORMAT parquet, COMPRESSION zstd)`` with all cores. Core-seconds are those of the whole process tree.
+Each file is one write of sorted rows, and so one run. Kinds of rows are those of :mod:`benchmarks.row_kinds`; wide rows
+are a fifth as many. Sides, which take turns, in another order each round:
+
+* ``spark``: ``Pipeline.compact`` in a warm session, on all cores
+* ``here``: the same call, whose tasks run in one process, one after another, without Spark
+* ``bare``: DataFusion's ordered merge with its own Parquet writer (:mod:`benchmarks.bare_plan`)
+* ``duckdb``: ``COPY (SELECT … ORDER BY …) TO … (FORMAT parquet, COMPRESSION zstd)`` with all cores
+
+Core-seconds are those of the whole process tree: driver, JVM and workers. A result is a median and its range; ratios
+are medians over rounds. *Others* is what other processes took of the machine's cores meanwhile: above a tenth of a
+core, seconds mean little.
+
+With ``--overlap`` there are two runs, as many rows in all, that share this part of their key ranges; the side *full* is
+the compaction of two runs of the same rows that share all of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import datafusion
+import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakebed
-from benchmarks.bulk_import import core_seconds, make_rows, measured
+from benchmarks.bulk_import import core_seconds, measured
+from benchmarks.row_kinds import KINDS, KindOfRows
+from benchmarks.session_here import SessionHere
 from lakebed.spark import Pipeline
 
+SIDES = ("spark", "here", "bare", "duckdb")
+Found = dict[str, Any]
+Turn = Callable[[int], Found]
 
-def prepared(instance: lakebed.Instance, name: str, sources: list[Path]) -> lakebed.Table:
-    """A table with one run for each source file."""
-    schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
-    table = instance.create_table(name, schema)
-    for source in sources:
-        with pq.ParquetFile(source) as parquet:
-            table.write(pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches()))
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+def make_pair(kind: KindOfRows, rows: int, overlap: float) -> list[pa.Table]:
+    """Two runs of half of the rows each, whose key ranges share a part: the rows in it go to both by turns."""
+    every = kind.sorted_rows(rows, 0).combine_chunks()
+    shared = int(rows * overlap)
+    begin = (rows - shared) // 2
+    places = pa.array(range(shared))
+    middle = every.slice(begin, shared)
+    first, second = (middle.filter(pc.equal(pc.bit_wise_and(places, 1), odd)) for odd in (0, 1))
+    return [pa.concat_tables([every.slice(0, begin), first]), pa.concat_tables([second, every.slice(begin + shared)])]
+
+
+def make_table(instance: lakebed.Instance, kind: KindOfRows, runs: list[pa.Table], name: str = "rows") -> lakebed.Table:
+    """A table of these runs."""
+    table = instance.create_table(name, kind.schema)
+    for run in runs:
+        table.write(run.to_reader(65_536))
     return table
 
 
-def warm_up(pipeline: Pipeline, table: lakebed.Table) -> None:
+def copied(lake: Path, number: int) -> lakebed.Table:
+    """The table of a copy of the instance: files are never changed, so links are copies."""
+    place = lake.with_name(f"{lake.name}-{number}")
+    shutil.copytree(lake, place, copy_function=os.link)
+    return lakebed.open(str(place)).table("rows")
+
+
+def drop_copy(lake: Path, number: int) -> None:
+    shutil.rmtree(lake.with_name(f"{lake.name}-{number}"))
+
+
+def inputs_of(table: lakebed.Table) -> list[str]:
+    return [url.removeprefix("file://") for url in table.files().column("url").to_pylist()]
+
+
+# -- sides ------------------------------------------------------------------------------------------------------
+
+
+def warm_up(pipeline: Pipeline) -> None:
     """Have every core's Python worker started and its libraries loaded, as in a session that has compacted before."""
+    runs = [KINDS["prefix"].sorted_rows(20_000, seed) for seed in range(2)]
+    table = make_table(pipeline.instance, KINDS["prefix"], runs, "small")
     table.set(split_rows=1000)
     pipeline.split(table)
     pipeline.compact(table, strategy="full")
 
 
-def ours(pipeline: Pipeline, table: lakebed.Table) -> dict[str, Any]:
+def compacted(pipeline: Pipeline, table: lakebed.Table) -> Found:
     begin, begin_cores = time.perf_counter(), core_seconds()
     report = pipeline.compact(table, strategy="full")
-    return measured(begin, begin_cores) | {"rows": report.rows, "files": report.files_out, "bytes": report.bytes_out}
+    return measured(begin, begin_cores) | {"rows": report.rows, "bytes": report.bytes_out}
 
 
-def duckdb(sources: list[str], out: Path) -> dict[str, Any]:
+def here(lake: Path, number: int) -> Found:
+    """In a process of its own, which has compacted a small table before."""
+    copied(lake, number)
+    place = str(lake.with_name(f"{lake.name}-{number}"))
+    found = in_child("benchmarks.compaction", "--child", place)
+    drop_copy(lake, number)
+    return found
+
+
+def child(place: Path) -> Found:
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+        warm = lakebed.create(folder)
+        warm_up(Pipeline(warm, SessionHere()))
+        instance = lakebed.open(str(place))
+        return compacted(Pipeline(instance, SessionHere()), instance.table("rows"))
+
+
+def bare(lake: Path, kind: KindOfRows, folder: Path) -> Found:
+    """The bare plan, in a process of its own."""
+    out = folder / "bare.parquet"
+    inputs = inputs_of(lakebed.open(str(lake)).table("rows"))
+    found = in_child("benchmarks.bare_plan", str(out), ",".join(kind.schema.sort_names), *inputs)
+    return found | written(out)
+
+
+def duckdb(lake: Path, kind: KindOfRows, folder: Path) -> Found:
+    """DuckDB's sort and copy, in a process of its own."""
+    out = folder / "duckdb.parquet"
+    names = ", ".join(f"'{path}'" for path in inputs_of(lakebed.open(str(lake)).table("rows")))
+    order = ", ".join(kind.schema.sort_names)
+    query = f"SELECT * FROM read_parquet([{names}]) ORDER BY {order}"
+    copy = f"COPY ({query}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)"
+    return in_child("benchmarks.compaction", "--duckdb", copy) | written(out)
+
+
+def duckdb_child(statement: str) -> Found:
     import duckdb as peer
 
     connection = peer.connect()
     begin, begin_cores = time.perf_counter(), core_seconds()
-    names = ", ".join(f"'{source}'" for source in sources)
-    connection.execute(
-        f"COPY (SELECT * FROM read_parquet([{names}]) ORDER BY key, ts) TO '{out}' (FORMAT parquet, COMPRESSION zstd)"
-    )
-    result = measured(begin, begin_cores)
-    return result | {"rows": pq.ParquetFile(out).metadata.num_rows, "files": 1, "bytes": out.stat().st_size}
+    connection.execute(statement)
+    return measured(begin, begin_cores) | {"version": peer.__version__}
 
 
-def report(name: str, found: list[dict[str, Any]]) -> tuple[float, float]:
-    seconds, cores = median(f["seconds"] for f in found), median(f["core_seconds"] for f in found)
-    rows = found[0]["rows"]
-    print(
-        f"{name:<20} {seconds:7.1f} s {rows / seconds / 1e6:6.2f} M rows/s {cores:7.1f} core-s "
-        f"{rows / cores / 1e6:6.2f} M rows/s a core   {found[0]['files']} files, {found[0]['bytes'] / 1e6:.0f} MB"
-    )
-    return seconds, cores
+def written(out: Path) -> Found:
+    found = {"rows": pq.read_metadata(out).num_rows, "bytes": out.stat().st_size}
+    out.unlink()
+    return found
+
+
+def in_child(module: str, *arguments: str) -> Found:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: Found = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+# -- turns and tables -------------------------------------------------------------------------------------------
+
+
+def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
+    """What each side found in each round."""
+    found: dict[str, list[Found]] = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            busy, begin, cores = busy_seconds(), time.perf_counter(), core_seconds()
+            made = sides[name](number)
+            taken = time.perf_counter() - begin
+            made["others"] = max(0.0, busy_seconds() - busy - (core_seconds() - cores)) / taken
+            found[name].append(made)
+    rows = {one["rows"] for side in found.values() for one in side}
+    assert len(rows) == 1, f"the sides made {rows} rows"
+    return found
+
+
+def busy_seconds() -> float:
+    """Of all cores of the machine since its start."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def show(kind: str, found: dict[str, list[Found]], peers: tuple[str, ...]) -> None:
+    for name, side in found.items():
+        rows = side[0]["rows"] / 1e6
+        cells = [f"{kind:<10}{name:<8}", spread([one["seconds"] for one in side], " s")]
+        cells.append(spread([one["core_seconds"] / rows for one in side], " core-s / M rows"))
+        cells.append(f"{side[0]['bytes'] / rows / 1e6:6.1f} bytes / row")
+        cells.append("others " + spread([one["others"] for one in side], " cores"))
+        if name not in peers:
+            cells += [
+                f"of {peer}: {ratio(side, found[peer], 'seconds')} s, {ratio(side, found[peer])} core-s"
+                for peer in peers
+                if peer in found
+            ]
+        print("  ".join(cells), flush=True)
+
+
+def spread(values: list[float], unit: str) -> str:
+    return f"{median(values):7.3f} ({min(values):.3f}-{max(values):.3f}){unit}"
+
+
+def ratio(side: list[Found], other: list[Found], what: str = "core_seconds") -> str:
+    found = [a[what] / b[what] for a, b in zip(side, other, strict=True)]
+    return f"{median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
+
+
+def compare(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines: Pipelines) -> None:
+    """One kind of rows: every side of the same runs."""
+    rows = args.rows // 5 if kind.name == "wide" else args.rows
+    lake = folder / "lake"
+    make_table(lakebed.create(lake), kind, [kind.sorted_rows(rows, seed) for seed in range(args.files)])
+    every: dict[str, Turn] = {
+        "spark": lambda number: pipelines.on_spark(lake, number),
+        "here": lambda number: here(lake, number),
+        "bare": lambda _: bare(lake, kind, folder),
+        "duckdb": lambda _: duckdb(lake, kind, folder),
+    }
+    show(kind.name, in_turns({name: every[name] for name in args.sides}, args.rounds), ("bare", "duckdb"))
+    shutil.rmtree(lake)
+
+
+def compare_overlap(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines: Pipelines) -> None:
+    """Two runs that share a part of their key ranges, against two that share all of it."""
+    sides: dict[str, Turn] = {}
+    for name, overlap in (("part", args.overlap), ("full", 1.0)):
+        lake = folder / name
+        make_table(lakebed.create(lake), kind, make_pair(kind, args.files * args.rows, overlap))
+        if "spark" in args.sides:
+            sides[name] = lambda number, lake=lake: pipelines.on_spark(lake, number)
+        else:
+            sides[name] = lambda number, lake=lake: here(lake, number)
+    show(kind.name, in_turns(sides, args.rounds), ("full",))
+    for name in sides:
+        shutil.rmtree(folder / name)
+
+
+class Pipelines:
+    """The warm session, which is given to a pipeline for each instance."""
+
+    def __init__(self, folder: Path) -> None:
+        self._own = Pipeline(lakebed.create(folder / "session"))
+        warm_up(self._own)
+
+    def on_spark(self, lake: Path, number: int) -> Found:
+        table = copied(lake, number)
+        instance = lakebed.open(str(lake.with_name(f"{lake.name}-{number}")))
+        found = compacted(Pipeline(instance, self._own.session), table)
+        drop_copy(lake, number)
+        return found
+
+    def close(self) -> None:
+        self._own.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--files", type=int, default=10)
     parser.add_argument("--rows", type=int, default=2_000_000, help="in each file")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--overlap", type=float, help="two runs that share this part of their keys, such as 0.1")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--duckdb", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    mine: list[dict[str, Any]] = []
-    peer: list[dict[str, Any]] = []
+    if args.child:
+        print(json.dumps(child(args.child)))
+        return
+    if args.duckdb:
+        print(json.dumps(duckdb_child(args.duckdb)))
+        return
+    print(f"{args.files} files of {args.rows:,} rows, {args.rounds} rounds; {os.cpu_count()} cores", end="; ")
+    print(f"load {os.getloadavg()[0]:.1f}; lakebed {lakebed.__version__}, pyarrow {pa.__version__}", end=", ")
+    print(f"datafusion {datafusion.__version__}, duckdb {version('duckdb')}", flush=True)
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as scratch:
         folder = Path(scratch)
-        make_rows(folder / "rows", args.files, args.rows)
-        make_rows(folder / "small", 2, 20_000)
-        instance = lakebed.create(folder / "lake")
-        with Pipeline(instance) as pipeline:
-            warm_up(pipeline, prepared(instance, "small", sorted((folder / "small").iterdir())))
-            for version in range(args.rounds):
-                table = prepared(instance, f"rows-{version}", sorted((folder / "rows").iterdir()))
-                urls = [url.removeprefix("file://") for url in table.files().column("url").to_pylist()]
-                peer.append(duckdb(urls, folder / f"duckdb-{version}.parquet"))
-                mine.append(ours(pipeline, table))
-    print(f"compaction of {args.files} sorted files of {args.rows:,} rows, {args.rounds} rounds, medians")
-    my_seconds, my_cores = report("lakebed on Spark", mine)
-    seconds, cores = report("duckdb sort and copy", peer)
-    print(
-        f"ratio: {seconds / my_seconds:.2f} times the rows/s (at least 1.6), {cores / my_cores:.2f} times a core; "
-        f"{mine[0]['rows'] / my_cores / 1e6:.2f} M rows/s a core (at least 2.1)"
-    )
+        pipelines = Pipelines(folder) if "spark" in args.sides else None
+        for name in args.kinds:
+            work = compare if args.overlap is None else compare_overlap
+            work(KINDS[name], args, folder, pipelines)
+        if pipelines is not None:
+            pipelines.close()
 
 
 if __name__ == "__main__":
