@@ -62,6 +62,7 @@ GROUP_BYTES_MAX = 64 * 1024 * 1024
 _GROUP_SHARE = 4
 """The part of the memory limit for a row group: its inputs and its encoded pages are held besides."""
 
+_BUFFER_BYTES = 1024 * 1024
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
 _DICTIONARY_REPEATS = 16
@@ -165,7 +166,8 @@ class _OpenFile:
         self._bounds_floats = not _has_nan(layout.schema, first)
         try:
             with writing_to(path.parent):
-                self._sink = pa.OSFile(str(path), "wb")
+                # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
+                self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
                 self._writer = pq.ParquetWriter(self._sink, layout.schema.arrow, **_options(layout, first))
         except BaseException:
             path.unlink(missing_ok=True)
@@ -179,7 +181,7 @@ class _OpenFile:
         """Write one row group. Raises Error if it is not in order."""
         schema = self._layout.schema
         keys = group.select(schema.row_key_names).combine_chunks()
-        _check_order(keys.column(0), schema)
+        check_key_order(keys.column(0), schema)
         if self._notes is None:
             self._notes = RankNotes(schema.codec, self._cuts, rows_estimate=min(rows_estimate, group.num_rows))
         before = self._bytes()
@@ -205,13 +207,8 @@ class _OpenFile:
             self._writer.close()
             self._sink.close()
             blocks.seal(self._path)
-        notes = self._notes
-        assert notes is not None
-        schema, added = self._layout.schema, self._layout.added
-        bounds = encode_bounds(_bounds(self._writer.writer.metadata, schema))
-        keys = notes.min_key, notes.max_key
-        summary = notes.summary()
-        return SortedFile(self._path, notes.rows, *keys, summary, schema.version, bounds, added, self._markers)
+        assert self._notes is not None
+        return sorted_file(self._path, self._layout, self._notes, self._writer.writer.metadata, markers=self._markers)
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -232,7 +229,14 @@ class _OpenFile:
         self._writer.add_key_value_metadata({KEY_FILTERS: json.dumps(location, separators=(",", ":"))})
 
     def _bytes(self) -> int:
-        return self._path.stat().st_size + self._pending_bytes
+        return int(self._sink.tell()) + self._pending_bytes
+
+
+def sorted_file(path: Path, layout: Layout, notes: RankNotes, metadata: Any, *, markers: int) -> SortedFile:
+    """What is known of a closed file: of its keys by ``notes``, of the other key fields by its ``metadata``."""
+    keys = notes.min_key, notes.max_key
+    bounds = encode_bounds(_bounds(metadata, layout.schema))
+    return SortedFile(path, notes.rows, *keys, notes.summary(), layout.schema.version, bounds, layout.added, markers)
 
 
 def _markers(rows: pa.Table) -> int:
@@ -264,7 +268,7 @@ def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
     return content.slice(chunk.bloom_filter_offset, chunk.bloom_filter_length)
 
 
-def _check_order(column: pa.ChunkedArray, schema: Schema) -> None:
+def check_key_order(column: pa.ChunkedArray, schema: Schema) -> None:
     """Raise Error if the first key column descends. Checked for all rows; all columns are checked between batches."""
     values = comparable(column.chunk(0))
     if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():

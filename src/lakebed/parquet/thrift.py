@@ -7,6 +7,7 @@ Source: Apache Thrift, "Thrift compact protocol encoding"; Parquet format, ``par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -205,3 +206,62 @@ NUMBER, NUMBER_32 = 1 << 4 | _I64, 1 << 4 | I32
 
 STOP = b"\x00"
 """Ends every struct."""
+
+
+Renumber = Callable[[tuple[int, ...], int], int]
+"""What a number becomes. The path to it has field ids and, for items of lists, their positions."""
+
+
+def renumbered(data: bytes, number_of: Renumber) -> bytes:
+    """An encoded struct with other numbers, all else unchanged. Raises ValueError if it is none."""
+    out = bytearray()
+    try:
+        end = _renumber_struct(data, 0, (), number_of, out)
+    except IndexError as error:
+        raise ValueError("it ends too soon") from error
+    if end != len(data):
+        raise ValueError(f"{len(data) - end} bytes behind a struct")
+    return bytes(out)
+
+
+def _renumber_struct(data: bytes, begin: int, path: tuple[int, ...], number_of: Renumber, out: bytearray) -> int:
+    field = 0
+    position = begin
+    while head := data[position]:
+        start = position
+        position += 1
+        if head >> 4:
+            field += head >> 4
+        else:
+            zigzag, position = _varint(data, position)
+            field = (zigzag >> 1) ^ -(zigzag & 1)
+        out += data[start:position]
+        if head & 0x0F not in (_TRUE, _FALSE):
+            position = _renumber_value(data, position, head & 0x0F, (*path, field), number_of, out)
+    out += STOP
+    return position + 1
+
+
+def _renumber_value(  # noqa: PLR0913, PLR0917 - where in the data, where in the struct, what with it, and whereto
+    data: bytes, position: int, kind: int, path: tuple[int, ...], number_of: Renumber, out: bytearray
+) -> int:
+    if kind in _INTEGERS:
+        zigzag, position = _varint(data, position)
+        number = number_of(path, (zigzag >> 1) ^ -(zigzag & 1))
+        out += varint(number << 1 if number >= 0 else (-number << 1) - 1)
+        return position
+    if kind == _STRUCT:
+        return _renumber_struct(data, position, path, number_of, out)
+    if kind in (_LIST, _SET):
+        start, head = position, data[position]
+        size, position = head >> 4, position + 1
+        if size == 15:
+            size, position = _varint(data, position)
+        out += data[start:position]
+        for index in range(size):
+            position = _renumber_value(data, position, head & 0x0F, (*path, index), number_of, out)
+        return position
+    # Text, bytes, floats and booleans in lists, of which nothing changes.
+    _, end = _value(data, position, kind, 0)
+    out += data[position:end]
+    return end

@@ -38,6 +38,9 @@ grew with every file; slices held 0.4 to 0.6 GB for 10 files, 0.8 for 40, 1.0 fo
 engine's allocator does not return all that is freed: the same slice merged again and again grew the process to about
 five times a slice. Smaller slices lower that, so slices are as small as the double work at their borders allows.
 
+By ``KeepAll``, row groups whose keys lie in no other input are copied, and only the ranges between them are merged
+(:mod:`lakebed.sorting.merge_copies`).
+
 Rules. Local paths only; scratch files are deleted when a call ends, however it ends.
 
 Errors: DamagedError or SchemaMismatchError naming the input, StorageError if there is no room.
@@ -50,6 +53,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +68,9 @@ from lakebed.model.merge_modes import KEEP_ALL, KeepAll
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
+from lakebed.parquet.group_copy import copy_groups
 from lakebed.parquet.layout import Layout, SortedFile
+from lakebed.sorting.merge_copies import gaps, stretches
 from lakebed.sorting.merge_inputs import MergeInput, open_input, put_into_arrow, read_through
 from lakebed.sorting.merge_parts import BATCH_ROWS_MIN, BATCHES_HELD, levels, slices_of
 from lakebed.sorting.sort import write_spill
@@ -145,22 +151,45 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     """
     opened, schema = _opened(inputs, layout.schema, mode)
     merge = _Merge(mode, schema, memory_limit_bytes, scratch, where)
-
-    def counted() -> Generator[pa.RecordBatch]:
-        for batch in _ordered_rows(opened, merge, [key_range, *slices]):
-            if progress is not None:
-                progress(batch.num_rows)
-            yield batch
-
     if not merge.keeps_all:
         visible = visible_schema(layout.schema)
         layout = replace(layout, schema=with_hidden(visible) if KIND in schema.by_name and not complete else visible)
     estimate = sum(item.rows for item in opened)
-    with contextlib.closing(counted()) as ordered_rows:
-        rows = merge.rows(ordered_rows, complete=complete)
-        return write_run(
-            rows, layout, scratch, rows_estimate=estimate, cuts=cuts, memory_limit_bytes=memory_limit_bytes
-        )
+
+    def merged(ranges: Sequence[EncodedRange | None]) -> list[SortedFile]:
+        with contextlib.closing(_counted(_ordered_rows(opened, merge, ranges), progress)) as ordered_rows:
+            rows = merge.rows(ordered_rows, complete=complete)
+            return write_run(
+                rows, layout, scratch, rows_estimate=estimate, cuts=cuts, memory_limit_bytes=memory_limit_bytes
+            )
+
+    with _attributed(opened, schema):
+        copied = stretches(opened, layout, key_range) if merge.keeps_all and where is None else []
+    if not copied:
+        return merged([key_range, *slices])
+    files: list[SortedFile] = []
+    try:
+        for gap, stretch in zip_longest(gaps(copied, key_range), copied):
+            if not gap.empty:
+                files += merged([gap, *(part for one in slices if not (part := one.intersect(gap)).empty)])
+            if stretch is not None:
+                with _attributed([stretch.item], schema):
+                    files.append(copy_groups(stretch.item.path, stretch.groups, layout, scratch, cuts=cuts))
+                if progress is not None:
+                    progress(files[-1].rows)
+    except BaseException:
+        for file in files:
+            file.path.unlink(missing_ok=True)
+        raise
+    return files
+
+
+def _counted(batches: Generator[pa.RecordBatch], progress: Callable[[int], None] | None) -> Generator[pa.RecordBatch]:
+    with contextlib.closing(batches):
+        for batch in batches:
+            if progress is not None:
+                progress(batch.num_rows)
+            yield batch
 
 
 def merge_stream(  # noqa: PLR0913 - as above

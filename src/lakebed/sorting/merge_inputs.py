@@ -163,6 +163,13 @@ def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange 
     return found
 
 
+def first_keys(item: MergeInput, schema: Schema) -> list[tuple[GroupSpan, bytes]]:
+    """The row groups of a Parquet input that have rows, each with the row key of its first row, encoded."""
+    with pq.ParquetFile(item.path, memory_map=True) as file:
+        groups = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
+        return [(span, schema.codec.encode_row(_row(file, span, 0, schema), 0)) for span in groups if span.rows]
+
+
 def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
     """The sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
 

@@ -68,6 +68,8 @@ def slices_of(
     within = inside(schema, key_range)
     if any(item.is_arrow for item in inputs):
         return [within]
+    if len(known) == 1:
+        return [within]
     if known:
         return [inside(schema, part) for part in known]
     places = spans(inputs, schema, key_range)

@@ -199,7 +199,7 @@ def run_merge_task(
             scratch,
             key_range=None if whole else task.keys,
             memory_limit_bytes=task.memory_limit_bytes,
-            slices=task.slices if len(task.slices) > 1 else (),
+            slices=task.slices,
             progress=progress,
             mode=task.mode,
             complete=task.complete,

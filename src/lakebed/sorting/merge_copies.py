@@ -1,0 +1,132 @@
+"""Finds the parts of a merge that need none: successive row groups of one file, whose keys lie in no other input.
+
+Runs of keys that grow with time overlap little, so most of their rows would be decoded, compared with nothing and
+encoded again. Such row groups are copied instead (:mod:`lakebed.parquet.group_copy`), and only the ranges between them
+are merged. A copy takes about a tenth of the work of a merge.
+
+Rules:
+
+* Only files that Lakebed wrote with exactly the columns of the schema are copied from.
+* A key's rows lie all in one stretch, or all outside: a range of keys that is merged must not miss or repeat them.
+* A stretch has at least an eighth of ``file_bytes``: it becomes a file of its own, and many small files would be worse
+  than the work that they save.
+* An input is taken to have keys anywhere between its first and its last, so that only one footer of each is read.
+
+Core: :func:`stretches`, :func:`gaps`. Reads inputs, writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
+from lakebed.parquet.group_copy import copyable, read_keys
+from lakebed.sorting.merge_inputs import MergeInput, first_keys
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.footer import Footer
+    from lakebed.parquet.layout import Layout
+
+_COPIED_SHARE = 8
+"""The least size of a stretch, as a fraction of ``file_bytes``; the planner concatenates runs of such files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Successive row groups of an input, with all rows of the merge whose keys are in ``keys``."""
+
+    item: MergeInput
+    groups: range
+    keys: EncodedRange
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group with its first key. Its rows have keys in ``keys``, which is wider where the end is not known."""
+
+    index: int
+    size_bytes: int
+    first: bytes
+    keys: EncodedRange
+
+
+def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None) -> list[Stretch]:
+    """What to copy of a merge of all rows in the key range, in key order; nothing where too little would be saved.
+
+    Raises DamagedError for a footer that cannot be read, Error for row groups out of order.
+    """
+    bytes_min = max(1, layout.file_bytes // _COPIED_SHARE)
+    present = [item for item in inputs if item.rows]
+    if any(item.is_arrow for item in present) or all(item.file_bytes < bytes_min for item in present):
+        return []
+    footers = [copyable(item.path, layout.schema) for item in present]
+    if None in footers:
+        return []
+    every = [_groups(item, layout.schema, footer) for item, footer in zip(present, footers, strict=True) if footer]
+    bounds = [EncodedRange(groups[0].first, groups[-1].keys.max) for groups in every]
+    found: list[Stretch] = []
+    for place, item in enumerate(present):
+        if item.file_bytes < bytes_min or item.is_wide:
+            continue
+        others = [*bounds[:place], *bounds[place + 1 :]]
+        found += _of_input(item, layout.schema, every[place], (key_range or ALL_KEYS, others, bytes_min))
+    return sorted(found, key=lambda stretch: stretch.keys.min)
+
+
+def gaps(found: Sequence[Stretch], key_range: EncodedRange | None) -> Iterator[EncodedRange]:
+    """The ranges of keys before, between and behind the stretches, one more than there are; they may be empty."""
+    whole = key_range or ALL_KEYS
+    begin: bytes | None = whole.min
+    for stretch in found:
+        assert begin is not None
+        yield EncodedRange(begin, stretch.keys.min)
+        begin = stretch.keys.max
+    yield EncodedRange(b"", b"") if begin is None else EncodedRange(begin, whole.max)
+
+
+def _of_input(
+    item: MergeInput,
+    schema: Schema,
+    groups: Sequence[_Group],
+    among: tuple[EncodedRange, Sequence[EncodedRange], int],
+) -> Iterator[Stretch]:
+    """The stretches of one input in a key range, beside the bounds of the others, and of at least so many bytes."""
+    key_range, others, bytes_min = among
+    alone = [
+        key_range.covers(group.keys) and all(other.intersect(group.keys).empty for other in others) for group in groups
+    ]
+    for free, members in groupby(range(len(groups)), key=alone.__getitem__):
+        places = list(members)
+        if not free or sum(groups[place].size_bytes for place in places) < bytes_min:
+            continue
+        low, high = places[0], places[-1] + 1
+        # A key may have rows on both sides of a border between row groups.
+        while low < high and low and _last_key(item, groups[low - 1].index, schema) == groups[low].first:
+            low += 1
+        while low < high < len(groups) and _last_key(item, groups[high - 1].index, schema) == groups[high].first:
+            high -= 1
+        if sum(group.size_bytes for group in groups[low:high]) >= bytes_min:
+            keys = EncodedRange(groups[low].first, successor(_last_key(item, groups[high - 1].index, schema)))
+            yield Stretch(item, range(groups[low].index, groups[high - 1].index + 1), keys)
+
+
+def _groups(item: MergeInput, schema: Schema, footer: Footer) -> list[_Group]:
+    """The row groups, each up to the first key of the next, and the last up to its upper bound."""
+    found = first_keys(item, schema)
+    # Long keys, and floats with NaN, have no bounds in the footer.
+    last_key = None if footer.groups[-1].keys.max is not None else _last_key(item, found[-1][0].group, schema)
+    end = footer.groups[-1].keys.max if last_key is None else successor(last_key)
+    ends = [*(successor(first) for _, first in found[1:]), end]
+    return [
+        _Group(span.group, span.file_bytes, first, EncodedRange(first, above))
+        for (span, first), above in zip(found, ends, strict=True)
+    ]
+
+
+def _last_key(item: MergeInput, group: int, schema: Schema) -> bytes:
+    keys = read_keys(item.path, group, schema)
+    return schema.codec.encode_row(keys, keys.num_rows - 1)

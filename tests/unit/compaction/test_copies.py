@@ -1,0 +1,205 @@
+"""Row groups whose keys lie in no other input are copied: the same rows in whole files, and nothing else of a merge."""
+
+import math
+import random
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import DamagedError
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.model.keys import EncodedRange
+from lakebed.parquet import group_copy
+from lakebed.parquet.layout import Layout
+from lakebed.settings import Settings
+from lakebed.sorting import merge, merge_copies
+from lakebed.sorting.merge import merge_runs
+from lakebed.sorting.merge_inputs import open_input
+
+GROUP = 1000
+SETTINGS = {"row_group_rows": GROUP, "page_rows": 100}
+VALUES = {"n": "int64", "text": "string", "same": "string", "list": pa.list_(pa.int64()), "s": pa.struct({"x": "int8"})}
+KEYS = {
+    "text": ({"k": "string"}, lambda i: (f"key-{i:06d}",)),
+    "long text": ({"k": "string"}, lambda i: (f"{'x' * 5000}{i:06d}",)),
+    "number": ({"k": "int64"}, lambda i: (i - 3000,)),
+    "bytes of ff": ({"k": "binary"}, lambda i: (b"\xff" * (i // 500) + b"%06d" % i,)),
+    "several": ({"a": "string", "b": "int64"}, lambda i: (f"{i // 2500}", i)),
+    "float with NaN": ({"k": "float64"}, lambda i: (float(i) if i < 5900 else math.nan,)),
+    "bool and number": ({"a": "bool", "b": "int32"}, lambda i: (i >= 3000, i)),
+}
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch):
+    """Stretches of any size are copied. The row groups that were, one range for each stretch."""
+    seen = []
+    monkeypatch.setattr(merge_copies, "_COPIED_SHARE", 2**62)
+    monkeypatch.setattr(merge, "copy_groups", lambda *a, **k: seen.append(a[1]) or group_copy.copy_groups(*a, **k))
+    return seen
+
+
+def rows_of(schema, key, numbers):
+    """The rows of some numbers: their keys, the number in the sort key, and values of several encodings."""
+    names = schema.row_key_names
+    return pa.Table.from_pylist(
+        [
+            {
+                **dict(zip(names, key(i), strict=True)),
+                "at": i, "n": i, "text": f"{i:08x}", "same": f"v{i % 3}", "list": [i] * (i % 3), "s": {"x": i % 100},
+            }
+            for i in numbers
+        ],
+        schema=schema.arrow,
+    )  # fmt: skip
+
+
+def table_of(tmp_path, kind, *runs, **settings):
+    row_key, key = KEYS[kind]
+    schema = lakebed.Schema(row_key, {"at": "int64"}, VALUES)
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={**SETTINGS, **settings})
+    for numbers in runs:
+        table.write(rows_of(schema, key, numbers))
+    return table
+
+
+def compacted(table, tmp_path, cores=1):
+    return compact(
+        table, prepare(table, "full"), lambda tasks: [run_merge_task(t, table.storage, tmp_path) for t in tasks],
+        cores=cores,
+    )  # fmt: skip
+
+
+def _plain(key):
+    return key[0] if len(key) == 1 else key
+
+
+def numbers(table):
+    return table.scan(columns=["n"]).read_all().column("n").to_pylist()
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_two_runs_that_overlap_a_little_are_copied_but_for_the_overlap(tmp_path, kind, copies):
+    low, high = range(3600), [*range(3400, 3600), *range(3600, 6000)]
+    table = table_of(tmp_path, kind, low, high)
+
+    report = compacted(table, tmp_path)
+
+    assert report.rows == len(low) + len(high)
+    assert copies, "something was copied"
+    assert sorted(numbers(table)) == sorted([*low, *high])
+    verified = table.verify(files=True, deep=True)
+    assert verified.findings == ()
+    assert table.partitions().column("runs").to_pylist() == [1]
+    key = KEYS[kind][1]
+    for number in (0, 999, 1000, 3399, 3400, 3599, 3600, 4999, 5899):
+        expected = 2 if 3400 <= number < 3600 else 1
+        assert table.get(*key(number)).num_rows == expected, number
+    some = range(0, 3400, 7)
+    assert table.get_many([_plain(key(number)) for number in some]).num_rows == len(some)
+
+
+def test_runs_that_overlap_nowhere_are_copied_whole(tmp_path, copies):
+    table = table_of(tmp_path, "number", range(2000, 4000), range(2000))
+    compacted(table, tmp_path)
+
+    assert copies == [range(2), range(2)]
+    assert numbers(table) == list(range(4000))
+
+
+def test_what_was_copied_is_copied_again(tmp_path, copies):
+    table = table_of(tmp_path, "several", range(2000, 4000), range(2000))
+    compacted(table, tmp_path)
+    table.write(rows_of(table.schema, KEYS["several"][1], range(500)))
+    copies.clear()
+    compacted(table, tmp_path)
+
+    assert copies
+    assert sorted(numbers(table)) == sorted([*range(500), *range(4000)])
+    assert table.verify(files=True, deep=True).findings == ()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_keys_with_rows_on_both_sides_of_a_border_are_neither_lost_nor_doubled(tmp_path, seed, copies):
+    """A key has up to 700 rows, so many lie in two row groups; tasks cut the keys anywhere."""
+    chance = random.Random(seed)
+    row_key, _ = KEYS["number"]
+    schema = lakebed.Schema(row_key, {"at": "int64"}, VALUES)
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings=SETTINGS)
+    expected = []
+    for run in range(3):
+        keys = []
+        key = run * chance.choice([3, 8, 15])
+        while len(keys) < 5000:
+            keys += [key] * chance.choice([1, 1, 50, 700])
+            key += 1
+        rows = rows_of(schema, lambda i, keys=keys: (keys[i],), range(len(keys)))
+        expected += zip(rows["k"].to_pylist(), rows["at"].to_pylist(), strict=True)
+        table.write(rows)
+
+    compacted(table, tmp_path, cores=chance.choice([1, 3]))
+
+    found = table.scan(columns=["k", "at"]).read_all()
+    assert list(zip(found["k"].to_pylist(), found["at"].to_pylist(), strict=True)) == sorted(expected)
+    assert table.verify(files=True, deep=True).findings == ()
+
+
+def merged_paths(tmp_path, *runs, kind="number"):
+    table = table_of(tmp_path, kind, *runs)
+    paths = [tmp_path / "lake" / url.split("/lake/")[1] for url in table.files().column("url").to_pylist()]
+    return table, sorted(paths, key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("bounds", [(b"", None), (1500, 4500), (1000, 2000), (5999, None)])
+def test_only_row_groups_inside_the_key_range_are_copied(tmp_path, bounds):
+    table, paths = merged_paths(tmp_path, range(3200), range(3100, 6000))
+    low, high = (bound if not isinstance(bound, int) else table.schema.codec.encode([bound - 3000]) for bound in bounds)
+    layout, keys = Layout.of(table.schema, Settings(**SETTINGS)), EncodedRange(low, high)
+    out = tmp_path / "out"
+    out.mkdir()
+    files = merge_runs(paths, layout, out, key_range=keys, memory_limit_bytes=2**26)
+
+    first, last = bounds[0] or 0, bounds[1] or 6000
+    expected = sorted(n for run in (range(3200), range(3100, 6000)) for n in run if first <= n < last)
+    assert sum(file.rows for file in files) == len(expected)
+    assert all(keys.contains(file.min_key) and keys.contains(file.max_key) for file in files)
+    assert all(a.max_key <= b.min_key for a, b in pairwise(files))
+
+
+def test_files_of_another_schema_or_another_writer_are_merged(tmp_path, copies):
+    table = table_of(tmp_path, "number", range(2000))
+    table.alter(lakebed.AddField("new", "int64"))
+    rows = rows_of(table.schema, KEYS["number"][1], range(2000, 4000))
+    table.write(rows)
+    compacted(table, tmp_path)
+    assert not copies
+    assert numbers(table) == list(range(4000))
+
+    foreign = tmp_path / "foreign.parquet"
+    pa.parquet.write_table(pa.table(rows), foreign)
+    assert merge_copies.stretches([open_input(foreign, table.schema)], table.layout(), None) == []
+
+
+def test_small_stretches_are_merged(tmp_path, monkeypatch, copies):
+    monkeypatch.setattr(merge_copies, "_COPIED_SHARE", 8)
+    table = table_of(tmp_path, "number", range(2000), range(2000, 4000))
+    compacted(table, tmp_path)
+
+    assert not copies
+
+
+def test_a_copy_that_fails_leaves_no_file(tmp_path, monkeypatch):
+    table, paths = merged_paths(tmp_path, range(3200), range(3100, 6000))
+    out = tmp_path / "out"
+    out.mkdir()
+    content = bytearray(paths[1].read_bytes())
+    metadata = pa.parquet.read_metadata(paths[1])
+    place = metadata.row_group(2).column(0).data_page_offset
+    content[place + 60 : place + 80] = bytes(20)
+    paths[1].write_bytes(content)
+    layout = Layout.of(table.schema, Settings(**SETTINGS))
+    with pytest.raises(DamagedError):
+        merge_runs(paths, layout, out, key_range=None, memory_limit_bytes=2**26)
+    assert list(out.iterdir()) == []
