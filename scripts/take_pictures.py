@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -59,7 +60,9 @@ def take_terminal(url: str, folder: Path) -> None:
     for command in COMMANDS:
         console.print(Text.assemble(("$ ", "bold green"), command))
         console.print(Text.from_ansi(in_terminal(command, url)))
-    (folder / "terminal.svg").write_text(console.export_svg(title="lakebed"), "utf-8")
+    # Pages load no fonts from other hosts.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="lakebed"), flags=re.DOTALL)
+    (folder / "terminal.svg").write_text(drawn, "utf-8")
 
 
 def in_terminal(command: str, url: str) -> str:

@@ -25,7 +25,7 @@ from lakebed.migration.foreign_table import (
     unsupported,
 )
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.storage.external import options_of
+from lakebed.storage.external import library_options
 
 _READ_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of tables whose files tasks read. Column mapping is one as long as it is off."""
@@ -37,7 +37,7 @@ def open_delta(location: SourceLocation) -> ForeignTable:
         from deltalake import DeltaTable
 
     with unsupported(location):
-        options = options_of(location.url, location.home)
+        options = library_options(location.url, location.home)
         table = DeltaTable(location.url, version=location.number(), storage_options=options or None)
         schema = plain_schema(pa.schema(table.schema().to_arrow()))
         rows = _row_count(table)

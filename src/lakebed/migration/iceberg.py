@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _PROPERTIES = {
     "access_key_id": "s3.access-key-id",
     "endpoint": "s3.endpoint",
+    "endpoint_url": "s3.endpoint",
     "region": "s3.region",
     "secret_access_key": "s3.secret-access-key",
     "session_token": "s3.session-token",

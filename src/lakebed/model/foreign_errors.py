@@ -7,6 +7,7 @@ the call in :func:`translate_errors`, and an optional import in :func:`optional_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,9 @@ EXTRAS = {
 
 _TEXT_CHARACTERS_MAX = 500
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What some libraries put into their messages for terminals."""
+
 
 @contextmanager
 def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
@@ -65,7 +69,7 @@ def is_panic(error: BaseException) -> bool:
 def error_text(error: BaseException) -> str:
     """The message of an exception on one line; the name of its type if it has no message."""
     try:
-        text = " ".join(str(error).split()).removeprefix("DataFusion error: ").rstrip(".")
+        text = " ".join(_COLOURS.sub("", str(error)).split()).removeprefix("DataFusion error: ").rstrip(".")
     except Exception:  # noqa: BLE001 - foreign code makes the message, too
         text = ""
     return text[:_TEXT_CHARACTERS_MAX] or type(error).__name__

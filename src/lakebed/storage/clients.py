@@ -79,7 +79,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
 
     config, client_options, profile = _sort_options(options)
     credentials = _profile_credentials(config, profile) if scheme == "s3" else None
-    _allow_http(scheme, config, client_options)
+    allow_http(scheme, config, client_options)
     arguments: dict[str, Any] = {"config": config, "client_options": client_options}
     if credentials is not None:
         arguments["credential_provider"] = credentials
@@ -140,7 +140,7 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
     return config, client_options, profile
 
 
-def _allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
+def allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
     """Allow plain HTTP if the endpoint begins with http://."""
     endpoints = [value for key, value in config.items() if "endpoint" in key]
     if scheme == "s3":

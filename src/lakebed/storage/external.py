@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.storage.client_errors import explained, is_missing_root, scrubbed
-from lakebed.storage.clients import Clients, listed_objects, open_clients
+from lakebed.storage.clients import Clients, allow_http, listed_objects, open_clients
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs
@@ -72,6 +72,14 @@ def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[
 def options_of(url: str, home: Storage) -> dict[str, str]:
     """The options with which a file at the URL is read; ``home`` is the store of the instance."""
     return options_for(url, home.url, getattr(getattr(home, "clients", None), "options", {}))
+
+
+def library_options(url: str, home: Storage) -> dict[str, str]:
+    """As :func:`options_of`, for a library that has the same client and does not allow plain HTTP by itself."""
+    options = options_of(url, home)
+    allowed: dict[str, str] = {}
+    allow_http(kind_of(url), options, allowed)
+    return options | allowed
 
 
 def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles, str]:
