@@ -142,7 +142,8 @@ class HookDelivery:
         """Deliver what is there, or wait longer."""
         try:
             self._deliver_all(state)
-            if state.delivered.failures:
+            # A service that ends delivers no more, which says nothing of the receiver.
+            if state.delivered.failures and not self._stopping.is_set():
                 self._report(f"hook {state.hook.id} takes events again, after {state.delivered.failures} failures")
                 state.delivered = Delivered(version=state.delivered.version)
                 state.dirty = True

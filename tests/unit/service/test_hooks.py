@@ -207,6 +207,21 @@ def test_a_receiver_that_is_down_blocks_neither_commits_nor_other_hooks(lake, ta
     assert found.since is not None
 
 
+def test_a_service_that_ends_takes_no_receiver_for_up_again(lake, table):
+    """A try that begins while it ends sends nothing."""
+    down = hook(table, url="http://127.0.0.1:9/")
+    table.write(rows(1))
+    with delivering(lake) as (delivery, said):
+        until(lambda: delivered(table, down).failures)
+        (state,) = delivery._states.values()
+        until(lambda: not state.busy)
+        state.wait_until_s = clock.monotonic_s() + 600
+        delivery._stopping.set()
+        delivery._deliver(state)
+    assert delivered(table, down).error is not None
+    assert not [sentence for sentence in said if "takes events again" in sentence]
+
+
 def test_many_versions_come_in_few_requests_and_in_order(lake, table, receiver):
     hook(table, url=receiver.url)
     for number in range(130):
