@@ -24,6 +24,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a test remembers of log URLs must not reach, or come from, the user's own configuration.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="lakebed-test-config-")
+# Nor do the user's credentials, proxies, instance, and the colours and width of the terminal.
+PERSONAL = {"columns", "lines", "no_color", "force_color", "pager", "lakebed_instance", "lakebed_pager"}
+PERSONAL |= {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+for _name in list(os.environ):
+    if _name.startswith(("AWS_", "AZURE_", "GOOGLE_", "OTEL_")) or _name.lower() in PERSONAL:
+        del os.environ[_name]
 
 MARK_BY_FOLDER = {
     "cluster": pytest.mark.spark,
