@@ -11,6 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
+from lakebed.migration.foreign_table import SourceLocation
+from lakebed.migration.run import SYSTEMS
 from tests import pages
 from tests.interop import foreign_tables as foreign
 
@@ -196,3 +198,30 @@ def test_mistakes_are_told(run, tmp_path, words, said):
     assert said in text
     assert len(text.splitlines()) == 1
     assert lakebed.open(str(tmp_path / "lake")).tables() == []
+
+
+def test_tasks_refuse_a_delta_table_with_renamed_columns_which_one_process_reads(run, tmp_path):
+    """The log says that the column n of the table is the column name of the files."""
+    deltalake.write_deltalake(tmp_path / "delta", foreign.ROWS)
+    path = tmp_path / "delta" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+        if "metaData" in action:
+            action["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+            schema = json.loads(action["metaData"]["schemaString"])
+            for number, column in enumerate(schema["fields"], 1):
+                physical = {"id": number, "physicalName": column["name"]}
+                column["metadata"] = {f"delta.columnMapping.{name}": value for name, value in physical.items()}
+                column["name"] = {"name": "n"}.get(column["name"], column["name"])
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    path.write_text("\n".join(map(json.dumps, actions)), "utf-8")
+    code, said = run("migrate", "t", "delta", "--from", "delta", "--row-key", "id")
+    assert code == 0, said
+    assert ids(tmp_path, "t", "n") == [f"n{i}" for i in range(10)]
+    source = SYSTEMS["delta"](SourceLocation("delta", lakebed.open(str(tmp_path / "lake")).storage))
+    with pytest.raises(
+        lakebed.UsageError, match="the feature columnMapping, which tasks cannot read: leave out --spark"
+    ):
+        source.parts()
