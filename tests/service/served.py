@@ -29,9 +29,13 @@ class Served:
 
 
 @contextmanager
-def served(lake: Path | str, *options: str) -> Iterator[Served]:
-    """A service of the instance, which listens on a free port; it is told to end at the end of the block."""
-    command = [sys.executable, "-m", "lakebed.cli", "--instance", str(lake), "serve", "--port", "0", *options]
+def served(lake: Path | str, *options: str, before: str = "") -> Iterator[Served]:
+    """A service of the instance, which listens on a free port; it is told to end at the end of the block.
+
+    ``before`` is a program that runs in its process before the command does.
+    """
+    program = f"{before}\nimport sys\nfrom lakebed.cli import main\nsys.exit(main())"
+    command = [sys.executable, "-c", program, "--instance", str(lake), "serve", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield Served(url_said(process), process)

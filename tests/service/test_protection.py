@@ -16,9 +16,10 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.security import stored
-from lakebed.web.bounded_protocol import HEAD_BYTES, HEAD_S
+from lakebed.web.bounded_protocol import HEAD_BYTES
 from tests.s3.conftest import S3Server, Spoilt, serve
 from tests.service.served import served
+from tests.waiting import WAIT_S
 
 PLANTED = "planted-3f9c-secret"
 """The value of a storage option, which no surface may show."""
@@ -118,13 +119,14 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def test_slow_and_endless_heads_are_cut_off_and_others_are_served(lake):
-    with served(lake.url, "--no-maintenance") as service:
+    soon = "from lakebed.web import bounded_protocol\nbounded_protocol.HEAD_S = 3.0"
+    with served(lake.url, "--no-maintenance", before=soon) as service:
         host, port = service.url.removeprefix("http://").split(":")
         slow = [socket.create_connection((host, int(port))) for _ in range(50)]
         for one in slow:
             one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
         endless = socket.create_connection((host, int(port)))
-        endless.settimeout(120)
+        endless.settimeout(WAIT_S)
         endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         # Reset or a broken pipe, as the system says it.
         with pytest.raises(OSError):
@@ -132,7 +134,7 @@ def test_slow_and_endless_heads_are_cut_off_and_others_are_served(lake):
         with urllib.request.urlopen(f"{service.url}/health/live", timeout=120) as answer:
             assert answer.status == 200
         for one in slow:
-            one.settimeout(HEAD_S + 30)
+            one.settimeout(WAIT_S)
             with contextlib.suppress(ConnectionResetError):
                 assert one.recv(1) == b""
             one.close()
