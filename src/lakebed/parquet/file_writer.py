@@ -44,6 +44,7 @@ from lakebed.errors import Code
 from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_columns import comparable, plain
+from lakebed.model.key_summaries import Summary
 from lakebed.model.key_types import Content, Form
 from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
@@ -208,7 +209,8 @@ class _OpenFile:
             self._sink.close()
             blocks.seal(self._path)
         assert self._notes is not None
-        return sorted_file(self._path, self._layout, self._notes, self._writer.writer.metadata, markers=self._markers)
+        keys = self._notes.min_key, self._notes.summary()
+        return sorted_file(self._path, self._layout, *keys, self._writer.writer.metadata, markers=self._markers)
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -232,11 +234,13 @@ class _OpenFile:
         return int(self._sink.tell()) + self._pending_bytes
 
 
-def sorted_file(path: Path, layout: Layout, notes: RankNotes, metadata: Any, *, markers: int) -> SortedFile:
-    """What is known of a closed file: of its keys by ``notes``, of the other key fields by its ``metadata``."""
-    keys = notes.min_key, notes.max_key
+def sorted_file(  # noqa: PLR0913 - what is known of a file
+    path: Path, layout: Layout, min_key: bytes, summary: Summary, metadata: Any, *, markers: int
+) -> SortedFile:
+    """A closed file, with the bounds of the other key fields that its metadata have."""
     bounds = encode_bounds(_bounds(metadata, layout.schema))
-    return SortedFile(path, notes.rows, *keys, notes.summary(), layout.schema.version, bounds, layout.added, markers)
+    keys = min_key, summary.max_key, summary
+    return SortedFile(path, summary.rows, *keys, layout.schema.version, bounds, layout.added, markers)
 
 
 def _markers(rows: pa.Table) -> int:

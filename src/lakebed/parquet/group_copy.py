@@ -2,9 +2,10 @@
 
 Pages, Bloom filters and column indexes are copied byte for byte. What changes are positions: those in the footer and in
 the offset indexes, which Thrift encodes with a length of its own for each number, so these structs are encoded again.
-Only the row key columns are decoded, because the summary of the new file has the ranks of its keys; that also checks
-the order of the rows, and the CRCs of the pages of keys. One row group's keys are held at a time, at most
-:data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`, and 4 MiB of what is copied.
+The summary of the new file has the first keys of pages, with their ranks, from the page index. Where that has no whole
+keys, because a key has several fields, is a float or is long, or has too few ranks, because keys have many rows, the
+row key columns are decoded: one row group at a time, at most
+:data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`. Of what is copied 4 MiB are held.
 
 The new file is of the layout that :mod:`lakebed.parquet.file_writer` writes, and is sealed as every other. Its pages
 have the size, and its filters the precision, of the file that they were copied from.
@@ -20,6 +21,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +32,25 @@ import pyarrow.parquet as pq
 from lakebed.clock import random_token
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS
+from lakebed.model.key_summaries import SAMPLES_MAX, Summary
+from lakebed.model.key_types import Form
 from lakebed.parquet.file_writer import check_key_order, sorted_file
-from lakebed.parquet.footer import Footer, read_footer
+from lakebed.parquet.footer import Footer, encode_plain, read_footer
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
-from lakebed.parquet.thrift import RAW, STOP, Renumber, decode_struct, integer, renumbered, structs_head, text
+from lakebed.parquet.thrift import (
+    NUMBER,
+    NUMBER_32,
+    RAW,
+    STOP,
+    Renumber,
+    decode_struct,
+    decode_table,
+    integer,
+    renumbered,
+    structs_head,
+    text,
+)
 from lakebed.storage import blocks
 from lakebed.storage.disk_space import writing_to
 
@@ -50,6 +67,9 @@ _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 4, 5,
 """Fields of a column chunk."""
 _PAGES, _DICTIONARY, _BLOOM, _BLOOM_LENGTH = 9, 11, 14, 15
 """Fields of the metadata of a column chunk."""
+
+_EXACT_FORMS = frozenset({Form.TEXT, Form.BINARY, Form.SIGNED, Form.UNSIGNED})
+"""Key types whose bounds in a page index are the keys themselves."""
 
 _OWN_PAIRS = (KEY_FILTERS.encode(), blocks.KEY.encode())
 """Metadata of the file that are made anew."""
@@ -77,12 +97,14 @@ def _same_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
     return ids[0] == ids[1] and stored.equals(wanted, check_metadata=False)
 
 
-def read_keys(path: Path, group: int, schema: Schema) -> pa.Table:
-    """The row key columns of a row group. Raises Error unless they are in order."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        keys = file.read_row_group(group, columns=list(schema.row_key_names), use_threads=False).combine_chunks()
-    check_key_order(keys.column(0), schema)
-    return keys
+def last_key(path: Path, group: int, schema: Schema) -> bytes:
+    """The row key of the last row of a row group, encoded."""
+    metadata, _, _ = _footer(path)
+    pages = _key_pages(path, metadata, range(group, group + 1), schema)
+    if pages:
+        return pages[-1].last
+    keys = _read_keys(path, group, schema)
+    return schema.codec.encode_row(keys, keys.num_rows - 1)
 
 
 def copy_groups(path: Path, groups: range, layout: Layout, scratch: Path, *, cuts: Sequence[bytes] = ()) -> SortedFile:
@@ -91,20 +113,90 @@ def copy_groups(path: Path, groups: range, layout: Layout, scratch: Path, *, cut
     The summary has the exact rank of the ``cuts`` inside the file. No file is left if it fails.
     """
     metadata, _, _ = _footer(path)
-    chosen = [metadata[4][group] for group in groups]
-    notes = RankNotes(layout.schema.codec, cuts, rows_estimate=chosen[0][3])
-    for group in groups:
-        notes.add(read_keys(path, group, layout.schema))
+    min_key, summary = _summary(path, metadata, groups, layout.schema, cuts)
     out = scratch / f"run-{random_token()}.parquet"
     try:
         with writing_to(scratch), path.open("rb") as source, out.open("wb") as sink:
             _Copy(source, sink, metadata, groups).write()
         with writing_to(scratch):
             blocks.seal(out)
-        return sorted_file(out, layout, notes, pq.read_metadata(out), markers=0)
+        return sorted_file(out, layout, min_key, summary, pq.read_metadata(out), markers=0)
     except BaseException:
         out.unlink(missing_ok=True)
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyPage:
+    """A page of keys: its first and last one, encoded, and the position of its first row in the copy."""
+
+    first: bytes
+    last: bytes
+    row: int
+
+
+def _summary(
+    path: Path, metadata: dict[int, Any], groups: range, schema: Schema, cuts: Sequence[bytes]
+) -> tuple[bytes, Summary]:
+    """The first key of some row groups, and the summary of their rows, by their page index if it has whole keys."""
+    rows = sum(metadata[4][group][3] for group in groups)
+    pages = _key_pages(path, metadata, groups, schema)
+    if pages and not any(pages[0].first < cut <= pages[-1].last for cut in cuts):
+        found = _summary_of(pages, rows)
+        # The promise of a summary: keys with many rows hide too many borders between pages.
+        if max(high - low for low, high in pairwise([*found.ranks, rows])) * (SAMPLES_MAX // 2) <= rows:
+            return pages[0].first, found
+    notes = RankNotes(schema.codec, cuts, rows_estimate=metadata[4][groups[0]][3])
+    for group in groups:
+        notes.add(_read_keys(path, group, schema))
+    return notes.min_key, notes.summary()
+
+
+def _summary_of(pages: Sequence[_KeyPage], rows: int) -> Summary:
+    """The ranks of first keys of pages. A key that the page before ends with began earlier, so its rank is unknown."""
+    stride = rows // (SAMPLES_MAX - 1) + 1
+    noted, due = {pages[0].first: 0}, stride
+    for before, page in pairwise(pages):
+        if page.row >= due and before.last < page.first:
+            noted[page.first] = page.row
+            due = page.row + stride
+    return Summary(tuple(noted), tuple(noted.values()), rows, pages[-1].last)
+
+
+def _key_pages(path: Path, metadata: dict[int, Any], groups: range, schema: Schema) -> list[_KeyPage]:
+    """The pages of keys of some row groups; none if the page index has no exact keys.
+
+    It has them if a key is one text, bytes or number; floats have two zeros, and long values no bounds.
+    """
+    field = schema.row_key[0]
+    if len(schema.row_key) > 1 or field.key_type.form not in _EXACT_FORMS:
+        return []
+    pages: list[_KeyPage] = []
+    row = 0
+    with path.open("rb") as source:
+        for group in groups:
+            # Key columns come first.
+            chunk = metadata[4][group][_CHUNKS][0]
+            if _COLUMN_INDEX not in chunk or _OFFSET_INDEX not in chunk:
+                return []
+            source.seek(chunk[_COLUMN_INDEX])
+            bounds = decode_struct(source.read(chunk[_COLUMN_INDEX_LENGTH]))
+            source.seek(chunk[_OFFSET_INDEX])
+            places = decode_table(source.read(chunk[_OFFSET_INDEX_LENGTH]), bytes([NUMBER, NUMBER_32, NUMBER]))
+            pages += [
+                _KeyPage(encode_plain(field, low), encode_plain(field, high), row + first)
+                for low, high, first in zip(bounds[2], bounds[3], places[:, 2].tolist(), strict=True)
+            ]
+            row += metadata[4][group][3]
+    return pages
+
+
+def _read_keys(path: Path, group: int, schema: Schema) -> pa.Table:
+    """The row key columns of a row group. Raises Error unless they are in order."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        keys = file.read_row_group(group, columns=list(schema.row_key_names), use_threads=False).combine_chunks()
+    check_key_order(keys.column(0), schema)
+    return keys
 
 
 def _footer(path: Path) -> tuple[dict[int, Any], bytes, int]:

@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet.group_copy import copyable, read_keys
+from lakebed.parquet.group_copy import copyable, last_key
 from lakebed.sorting.merge_inputs import MergeInput, first_keys
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ def _of_input(
             continue
         low, high = places[0], places[-1] + 1
         # A key may have rows on both sides of a border between row groups.
-        while low < high and low and _last_key(item, groups[low - 1].index, schema) == groups[low].first:
+        while low < high and low and last_key(item.path, groups[low - 1].index, schema) == groups[low].first:
             low += 1
-        while low < high < len(groups) and _last_key(item, groups[high - 1].index, schema) == groups[high].first:
+        while low < high < len(groups) and last_key(item.path, groups[high - 1].index, schema) == groups[high].first:
             high -= 1
         if sum(group.size_bytes for group in groups[low:high]) >= bytes_min:
-            keys = EncodedRange(groups[low].first, successor(_last_key(item, groups[high - 1].index, schema)))
+            keys = EncodedRange(groups[low].first, successor(last_key(item.path, groups[high - 1].index, schema)))
             yield Stretch(item, range(groups[low].index, groups[high - 1].index + 1), keys)
 
 
@@ -118,15 +118,10 @@ def _groups(item: MergeInput, schema: Schema, footer: Footer) -> list[_Group]:
     """The row groups, each up to the first key of the next, and the last up to its upper bound."""
     found = first_keys(item, schema)
     # Long keys, and floats with NaN, have no bounds in the footer.
-    last_key = None if footer.groups[-1].keys.max is not None else _last_key(item, found[-1][0].group, schema)
-    end = footer.groups[-1].keys.max if last_key is None else successor(last_key)
+    last = None if footer.groups[-1].keys.max is not None else last_key(item.path, found[-1][0].group, schema)
+    end = footer.groups[-1].keys.max if last is None else successor(last)
     ends = [*(successor(first) for _, first in found[1:]), end]
     return [
         _Group(span.group, span.file_bytes, first, EncodedRange(first, above))
         for (span, first), above in zip(found, ends, strict=True)
     ]
-
-
-def _last_key(item: MergeInput, group: int, schema: Schema) -> bytes:
-    keys = read_keys(item.path, group, schema)
-    return schema.codec.encode_row(keys, keys.num_rows - 1)

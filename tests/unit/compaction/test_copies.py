@@ -2,6 +2,7 @@
 
 import math
 import random
+from bisect import bisect_left
 from itertools import pairwise
 
 import pyarrow as pa
@@ -190,16 +191,39 @@ def test_small_stretches_are_merged(tmp_path, monkeypatch, copies):
     assert not copies
 
 
-def test_a_copy_that_fails_leaves_no_file(tmp_path, monkeypatch):
+def test_a_merge_that_fails_after_a_copy_leaves_no_file(tmp_path, copies):
     table, paths = merged_paths(tmp_path, range(3200), range(3100, 6000))
     out = tmp_path / "out"
     out.mkdir()
     content = bytearray(paths[1].read_bytes())
-    metadata = pa.parquet.read_metadata(paths[1])
-    place = metadata.row_group(2).column(0).data_page_offset
-    content[place + 60 : place + 80] = bytes(20)
+    chunk = pa.parquet.read_metadata(paths[1]).row_group(0).column(3)
+    place = chunk.data_page_offset + chunk.total_compressed_size * 3 // 4
+    content[place : place + 20] = bytes(20)
     paths[1].write_bytes(content)
     layout = Layout.of(table.schema, Settings(**SETTINGS))
     with pytest.raises(DamagedError):
         merge_runs(paths, layout, out, key_range=None, memory_limit_bytes=2**26)
+    assert copies
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows_of_a_key", [1, 40])
+@pytest.mark.parametrize("kind", ["string", "int64"])
+def test_the_summary_of_a_copy_has_exact_ranks_close_together(tmp_path, kind, rows_of_a_key):
+    """Taken from the page index if few keys lie on both sides of a border between pages, else from the keys."""
+    schema = lakebed.Schema({"k": kind}, {"at": "int64"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={**SETTINGS, "page_rows": 100})
+    numbers = range(80_000)
+    keys = [f"{i // rows_of_a_key:06d}" if kind == "string" else i // rows_of_a_key for i in numbers]
+    table.write(pa.table({"k": keys, "at": numbers}, schema=schema.arrow))
+    [url] = table.files().column("url").to_pylist()
+    out = tmp_path / "out"
+    out.mkdir()
+    path = tmp_path / "lake" / url.split("/lake/")[1]
+    file = group_copy.copy_groups(path, range(1, 80), table.layout(), out)
+
+    found = schema.codec.encode_columns(pa.parquet.read_table(file.path)).to_pylist()
+    assert (file.rows, file.min_key, file.max_key) == (79_000, found[0], found[-1])
+    assert found == sorted(found)
+    assert [bisect_left(found, noted) for noted in file.summary.keys] == list(file.summary.ranks)
+    assert max(high - low for low, high in pairwise([*file.summary.ranks, file.rows])) <= 79_000 / 512
