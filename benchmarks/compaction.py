@@ -82,7 +82,8 @@ def copied(lake: Path, number: int) -> lakebed.Table:
 
 
 def drop_copy(lake: Path, number: int) -> None:
-    shutil.rmtree(lake.with_name(f"{lake.name}-{number}"))
+    # A checkpoint may still be written.
+    shutil.rmtree(lake.with_name(f"{lake.name}-{number}"), ignore_errors=True)
 
 
 def inputs_of(table: lakebed.Table) -> list[str]:
@@ -117,7 +118,7 @@ def here(lake: Path, number: int) -> Found:
 
 
 def child(place: Path) -> Found:
-    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as folder:
         warm = lakebed.create(folder)
         warm_up(Pipeline(warm, SessionHere()))
         instance = lakebed.open(str(place))
@@ -283,7 +284,7 @@ def main() -> None:
     print(f"{args.files} files of {args.rows:,} rows, {args.rounds} rounds; {os.cpu_count()} cores", end="; ")
     print(f"load {os.getloadavg()[0]:.1f}; lakebed {lakebed.__version__}, pyarrow {pa.__version__}", end=", ")
     print(f"datafusion {datafusion.__version__}, duckdb {version('duckdb')}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         pipelines = Pipelines(folder) if "spark" in args.sides else None
         for name in args.kinds:
