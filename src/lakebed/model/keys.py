@@ -192,7 +192,7 @@ class KeyCodec:
             names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
             remedy = "; for a part of the key scan its prefix: KeyRange.prefix(…), --prefix"
             if len(values) == 1 and isinstance(values[0], tuple | list):
-                remedy = f"; give the values one by one: {', '.join(map(repr, values[0]))}"
+                remedy = f"; give the values one by one: {', '.join(map(shown, values[0]))}"
             raise Code.KEY_LENGTH_MISMATCH(
                 f"a key has {len(self.fields)} values ({names}), not {len(values)}{remedy if values else ''}"
             )
