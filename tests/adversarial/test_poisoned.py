@@ -47,6 +47,12 @@ def table(tmp_path):
     return lakebed.create(str(tmp_path)).create_table("t", SCHEMA, settings={"history_s": 0})
 
 
+@pytest.fixture
+def inbox(tmp_path_factory):
+    """Outside of the instance, whose own files are no input."""
+    return tmp_path_factory.mktemp("inbox")
+
+
 def poisoned(tmp_path, table, **changes):
     """The table as another process finds it once the newest entry says something else."""
     for thread in threading.enumerate():
@@ -104,9 +110,9 @@ def device(size):
     return {"id": "device", "files": [source], "base_version": 1, "submitted": 0, "failures": 0, "rejected": 0}
 
 
-def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
-    put(tmp_path / "inbox", "ab", "cd")
-    table.submit(tmp_path / "inbox")
+def test_a_request_for_a_device_is_rejected_alone(tmp_path, table, inbox):
+    put(inbox, "ab", "cd")
+    table.submit(inbox)
     held = [as_stored(one) for one in table.state().open_requests.values()]
     requests = [*({**one, "submitted": 0} for one in held), device(0) | {"reason": ""}]
     fresh = poisoned(tmp_path, table, requests=requests)
@@ -118,19 +124,19 @@ def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
     assert_whole(tmp_path, "t", fresh)
 
 
-def test_a_request_without_a_size_is_damage(tmp_path, table):
-    put(tmp_path / "inbox", "ab")
-    table.submit(tmp_path / "inbox")
+def test_a_request_without_a_size_is_damage(tmp_path, table, inbox):
+    put(inbox, "ab")
+    table.submit(inbox)
     again = poisoned(tmp_path, table, requests=[device(None) | {"reason": ""}])
     with pytest.raises(lakebed.DamagedError, match=r"entry 2 .*requests"):
         again.requests()
 
 
 @pytest.mark.parametrize("inline_bytes", [0, checkpoint.INLINE_BYTES])
-def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, inline_bytes):
+def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, inline_bytes, inbox):
     """Its digests are right. It is a short cut: the log tells what it should be."""
-    put(tmp_path / "inbox", "ab")
-    table.submit(tmp_path / "inbox")
+    put(inbox, "ab")
+    table.submit(inbox)
     state = table.state()
     ((name, request),) = state.open_requests.items()
     strange = replace(request, files=(replace(request.files[0], size_bytes=None),))
@@ -148,9 +154,9 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
 
 
 @pytest.mark.parametrize("url", ["nowhere://x/y.parquet", "s3://", "a\0b", "", "\u202e"])
-def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tmp_path, table, url):
-    put(tmp_path / "inbox", "ab")
-    table.submit(tmp_path / "inbox")
+def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tmp_path, table, url, inbox):
+    put(inbox, "ab")
+    table.submit(inbox)
     (held,) = (as_stored(one) for one in table.state().open_requests.values())
     odd = held | {"id": "odd", "files": [[url, 100, "0"]], "submitted": 0}
     again = poisoned(tmp_path, table, requests=[odd, held | {"submitted": 0}])
