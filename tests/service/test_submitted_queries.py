@@ -207,7 +207,8 @@ def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQue
     state = ended(queries, queries.submit(LOCAL, {}, scan=scan, url=url, file_format="csv").id)
     (file,) = (tmp_path / "out").glob("*.csv")
     assert file.read_text() == '"k"\n0\n'
-    assert [copy.url for copy in read_copies(lake.storage, lake.table("t").id)] == [url]
+    # The table has copies of other tests as well.
+    assert [copy.url for copy in read_copies(lake.storage, lake.table("t").id)].count(url) == 1
     with pytest.raises(UsageError, match="are csv files at"):
         fetched(queries, state.id)
     with pytest.raises(ExistsError):
