@@ -119,7 +119,11 @@ def _regroup(session: SparkSession, before: dict[str, str | None]) -> None:
 def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback, span: JobSpan) -> None:
     best = span.first
     while not ended.wait(POLL_S):
-        rows = span.first + int(_share(tracker, group, span.tasks) * (span.last - span.first))
+        try:
+            share = _share(tracker, group, span.tasks)
+        except Exception:  # noqa: BLE001 - Spark has gone, and the call that is watched says so
+            return
+        rows = span.first + int(share * (span.last - span.first))
         if rows > best:
             best = rows
             progress(Progress(rows, span.total))
