@@ -96,8 +96,8 @@ test-stores: $(STAMP) ## The same store contract on servers for S3, GCS and Azur
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
 .PHONY: test-deploy
-test-deploy: $(STAMP) ## What is in deploy/, with a real helm; needs Go if there is no helm
-	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q tests/unit/deploy </dev/null
+test-deploy: $(STAMP) ## What is in deploy/, with a real helm (needs Go if there is none), and the steps of the image (as root, with debootstrap)
+	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/unit/deploy tests/walks/test_image.py </dev/null
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, and the direction of imports
