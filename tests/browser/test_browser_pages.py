@@ -39,7 +39,7 @@ def page(chromium: Browser, served: str) -> Iterator[Page]:
     page.on("console", lambda said: found.append(said.text) if said.type == "error" else None)
     yield page
     context.close()
-    assert not [text for text in found if "status of 40" not in text]
+    assert not [text for text in found if "status of 40" not in text and "ERR_INTERNET_DISCONNECTED" not in text]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -65,6 +65,19 @@ def test_every_page_has_a_name_and_one_heading(page: Page, name: str) -> None:
     page.goto(PAGES[name])
     assert page.title().endswith("Lakebed")
     assert page.locator("h1").count() == 1
+
+
+def test_a_page_says_that_its_service_does_not_answer(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("#stale")).to_have_count(0)
+    page.context.set_offline(True)
+    expect(page.locator("#stale")).to_contain_text("The service does not answer", timeout=30_000)
+    assert Axe().run(page).violations_count == 0
+    page.context.set_offline(False)
+    expect(page.locator("#stale")).to_have_count(0, timeout=30_000)
+    page.goto("/tables/flights")
+    page.route("**/tables/flights", lambda route: route.fulfill(status=401, body="no"))
+    expect(page.locator("#stale")).to_contain_text("reload the page to sign in", timeout=30_000)
 
 
 def test_keys_alone_lead_from_the_overview_to_the_files_of_a_partition(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""Submitted queries that are large enough for Spark: cancelled, with a JVM that dies, and taken over by a second service.
+"""Submitted queries that are large enough for Spark: cancelled, with a JVM that dies, taken over by a second service.
 
 Each service is a process of its own, whose limit for work without Spark is lowered; the signs of life of a query come
 more often than usual, so that a service that died is missed within seconds.

@@ -152,6 +152,8 @@ def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
         yield table_columns(shown)
     if len(found.tables) > len(shown):
         yield f"… and {len(found.tables) - len(shown):,} more; name tables, or use --json"
+    if not found.tables:
+        yield "no tables: `lakebed table create` makes one, and so does `lakebed write TABLE FILE --key COLUMNS`"
     steps = [f"  {table.name}: {step}" for table in shown for step in next_steps(table)]
     yield from ["next:", *steps] if steps else ["next: nothing to do"]
     for title, runs in (("running", found.running), ("failed last", found.failed)):

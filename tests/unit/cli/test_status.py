@@ -139,6 +139,7 @@ def test_an_instance_without_tables_has_a_status(cli: Cli) -> None:
     ran = cli("status")
     assert ran.code == 0
     assert "0 tables" in ran.out
+    assert "lakebed table create" in ran.out
     assert "last hour: no commit" in ran.out
 
 

@@ -39,7 +39,9 @@
   const replace = async (url, only) => {
     const turn = ++shown;
     const answer = await fetch(url, { headers: { Accept: "text/html" } });
-    if (!answer.ok || turn !== shown) { return; }
+    if (!answer.ok) { notice(WHY[answer.status] || `The service answers with status ${answer.status}`); return; }
+    notice();
+    if (turn !== shown) { return; }
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const old of document.querySelectorAll("[data-live]")) {
       const now = fresh.getElementById(old.id);
@@ -57,10 +59,27 @@
     return selection && !selection.isCollapsed && selection.containsNode(element, true);
   };
 
+  // -- A page that is not brought up to date says so, and since when.
+
+  const WHY = { 401: "Your session is over: reload the page to sign in", 404: "What this page shows is gone" };
+
+  const notice = (why) => {
+    const now = document.getElementById("stale");
+    if (!why) { if (now) { now.remove(); } return; }
+    if (now && now.dataset.why === why) { return; }
+    const made = now || document.createElement("p");
+    made.id = "stale";
+    made.className = "notice bad";
+    made.setAttribute("role", "status");
+    made.dataset.why = why;
+    made.textContent = `${why}. What is shown is of ${new Date().toLocaleTimeString()} at the latest.`;
+    if (!now) { document.getElementById("content").prepend(made); }
+  };
+
   const live = () => {
     if (!document.querySelector("[data-live]")) { return; }
     const tick = async () => {
-      if (!document.hidden) { try { await replace(location.href); } catch { /* the service is away; try again */ } }
+      if (!document.hidden) { try { await replace(location.href); } catch { notice("The service does not answer"); } }
       setTimeout(tick, EVERY_MS);
     };
     setTimeout(tick, EVERY_MS);
