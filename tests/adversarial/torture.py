@@ -7,6 +7,7 @@ be in the table once, whenever and wherever its process died. A maintainer compa
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -43,8 +45,8 @@ ROWS_MAX = 60
 AGAIN = (ContentionError, RejectedError, StorageError, UnknownOutcomeError)
 """What a caller meets where others win, a sweep came by, or the store fails: the same call is repeated."""
 
-TRIES_UNSAID = 20
-"""A write that is tried this often says what it meets."""
+SILENT_S = 15.0
+"""A write that is tried for longer says what it meets, so often."""
 
 SETTLE_S = 240
 SLOWEST_START_S = 3.0
@@ -116,16 +118,31 @@ def write(name: str, config: Config) -> None:
 
 
 def add(table: Table, ledger: Path, commit_id: str) -> None:
+    silent_until_s = time.monotonic() + SILENT_S
     for tries in itertools.count(1):
         try:
             version = table.write(rows_of(commit_id), commit_id=commit_id)
         except AGAIN as error:
-            if tries % TRIES_UNSAID == 0:
+            if time.monotonic() >= silent_until_s:
+                silent_until_s = time.monotonic() + SILENT_S
                 print(f"{commit_id}: after {tries:,} tries: {error}", file=sys.stderr, flush=True)
             time.sleep(0.02)
         else:
             note(ledger, "done", commit_id, version)
             return
+
+
+def what_it_does(pid: int) -> str:
+    """Where the kernel holds the threads of a process that does not end. Its own stacks go to its stderr."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGUSR1)
+    time.sleep(2)
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        with suppress(OSError):
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            lines.append(f"thread {task.name}: {state} in {(task / 'wchan').read_text() or '?'}")
+    return "; ".join(lines)
 
 
 def maintain(name: str, config: Config) -> None:
@@ -228,4 +245,5 @@ def tortured(config: Config, *, kills: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     ROLES[sys.argv[1]](sys.argv[2], Config(**json.loads(sys.argv[3])))

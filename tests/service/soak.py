@@ -7,6 +7,7 @@ Two services maintain the table; they, and all others, die by SIGKILL and are st
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -25,7 +26,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import lakebed
-from tests.adversarial.torture import AGAIN, SCHEMA, SETTLE_S, Config, begun_and_done, note, rows_of, write
+from tests.adversarial.torture import (
+    AGAIN,
+    SCHEMA,
+    SETTLE_S,
+    Config,
+    begun_and_done,
+    note,
+    rows_of,
+    what_it_does,
+    write,
+)
 
 SETTINGS = {"split_rows": 5_000, "compaction_batch_runs": 4, "ingest_age_s": 1}
 GONE = (urllib.error.URLError, ConnectionError, TimeoutError)
@@ -134,7 +145,13 @@ class Soak:
             # One that does not end stays in ``running``, so that it is killed.
             with suppress(subprocess.TimeoutExpired):
                 self.running[name].wait(SETTLE_S)
-            assert self.running[name].poll() == 0, f"{name}: {self.running[name].poll()} {self.log(name)}"
+            process = self.running[name]
+            if process.poll() is None:
+                raise AssertionError(
+                    f"{name} has not ended after {SETTLE_S} s: {what_it_does(process.pid)}\n{self.table()}\n"
+                    f"{self.log(name)}\n{self.log('v0')}\n{self.log('v1')}"
+                )
+            assert process.poll() == 0, f"{name}: {process.poll()} {self.log(name)}"
             del self.running[name]
         table, until = self.config.table(), time.monotonic() + SETTLE_S
         while table.state().open_requests:
@@ -146,6 +163,12 @@ class Soak:
     def close(self) -> None:
         for name in list(self.running):
             self._end(name, signal.SIGKILL)
+
+    def table(self) -> str:
+        """What a writer may wait for."""
+        state = self.config.table().state()
+        runs = max(len({one.run for one in state.held_by(partition)}) for partition in state.partitions.ids)
+        return f"{runs:,} runs in a partition, {len(state.jobs)} open jobs, {len(state.open_requests)} open requests"
 
     def log(self, name: str) -> str:
         return Path(self.config.folder, f"{name}.log").read_text()[-3000:]
@@ -211,4 +234,5 @@ def counted(folder: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     ROLES[sys.argv[1]](sys.argv[2], Config(**json.loads(sys.argv[3])))
