@@ -17,6 +17,7 @@ from lakebed.errors import Code
 from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
     from lakebed.security.roles import Role
     from lakebed.security.stored import AccessToken
 
@@ -121,7 +122,7 @@ def create_role(
         raise Code.COLUMN_DUPLICATE("--mask names a column twice; give each column one value")
     instance = cli.instance()
     for table in tables:
-        _check_fits(role, cli, table)
+        check_role_fits(role, cli.table(table).schema, table)
     stored.create_role(instance.storage, role)
     cli.out.document(role.to_json(), [f"role {name} created"])
 
@@ -146,12 +147,11 @@ def drop_role(cli: Invocation, *, name: str) -> None:
     cli.out.document({"dropped": name}, [f"role {name} dropped"])
 
 
-def _check_fits(role: Role, cli: Invocation, table: str) -> None:
+def check_role_fits(role: Role, schema: Schema, table: str) -> None:
     """Raise as :meth:`Readable.scan` for a predicate or a mask that is none over the columns of the table."""
     from lakebed.engine.constants import constant
     from lakebed.engine.predicate import check_where
 
-    schema = cli.table(table).schema
     for column in sorted({*role.hidden, *dict(role.masks)}):
         if column not in schema.by_name:
             raise Code.COLUMN_UNKNOWN(

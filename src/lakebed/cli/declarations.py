@@ -1,4 +1,4 @@
-"""Declarations: files that say which tables an instance is to have, for ``lakebed apply`` and ``lakebed dump``.
+"""Declarations: files that say which tables, views and roles an instance has, for ``lakebed apply`` and ``dump``.
 
 A file is YAML, JSON or TOML; docs/apply.md specifies it. :func:`read_declaration` checks it as a whole, and names the
 line of what is wrong (in TOML the key); :func:`declaration_of` is the inverse for an instance. What a file leaves out
@@ -7,39 +7,61 @@ it says nothing about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
-from lakebed.errors import Code, Error, UsageError
+from lakebed.errors import Code, Error, NotFoundError, UsageError
+from lakebed.model.checks import are_names, are_texts
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field
 from lakebed.model.schema import Schema
 from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import lakebed
+    from lakebed.security.roles import Role
+    from lakebed.state.table_state import TableState
 
 Keys = tuple[str | int, ...]
 """Where in a file a value stands: ``("tables", "readings", "schema")``."""
 
-_TOP = ("settings", "tables")
-_OF_TABLE = ("schema", "merge", "online", "settings", "tags")
+_TOP = ("settings", "tables", "views", "roles")
+_OF_ANY = ("merge", "online", "settings", "tags", "filter", "age_off")
+_OF_TABLE = ("schema", *_OF_ANY)
+_OF_VIEW = ("source", "select", "row_key", "sort_key", *_OF_ANY)
+_OF_ROLE = ("permission", "tables", "where", "hidden", "masks")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredView:
+    """What a view is fed from, and its keys."""
+
+    source: str
+    select: str
+    row_key: Sequence[str]
+    sort_key: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table as it is to be; None for what the file does not mention."""
+    """A table or a view as it is to be: it has a schema or a ``view``. None for what the file does not mention;
+    ``filters`` are a SetFilter, an AgeOff or both, if it mentions them.
+    """
 
+    keys: Keys
     name: str
-    schema: Schema
+    schema: Schema | None
+    view: DeclaredView | None = None
     merge: MergeMode = KEEP_ALL
     online: bool | None = None
     settings: Mapping[str, Any] | None = None
     tags: Mapping[str, int] | None = None
+    filters: tuple[FilterChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,7 @@ class Declaration:
     where: Callable[[Keys], str]
     settings: Mapping[str, Any] | None = None
     tables: Mapping[str, DeclaredTable] = field(default_factory=dict)
+    roles: Mapping[str, Role] | None = None
 
     def wrong(self, keys: Keys, text: str) -> Error:
         """The error for a value of the file."""
@@ -69,32 +92,81 @@ def read_declaration(path: Path) -> Declaration:
 
     found = Declaration(where)
     _check_names(found, (), document, _TOP)
-    tables = document.get("tables") or {}
-    if not isinstance(tables, dict):
-        raise found.wrong(("tables",), "must map names of tables to what they are")
-    declared = {name: _table(found, ("tables", name), value) for name, value in tables.items()}
-    return Declaration(where, _settings(found, ("settings",), document.get("settings")), declared)
+    groups = {group: _group(found, group, document) for group in _TOP[1:]}
+    declared = {name: _table(found, ("tables", name), value) for name, value in groups["tables"].items()}
+    for name, value in groups["views"].items():
+        if name in declared:
+            raise found.wrong(("views", name), "there is a table of that name in the file")
+        declared[name] = _view(found, ("views", name), value)
+    roles = {name: _role(found, ("roles", name), value) for name, value in groups["roles"].items()}
+    return Declaration(
+        where,
+        _settings(found, ("settings",), document.get("settings")),
+        declared,
+        None if document.get("roles") is None else roles,
+    )
 
 
-def declaration_of(lake: lakebed.Instance) -> tuple[dict[str, Any], list[str]]:
-    """The document that declares an instance as it is, and what it cannot declare."""
-    tables: dict[str, Any] = {}
-    left_out = []
+def _group(found: Declaration, group: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    given = document.get(group)
+    if not isinstance(given, dict | None):
+        raise found.wrong((group,), f"must map names of {group} to what they are")
+    return given or {}
+
+
+def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
+    """The document that declares an instance as it is."""
+    from lakebed.security.stored import roles_of
+
+    groups: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
     for name in lake.tables():
         state = lake.table(name).state()
-        if state.view is not None:
-            left_out.append(f"{name} is a view")
-            continue
-        if state.filter_version:
-            left_out.append(f"the filter of {name}")
-        table: dict[str, Any] = {"schema": state.created.declaration()}
+        found: dict[str, Any]
+        if state.view is None:
+            group, found = "tables", {"schema": state.created.declaration()}
+        else:
+            keys = {key: [f.name for f in getattr(state.created, key)] for key in ("row_key", "sort_key")}
+            group, found = "views", {"source": source_name(lake, state), "select": state.view.select, **keys}
         if (mode := stored_mode(state.merge)) is not None:
-            table["merge"] = mode
-        table["online"] = lake.is_online(name)
-        table["settings"] = dict(state.settings)
-        table["tags"] = dict(state.tags)
-        tables[name] = table
-    return {"settings": dict(lake.catalog().defaults), "tables": tables}, left_out
+            found["merge"] = mode
+        found["online"] = lake.is_online(name)
+        found["settings"] = dict(state.settings)
+        found["tags"] = dict(state.tags)
+        if state.row_filter.predicate:
+            found["filter"] = state.row_filter.predicate
+        if (aged := age_of(state)) is not None:
+            found["age_off"] = {aged[0]: aged[1]}
+        groups[group][name] = found
+    document = {"settings": dict(lake.catalog().defaults), "tables": groups["tables"]}
+    document |= {"views": groups["views"]} if groups["views"] else {}
+    roles = {name: role_document(role) for name, role in roles_of(lake.storage).items()}
+    return document | ({"roles": roles} if roles else {})
+
+
+def role_document(role: Role) -> dict[str, Any]:
+    """A role as a file declares it: without what it leaves out."""
+    return {key: value for key, value in role.to_json().items() if value and key != "name"}
+
+
+def source_name(lake: lakebed.Instance, state: TableState) -> str:
+    """The name of the table that feeds a view; its id if it was dropped."""
+    assert state.view is not None
+    try:
+        return lake.named(state.view.table).name
+    except NotFoundError:
+        return state.view.table
+
+
+def age_of(state: TableState) -> tuple[str, str] | None:
+    """The field and the age of a table's age-off, as they are written; None without."""
+    field = age_field(state.row_filter, state.created)
+    if field is None:
+        return None
+    days, rest = divmod(state.row_filter.age_s, 86_400)
+    hours, seconds = divmod(rest, 3_600)
+    parts = ((days, "d"), (hours, "h"), (seconds, "s"))
+    unit = f" of {state.row_filter.unit}" if state.row_filter.unit else ""
+    return field.name, "".join(f"{count}{name}" for count, name in parts if count) + unit
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
@@ -107,20 +179,61 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 def _table(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
     _check_names(found, keys, given, _OF_TABLE)
-    name = str(keys[-1])
     if "schema" not in given:
         raise found.wrong(keys, "a table needs a schema, with row_key, sort_key and values")
     schema = _checked(found, (*keys, "schema"), lambda: Schema.from_json(given["schema"]))
     merge = _checked(found, (*keys, "merge"), lambda: check_mode(mode_of(given.get("merge")), schema))
+    return _declared(found, keys, given, DeclaredTable(keys, str(keys[-1]), schema, merge=merge))
+
+
+def _view(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
+    _check_names(found, keys, given, _OF_VIEW)
+    for key in ("source", "select"):
+        if not isinstance(given.get(key), str):
+            raise found.wrong((*keys, key), "a view needs a source, the name of a table, and a select, a query in SQL")
+    names = {key: given.get(key) or [] for key in ("row_key", "sort_key")}
+    for key, value in names.items():
+        if not are_texts(value) or (key == "row_key" and not value):
+            raise found.wrong((*keys, key), "must be a list of columns of the query, such as [origin, day]")
+    view = DeclaredView(given["source"], given["select"], **names)
+    merge = _checked(found, (*keys, "merge"), lambda: mode_of(given.get("merge")))
+    return _declared(found, keys, given, DeclaredTable(keys, str(keys[-1]), None, view, merge))
+
+
+def _declared(found: Declaration, keys: Keys, given: Any, table: DeclaredTable) -> DeclaredTable:
+    """The table with what tables and views have in common."""
     online = given.get("online")
     if not isinstance(online, bool | None):
         raise found.wrong((*keys, "online"), f"must be true or false, not {online!r}")
     tags = given.get("tags")
     if tags is not None and not (isinstance(tags, dict) and all(_is_version(one) for one in tags.values())):
         raise found.wrong((*keys, "tags"), "must map names to versions, which are whole numbers")
-    return DeclaredTable(
-        name, schema, merge, online, _settings(found, (*keys, "settings"), given.get("settings")), tags
-    )
+    filters: list[FilterChange] = []
+    if "filter" in given:
+        filters.append(_checked(found, (*keys, "filter"), lambda: SetFilter(given["filter"])))
+    if "age_off" in given:
+        filters.append(_checked(found, (*keys, "age_off"), lambda: _age_off(found, keys, given["age_off"])))
+    settings = _settings(found, (*keys, "settings"), given.get("settings"))
+    return replace(table, online=online, settings=settings, tags=tags, filters=tuple(filters))
+
+
+def _age_off(found: Declaration, keys: Keys, given: Any) -> AgeOff:
+    from lakebed.cli.merging import age_off_of
+
+    if given is None:
+        return AgeOff(None)
+    if not isinstance(given, dict) or len(given) != 1 or not are_names(given):
+        raise found.wrong((*keys, "age_off"), "must map one field to an age, such as {at: 30d}, or be null")
+    ((name, age),) = given.items()
+    return age_off_of(name, age)
+
+
+def _role(found: Declaration, keys: Keys, given: Any) -> Role:
+    from lakebed.security.roles import Role
+
+    _check_names(found, keys, given, _OF_ROLE)
+    whole: dict[str, Any] = {"permission": "read", "tables": None, "where": "", "hidden": [], "masks": {}}
+    return _checked(found, keys, lambda: Role.from_json(whole | given | {"name": str(keys[-1])}))  # type: ignore[no-any-return]
 
 
 def _is_version(value: Any) -> bool:

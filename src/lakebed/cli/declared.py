@@ -17,18 +17,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.declarations import Declaration, DeclaredTable, declaration_of, read_declaration, yaml_text
+from lakebed.cli.access import check_role_fits
+from lakebed.cli.declarations import (
+    Declaration,
+    DeclaredTable,
+    Keys,
+    declaration_of,
+    read_declaration,
+    role_document,
+    source_name,
+    yaml_text,
+)
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import count_text
 from lakebed.cli.row_formats import json_text
 from lakebed.model import types
 from lakebed.model.merge_modes import stored_mode
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
 from lakebed.model.type_names import name_of
 from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 
 if TYPE_CHECKING:
     import lakebed
     from lakebed.model.schema import Field, Schema
+    from lakebed.security.roles import Role
+    from lakebed.state.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +56,16 @@ class PlannedChange:
 @command
 @click.argument("file", metavar="FILE", type=Path, help="A declaration: .yaml, .json or .toml (docs/apply.md).")
 @click.option("--plan", "plan_only", is_flag=True, help="Print the changes, and make none.")
-@click.option("--prune", is_flag=True, help="Also drop tables, fields, settings and tags that the file does not have.")
+@click.option(
+    "--prune", is_flag=True, help="Also drop tables, views, fields, settings, tags and roles that the file lacks."
+)
 @options.yes
 def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: bool) -> None:
     """Make the instance as a file declares it, after it showed the changes and asked.
 
-    A file declares tables, schemas, merge modes, settings and tags. What it does not mention is left alone, unless
-    --prune is given. Keys and merge modes of tables cannot be changed; a field is renamed by `lakebed table alter`.
+    A file declares tables and views, their schemas, merge modes, filters, settings and tags, and roles. What it does
+    not mention is left alone, unless --prune is given. Keys, merge modes and the queries of views cannot be changed; a
+    field is renamed by `lakebed table alter`.
     `lakebed dump` writes the file of an instance.
     """
     declaration = read_declaration(file)
@@ -71,11 +87,9 @@ def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: boo
 @click.option("--as", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The form.")
 def dump(cli: Invocation, *, form: str) -> None:
     """Print the declaration of the instance, as `lakebed apply` reads it."""
-    document, left_out = declaration_of(cli.instance())
+    document = declaration_of(cli.instance())
     as_json = form == "json"
     cli.out.document(document, [json_text(document) if as_json else yaml_text(document).rstrip("\n")])
-    for what in left_out:
-        cli.out.note(f"not in the declaration: {what}")
 
 
 def _plan(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> Iterator[PlannedChange]:
@@ -85,19 +99,36 @@ def _plan(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> I
         if name in there:
             yield from _table_changes(lake, wanted, declaration, prune=prune)
         else:
-            yield from _creation(lake, wanted)
+            yield from _creation(lake, wanted, declaration)
+    yield from _role_changes(lake, declaration, prune=prune)
     if prune:
         for name in there:
             if name not in declaration.tables:
                 yield PlannedChange(f"drop table {name} and its rows", partial(lake.drop_table, name), loses=True)
 
 
-def _creation(lake: lakebed.Instance, wanted: DeclaredTable) -> Iterator[PlannedChange]:
-    def create() -> None:
-        online = wanted.online is not False
-        lake.create_table(wanted.name, wanted.schema, settings=wanted.settings, online=online, merge=wanted.merge)
+def _creation(lake: lakebed.Instance, wanted: DeclaredTable, declaration: Declaration) -> Iterator[PlannedChange]:
+    online, view = wanted.online is not False, wanted.view
+    how = {"settings": wanted.settings, "merge": wanted.merge}
 
-    yield PlannedChange(f"create table {wanted.name}: {', '.join(wanted.schema.names)}", create)
+    def create() -> None:
+        if wanted.schema is not None:
+            lake.create_table(wanted.name, wanted.schema, online=online, **how)  # type: ignore[arg-type]
+        elif view is not None:
+            keys = {"row_key": view.row_key, "sort_key": view.sort_key}
+            lake.create_view_table(wanted.name, source=view.source, select=view.select, **keys, **how)  # type: ignore[arg-type]
+            if not online:
+                lake.set_online(wanted.name, online=False)
+
+    if view is None:
+        assert wanted.schema is not None
+        yield PlannedChange(f"create table {wanted.name}: {', '.join(wanted.schema.names)}", create)
+    else:
+        if view.source not in declaration.tables and view.source not in lake.tables():
+            raise declaration.wrong((*wanted.keys, "source"), f"there is no table {view.source}, and none is declared")
+        yield PlannedChange(f"create view {wanted.name} of {view.source}: {view.select}", create)
+    if any(change not in (SetFilter(None), AgeOff(None)) for change in wanted.filters):
+        yield _filtering(lake, wanted)
     for tag, version in (wanted.tags or {}).items():
         yield _tagging(lake, wanted.name, tag, version)
 
@@ -107,12 +138,16 @@ def _table_changes(
 ) -> Iterator[PlannedChange]:
     table, name = lake.table(wanted.name), wanted.name
     state = table.state()
+    _check_view(lake, wanted, declaration)
     if state.merge != wanted.merge:
         text = f"table {name} merges rows by {stored_mode(state.merge)}, which cannot be changed"
-        raise declaration.wrong(("tables", name, "merge"), text)
-    for text, change in _schema_changes(state.created, wanted, declaration, prune=prune):
-        loses = isinstance(change, DropField)
-        yield PlannedChange(f"table {name}: {text}", partial(table.alter, change), loses=loses)
+        raise declaration.wrong((*wanted.keys, "merge"), text)
+    if wanted.schema is not None:
+        for text, change in _schema_changes(state.created, wanted.schema, wanted.keys, declaration, prune=prune):
+            loses = isinstance(change, DropField)
+            yield PlannedChange(f"table {name}: {text}", partial(table.alter, change), loses=loses)
+    if any(_differs(change, state) for change in wanted.filters):
+        yield _filtering(lake, wanted)
     if wanted.online is not None and wanted.online is not lake.is_online(name):
         word, online = "online" if wanted.online else "offline", wanted.online
         yield PlannedChange(f"table {name}: {word}", partial(lake.set_online, name, online))
@@ -124,11 +159,94 @@ def _table_changes(
             continue
         if tag in state.tags:
             text = f"tag {tag} stands at version {state.tags[tag]}; drop it first, or declare that version"
-            raise declaration.wrong(("tables", name, "tags", tag), text)
+            raise declaration.wrong((*wanted.keys, "tags", tag), text)
         yield _tagging(lake, name, tag, version)
     for tag in sorted(state.tags) if prune else ():
         if tag not in wanted.tags:
             yield PlannedChange(f"table {name}: drop tag {tag}", partial(table.untag, tag), loses=True)
+
+
+def _check_view(lake: lakebed.Instance, wanted: DeclaredTable, declaration: Declaration) -> None:
+    """Raise UsageError unless a table that is there is a table, or the view that is declared."""
+    state, view = lake.table(wanted.name).state(), wanted.view
+    if state.view is None and view is None:
+        return
+    if state.view is None or view is None:
+        is_one = "a table" if state.view is None else "a view"
+        raise declaration.wrong(wanted.keys, f"{wanted.name} is {is_one}, which cannot be changed")
+    keys = [[f.name for f in fields] for fields in (state.created.row_key, state.created.sort_key)]
+    found = (source_name(lake, state), state.view.select, *keys)
+    if found != (view.source, view.select, list(view.row_key), list(view.sort_key)):
+        raise declaration.wrong(
+            wanted.keys,
+            f"the view is of {found[0]}, by the query {found[1]!r}, with the row key {', '.join(keys[0])} and the sort "
+            f"key {', '.join(keys[1]) or '(none)'}; this cannot be changed: drop the view, and apply again",
+        )
+
+
+def _differs(change: FilterChange, state: TableState) -> bool:
+    if isinstance(change, SetFilter):
+        return (change.predicate or "") != state.row_filter.predicate
+    field = age_field(state.row_filter, state.created)
+    found = None if field is None else field.name
+    return (change.field, change.age_s, change.unit) != (found, state.row_filter.age_s, state.row_filter.unit)
+
+
+def _filtering(lake: lakebed.Instance, wanted: DeclaredTable) -> PlannedChange:
+    """The change of the filter; rows that it hides are lost when their files are compacted."""
+    said, hides = [], False
+    for change in wanted.filters:
+        match change:
+            case SetFilter(predicate=None):
+                said.append("no filter")
+            case SetFilter(predicate=predicate):
+                said.append(f"only rows with {predicate}")
+                hides = True
+            case AgeOff(field=None):
+                said.append("no age-off")
+            case AgeOff(field=field):
+                said.append(f"age-off after {shown_age(change.age_s)} by {field}")
+                hides = True
+    # The table may be made by a change before this one.
+    make = lambda: lake.table(wanted.name).alter(*wanted.filters)  # noqa: E731 - as above
+    return PlannedChange(f"table {wanted.name}: {', '.join(said)}", make, loses=hides)
+
+
+def _role_changes(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> Iterator[PlannedChange]:
+    from lakebed.security.stored import drop_role, put_role, roles_of
+
+    if declaration.roles is None:
+        return
+    there = roles_of(lake.storage)
+    for name, role in declaration.roles.items():
+        for table in sorted(role.tables or ()):
+            if table not in declaration.tables and table not in lake.tables():
+                text = f"there is no table {table}, and none is declared"
+                raise declaration.wrong(("roles", name, "tables"), text)
+        if there.get(name) == role:
+            continue
+
+        def make(role: Role = role) -> None:
+            for table in sorted(role.tables or ()):
+                check_role_fits(role, lake.table(table).schema, table)
+            put_role(lake.storage, role)
+
+        text = ", ".join(f"{key} {shown_value(value)}" for key, value in role_document(role).items())
+        yield PlannedChange(f"{'change' if name in there else 'create'} role {name}: {text}", make)
+    for name in there if prune else ():
+        if name not in declaration.roles:
+            yield PlannedChange(f"drop role {name}", partial(drop_role, lake.storage, name), loses=True)
+
+
+def shown_value(value: object) -> str:
+    """A part of a role, for people."""
+    match value:
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{name} = {text}" for name, text in value.items())
+        case _:
+            return str(value)
 
 
 def _tagging(lake: lakebed.Instance, name: str, tag: str, version: int) -> PlannedChange:
@@ -137,30 +255,29 @@ def _tagging(lake: lakebed.Instance, name: str, tag: str, version: int) -> Plann
 
 
 def _schema_changes(
-    there: Schema, wanted: DeclaredTable, declaration: Declaration, *, prune: bool
+    there: Schema, wanted: Schema, table: Keys, declaration: Declaration, *, prune: bool
 ) -> Iterator[tuple[str, SchemaChange]]:
-    keys = ("tables", wanted.name, "schema")
+    keys = (*table, "schema")
     for group in ("row_key", "sort_key"):
         found, declared = (
-            [(one.name, one.type, one.expression) for one in getattr(schema, group)]
-            for schema in (there, wanted.schema)
+            [(one.name, one.type, one.expression) for one in getattr(schema, group)] for schema in (there, wanted)
         )
         if found != declared:
             shown = ", ".join(f"{name} ({kind})" for name, kind, _ in found) or "no fields"
             raise declaration.wrong((*keys, group), f"the table has {shown}, and keys cannot be changed")
     fields = {one.name: one for one in there.values}
-    for field in wanted.schema.values:
+    for field in wanted.values:
         if field.name not in fields:
             yield f"add field {field.name} ({name_of(field.type)})", AddField(field.name, field.type)
         else:
             yield from _field_changes(fields[field.name], field, declaration, (*keys, "values", field.name))
     for name in fields if prune else ():
-        if name not in wanted.schema.names:
+        if name not in wanted.names:
             yield f"drop field {name}", DropField(name)
 
 
 def _field_changes(
-    there: Field, wanted: Field, declaration: Declaration, keys: tuple[str, ...]
+    there: Field, wanted: Field, declaration: Declaration, keys: Keys
 ) -> Iterator[tuple[str, SchemaChange]]:
     if there.expression != wanted.expression:
         raise declaration.wrong(keys, "whether and how a field is generated cannot be changed")

@@ -120,6 +120,13 @@ def create_role(storage: Storage, role: Role) -> None:
         raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
 
 
+def put_role(storage: Storage, role: Role) -> None:
+    """Store a role, in place of the one of that name if there is one. Raises ExistsError for a built-in role."""
+    if role.name in BUILT_IN:
+        raise Code.ROLE_EXISTS(f"the role {role.name!r} is built in; choose another name")
+    storage.replace(_role_name(role.name), dump(role.to_json()) + b"\n")
+
+
 def drop_role(storage: Storage, name: str) -> None:
     """Delete a role; tokens with it are refused from then on. Raises NotFoundError if there is none of that name."""
     if name not in roles_of(storage):
