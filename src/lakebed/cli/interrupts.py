@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +102,8 @@ def _stop_hard() -> NoReturn:
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
     # A progress bar hides the cursor.
+    import tempfile
+
     _say((_SHOW_CURSOR if os.isatty(2) else "") + _HARD.format(folder=tempfile.gettempdir()))
     os._exit(INTERRUPTED)
 
@@ -124,6 +124,8 @@ def _parents() -> list[tuple[int, int]]:
     """Pairs of process id and parent process id, of all processes."""
     stats = list(Path("/proc").glob("[0-9]*/stat"))
     if not stats:
+        import subprocess
+
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)  # noqa: S607 - its folder depends on the system
         return [(int(process), int(parent)) for process, parent in map(str.split, listed.stdout.splitlines())]
     found = []

@@ -11,7 +11,6 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, Output
 from lakebed.cli.row_formats import TypedBatches
 from lakebed.errors import Code
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import lakebed
+    from lakebed.cli.progress import ProgressBar
     from lakebed.model.keys import KeyRange
     from lakebed.snapshot.snapshot import Snapshot
 
@@ -87,7 +87,11 @@ def scan(
 
 def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
     """A bar if stderr is a terminal and stdout is not."""
-    return ProgressBar(what) if sys.stderr.isatty() and not sys.stdout.isatty() else nullcontext()
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        return nullcontext()
+    from lakebed.cli.progress import ProgressBar
+
+    return ProgressBar(what)
 
 
 def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit: int | None) -> int:

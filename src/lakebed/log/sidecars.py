@@ -13,7 +13,6 @@ Source: docs/decisions/0014.
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.errors import Code
@@ -119,5 +118,7 @@ def _each(work: Callable[[str], Done], digests: Collection[str]) -> dict[str, Do
     """The result of ``work`` for each digest, several in parallel."""
     if len(digests) < 2:
         return {digest: work(digest) for digest in digests}
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_THREADS) as threads:
         return dict(zip(digests, threads.map(work, digests), strict=True))

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakebed import telemetry
 from lakebed.model.arrays import Integers, of_integers
@@ -147,6 +146,8 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
     found = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
     if stored:
+        import pyarrow.parquet as pq
+
         opened = cut.file.opened
         opened.verify(footer.byte_ranges_of([field.id for field in fields], [cut.group]))
         source: Any = cut.file.stored() if opened.path is None else opened.path

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,8 @@ from lakebed.storage.retries import put_until_clear
 from lakebed.table.instance import Instance
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from lakebed.log.through_service import CommitService
     from lakebed.storage.contract import Storage
 
@@ -130,10 +131,7 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
         UnsupportedFormatError: a newer Lakebed wrote it.
     """
     storage = connect(url, storage_options)
-    # At the same time: the catalog is read next in any case, and a remote store takes a round trip for each.
-    with ThreadPoolExecutor(1, "lakebed-open") as aside:
-        catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
-        data = storage.get(instance_name())
+    data, catalog = _first_objects(storage)
     if data is None:
         remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
         raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
@@ -164,8 +162,18 @@ def _commit_service(url: str | None, instance: str, token: str | None) -> Commit
     return CommitService(url, instance, token)
 
 
-def _is_far(storage: Storage) -> bool:
-    return storage.shared and not storage.url.startswith("file://")
+def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None] | None]:
+    """The object that marks the instance, and of a remote store the checkpoint of the catalog.
+
+    The catalog is read next in any case. Requested at the same time, it costs no further round trip.
+    """
+    if not storage.shared or storage.url.startswith("file://"):
+        return storage.get(instance_name()), None
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1, "lakebed-open") as aside:
+        catalog = aside.submit(storage.get, checkpoint_name("catalog"))
+        return storage.get(instance_name()), catalog
 
 
 def _other_place(url: str) -> str:

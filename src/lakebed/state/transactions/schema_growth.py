@@ -16,7 +16,6 @@ Core types: :class:`Grown`. Source: docs/decisions/0044.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -41,6 +40,9 @@ _NEW_IDS = 2**29
 
 def new_id(name: str, used: Collection[int]) -> int:
     """The id of a new field of that name: the same for every writer that knows the same ``used`` ids."""
+    # Needed for new fields alone, and every read of a state imports this module.
+    from hashlib import sha256
+
     for attempt in count():
         digest = sha256(f"{attempt}:{name}".encode()).digest()
         found = FIRST_CHOSEN_ID + int.from_bytes(digest[:8]) % _NEW_IDS
