@@ -109,3 +109,25 @@ def test_a_master_that_is_none_is_named(lake: lakebed.Table) -> None:
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1].startswith("lakebed: Spark did not start at nonsense (")
     assert lake.state().version == 1
+
+
+def test_import_makes_a_table_of_text_with_the_options_of_write(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("users.csv").write_text("nr|born|more\n1|31.01.1990|x\n2|nix|y\n")
+    words = ["import", "users", "users.csv", "--column", "id=nr", "--null", "nix", "--date-format", "%d.%m.%Y"]
+    assert main(words) == 4
+    assert "--key A,B, its row key columns, makes it" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["import", "users", "users.csv", "--key", "nr", *words[5:], "--ignore-extra"]) == 0
+    said = capsys.readouterr()
+    assert "table users created: nr int64 (row key), born date32[day], more string" in said.out
+    assert "CSV with delimiter '|'" in said.err
+    assert ran(capsys, "get", "users", "1") == {"nr": 1, "born": "1990-01-31", "more": "x"}
+    Path("more.json").write_text('[{"nr": 3, "colour": "red"}, {"nr": 4, "born": "soon"}]')
+    assert main(["import", "users", "more.json", "--ignore-extra"]) == 3
+    assert "more.json, line 1, column born: 'soon' is not date32" in capsys.readouterr().err
+    kept = ran(capsys, "import", "users", "more.json", "--ignore-extra", "--quarantine", "bad")
+    assert (kept["rows"], kept["rejected"]) == (1, 1)
+    assert main(["import", "users", "-"]) == 2
+    assert main(["import", "users", "more.json", "--quarantine", "bad", "--timezone", "UTC"]) == 2

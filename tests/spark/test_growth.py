@@ -24,7 +24,7 @@ def test_a_frame_and_a_csv_are_imported_with_their_columns(pipeline, table, spar
         table, tmp_path / "in.csv", format="csv", columns={"k": "key"}, quarantine=str(tmp_path / "aside")
     )
     assert (report.rows, report.rejected) == (1, 1)
-    assert fields(table) == ["v: int64", "d: double", "word: string"]
+    assert fields(table) == ["v: int64", "d: double", "word: int64"]
     assert read(table) == ["k=a v=1 d=1.5", "k=b v=2 word=3"]
 
 

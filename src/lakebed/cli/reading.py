@@ -7,6 +7,7 @@ import functools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import count_text
 from lakebed.cli.row_formats import json_text
-from lakebed.errors import Code
+from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
@@ -26,15 +27,27 @@ if TYPE_CHECKING:
     from lakebed.ingest.input_files import Inferred
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
 
 STDIN = "-"
 _TAB = ("tab", "\\t")
 
 
-def reading_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Options that override what is detected, as one parameter ``reading``."""
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-    @click.option("--format", type=click.Choice(FORMATS), help="The format of the files. Default: by content and name.")
+
+def reading_options_of(*more_formats: str) -> Decorator:
+    """Options that override what is detected, as one parameter ``reading``; with ``more_formats``, which others read,
+    the format is a parameter of its own.
+    """
+    return functools.partial(_with_options, more_formats=more_formats)
+
+
+def _with_options(function: Callable[..., None], more_formats: Sequence[str]) -> Callable[..., None]:
+    formats = (*FORMATS, *more_formats)
+
+    @click.option("--format", type=click.Choice(formats), help="The format of the files. Default: by content and name.")
     @click.option("--delimiter", metavar="C", help="What is between the cells of CSV: one character, or tab.")
     @click.option("--quote", metavar="C", help='What CSV cells are quoted with. Default: ".')
     @click.option("--header/--no-header", default=None, help="Whether the first line of CSV has the names of columns.")
@@ -47,8 +60,9 @@ def reading_options(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def with_reading(*args: Any, **given: Any) -> None:
         delimiter = given.pop("delimiter")
+        own_format = {"format": given["format"]} if more_formats else {}
         reading = ReadingOptions(
-            format=given.pop("format"),
+            format=None if given["format"] in more_formats else given["format"],
             delimiter="\t" if delimiter in _TAB else delimiter,
             quote=given.pop("quote"),
             header=given.pop("header"),
@@ -59,9 +73,14 @@ def reading_options(function: Callable[..., None]) -> Callable[..., None]:
             date_format=given.pop("date_format"),
             encoding=given.pop("encoding"),
         )
-        function(*args, reading=reading, **given)
+        del given["format"]
+        function(*args, reading=reading, **own_format, **given)
 
     return with_reading
+
+
+reading_options = reading_options_of()
+"""For commands that read files in this process."""
 
 
 @contextlib.contextmanager
@@ -88,6 +107,64 @@ def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) 
     return Schema.from_arrow(found.columns, list(row_key), list(sort_key))
 
 
+@contextlib.contextmanager
+def table_for(
+    cli: Invocation, name: str, first: Callable[[], InputFile], keys: Keys, reading: ReadingOptions
+) -> Iterator[tuple[Table, Inferred | None]]:
+    """The table that rows go into, and what it was made of: with ``keys``, a table that does not exist is made of the
+    columns of the ``first`` file, and is dropped again if the block fails before it has rows.
+
+    Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
+    """
+    from lakebed.ingest.input_files import inferred
+
+    instance = cli.instance()
+    if name in instance.tables():
+        if keys.row_key is not None:
+            options.check_keys(instance.table(name), keys.row_key, keys.sort_key, option="--key")
+        yield instance.table(name), None
+        return
+    if keys.row_key is None:
+        raise _with_key_advice(instance, name)
+    made = inferred(first(), reading)
+    # What was detected is shown before it is used.
+    cli.out.note("\n".join(detected_lines(made)))
+    table = instance.create_table(name, schema_of(made, keys.row_key, keys.sort_key))
+    try:
+        yield table, made
+    except UnknownOutcomeError:
+        raise
+    except Error:
+        if not table.state().files:
+            instance.drop_table(name)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The words of ``--key`` and ``--sort-key``. Raises UsageError for a sort key alone."""
+
+    row_key: list[str] | None
+    sort_key: list[str]
+
+    @classmethod
+    def of(cls, key: Sequence[str], sort_key: Sequence[str]) -> Keys:
+        """The names in the words."""
+        found = cls(options.names(key), options.names(sort_key) or [])
+        if found.sort_key and not found.row_key:
+            raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
+        return found
+
+
+def _with_key_advice(instance: Instance, table: str) -> Error:
+    """The error about a table that does not exist, with the option that makes it."""
+    try:
+        instance.table(table)
+    except NotFoundError as error:
+        return error.restated(f"{error.message}; --key A,B, its row key columns, makes it of the columns of the file")
+    return Code.TABLE_EXISTS(f"table {table} was created meanwhile; write again", table=table)
+
+
 # -- lakebed schema infer -------------------------------------------------------------------------------------------
 
 
@@ -108,10 +185,8 @@ def infer(
 
     with inputs([file]) as found:
         seen = inferred(found[0], reading)
-    row_key, sorted_by = options.names(key), options.names(sort_key) or []
-    if sorted_by and not row_key:
-        raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
-    schema = None if row_key is None else _short(schema_of(seen, row_key, sorted_by))
+    keys = Keys.of(key, sort_key)
+    schema = None if keys.row_key is None else _short(schema_of(seen, keys.row_key, keys.sort_key))
     lines = detected_lines(seen)
     if schema is None:
         cli.out.document(_document(seen, None), lines)

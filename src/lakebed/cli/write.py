@@ -10,12 +10,13 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
-from lakebed.cli.reading import detected_lines, inputs, reading_options, schema_of
+from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.cli.render import count_text, size_text
-from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
+from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.formats.file_format import format_of
-from lakebed.ingest.input_files import inferred, open_files, rows_known
+from lakebed.formats.reading_options import SPARK_FORMATS
+from lakebed.ingest.input_files import find_inputs, open_files, rows_known
 from lakebed.ingest.operation import Operation
 from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
@@ -34,8 +35,24 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.spark.bulk_import import ImportReport
     from lakebed.table.deletion import DeleteReport
-    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
+
+
+_key = click.option(
+    "--key", metavar="A,B", multiple=True, help="Row key columns: makes the table if it does not exist."
+)
+_sort_key = click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of a table that is made.")
+_column = click.option(
+    "--column",
+    metavar="FIELD=COLUMN",
+    type=name_value,
+    multiple=True,
+    help="The source's column of a field. May be repeated.",
+)
+_ignore_extra = click.option("--ignore-extra", is_flag=True, help="Leave out columns that the table lacks.")
+_cast = click.option(
+    "--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, in files with types."
+)
 
 
 @command
@@ -43,10 +60,11 @@ if TYPE_CHECKING:
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, help="Paths, folders, globs, s3://…, or - (stdin)."
 )
-@click.option("--key", metavar="A,B", multiple=True, help="Row key columns: makes the table if it does not exist.")
-@click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of a table that is made.")
-@click.option("--ignore-extra", is_flag=True, help="Leave out columns that the table lacks.")
-@click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, in files with types.")
+@_key
+@_sort_key
+@_column
+@_ignore_extra
+@_cast
 @click.option("--partial", is_flag=True, help="Leave columns that a file lacks as older rows of its keys have them.")
 @click.option("--row-kind", metavar="COLUMN", help="The column that says what each row does: c, u, d, +I, +U, -D …")
 @reading_options
@@ -58,6 +76,7 @@ def write(
     files: tuple[str, ...],
     key: tuple[str, ...],
     sort_key: tuple[str, ...],
+    column: tuple[tuple[str, str], ...],
     ignore_extra: bool,
     cast: tuple[str, ...],
     reading: ReadingOptions,
@@ -75,42 +94,39 @@ def write(
     latest (docs/merging.md).
     """
     operation = Operation.of(partial, row_kind)
-    row_key, sorted_by = options.names(key), options.names(sort_key) or []
-    if sorted_by and not row_key:
-        raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
-    how = Write(commit_id, operation=operation, casts=options.names(cast) or LOSSLESS, ignore_extra=ignore_extra)
+    keys = Keys.of(key, sort_key)
+    casts = options.names(cast) or LOSSLESS
+    how = Write(commit_id, operation=operation, casts=casts, ignore_extra=ignore_extra, columns=_columns(column))
     instance = cli.instance()
     with inputs(files, instance.storage) as found:
         for file in found:
             format_of(file, reading)
-        made = None
-        if table not in instance.tables():
-            if row_key is None:
-                raise _with_key_advice(instance, table)
-            made = inferred(found[0], reading)
-            # What was detected is shown before it is used.
-            cli.out.note("\n".join(detected_lines(made)))
-            instance.create_table(table, schema_of(made, row_key, sorted_by))
-        elif row_key is not None:
-            options.check_keys(instance.table(table), row_key, sorted_by, option="--key")
-        try:
-            added, read = _write(instance.table(table), found, reading, how)
-        except UnknownOutcomeError:
-            raise
-        except Error:
-            if made is not None and not instance.table(table).state().files:
-                instance.drop_table(table)
-            raise
+        with table_for(cli, table, lambda: found[0], keys, reading) as (target, made):
+            added, read = _write(target, found, reading, how)
     document = {"table": table, "version": added.version, "rows_read": read, "rows_added": added.rows}
     document |= {"repeated": added.repeated, "created": made is not None}
-    lines = [] if made is None else [f"table {table} created: {_fields_said(instance.table(table).schema)}"]
+    lines = [] if made is None else [_created(target)]
     cli.out.document(document, [*lines, f"table {table} at version {added.version}: {_said(added, read)}"])
+
+
+def _columns(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The source's column of each field. Raises UsageError for a field that is named twice."""
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        texts = ", ".join("=".join(pair) for pair in pairs)
+        raise Code.COLUMN_DUPLICATE(f"--column names a field twice: {texts}; give each field one column")
+    return columns
+
+
+def _created(table: Table) -> str:
+    return f"table {table.name} created: {_fields_said(table.schema)}"
 
 
 def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, how: Write) -> tuple[Added, int]:
     """Write the rows of files; returns what was added, and how many rows were read."""
     how.operation.check(table.state().merge)
-    stream = open_files(files, table.schema, table.storage, reading, only_fields=how.ignore_extra)
+    schema, columns = table.schema, how.columns
+    stream = open_files(files, schema, table.storage, reading, columns=columns, only_fields=how.ignore_extra)
     total = rows_known(files, reading)
     read = 0
     with ProgressBar(f"write {table.name}") as bar:
@@ -124,15 +140,6 @@ def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, ho
 
         with committed_on_interrupt(table.log):
             return add(table, replace(stream, rows=counted()), how), read
-
-
-def _with_key_advice(instance: Instance, table: str) -> Error:
-    """The error about a table that does not exist, with the option that makes it."""
-    try:
-        instance.table(table)
-    except NotFoundError as error:
-        return error.restated(f"{error.message}; --key A,B, its row key columns, makes it of the columns of the file")
-    return Code.TABLE_EXISTS(f"table {table} was created meanwhile; write again", table=table)
 
 
 def _fields_said(schema: Schema) -> str:
@@ -225,19 +232,18 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
 
 # -- large files ---------------------------------------------------------------------------------------------------
 
-FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
-
-_COLUMN = "The source's column of a field. May be repeated."
-
 sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 
 
 @command
 @options.table
 @sources_argument
-@click.option("--format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
-@click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
-@click.option("--cast", metavar="A,B", multiple=True, help="Fields whose values may be cast, such as text to numbers.")
+@_key
+@_sort_key
+@_column
+@_ignore_extra
+@_cast
+@reading_options_of(*SPARK_FORMATS)
 @click.option("--select", metavar="SQL", help="Import the rows of this Spark SQL query over the view `source`.")
 @click.option("--quarantine", metavar="URL", help="Write rows that do not fit there, and import the others.")
 @options.run_once_id("--job-id")
@@ -250,6 +256,8 @@ def import_rows(
     *,
     table: str,
     sources: tuple[str, ...],
+    key: tuple[str, ...],
+    sort_key: tuple[str, ...],
     column: tuple[tuple[str, str], ...],
     cast: tuple[str, ...],
     launcher: str | None,
@@ -257,23 +265,37 @@ def import_rows(
 ) -> None:
     """Add large files at once, on Spark.
 
-    A SOURCE is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none. A repeat with the
-    same --job-id prints the first version. With --format query the source is a Spark SQL query. More about formats,
-    casts and rejected rows: docs/import.md.
+    A SOURCE is a file, a folder or a glob, local or s3://…, of the formats of write: the same options, and the same is
+    detected. All rows become visible at once, or none. A repeat with the same --job-id prints the first version. With
+    --key, a table that does not exist is made of the columns of the first file. With --format query the source is a
+    Spark SQL query; avro, delta and iceberg need a connector. More about formats, casts and rejected rows:
+    docs/import.md.
     """
-    columns = dict(column)
-    if len(columns) < len(column):
-        texts = ", ".join("=".join(pair) for pair in column)
-        raise Code.COLUMN_DUPLICATE(f"--column names a field twice: {texts}; give each field one column")
-    with open_pipeline(cli, launcher) as pipeline, progress_bar(f"import {table}") as progress:
+    columns, casts, keys = _columns(column), options.names(cast) or (), Keys.of(key, sort_key)
+    if STDIN in sources:
+        raise Code.ARGUMENT_INVALID("tasks of Spark cannot read standard input: give a file, or use lakebed write")
+    if keys.row_key is not None and (how["format"] in SPARK_FORMATS or how["select"] is not None):
+        raise Code.ARGUMENTS_CONFLICT(
+            "--key makes a table of the columns of a file, not of what Spark reads: leave it out, and create the table "
+            "first (lakebed table create)"
+        )
+
+    def first() -> InputFile:
+        return find_inputs(sources, cli.instance().storage)[0]
+
+    with (
+        table_for(cli, table, first, keys, how["reading"]) as (target, made),
+        open_pipeline(cli, launcher) as pipeline,
+        progress_bar(f"import {table}") as progress,
+    ):
         source = list(sources) if len(sources) > 1 else sources[0]
-        casts = options.names(cast) or ()
-        report = pipeline.bulk_import(table, source, columns=columns, casts=casts, progress=progress, **how)
+        report = pipeline.bulk_import(target, source, columns=columns, casts=casts, progress=progress, **how)
     text = _added("import", report)
     if report.partitions_split:
         text += f"; {count_text(report.partitions_split, 'partition')} split before"
+    lines = [*([] if made is None else [_created(target)]), f"table {report.table} {text}"]
     rejected = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
-    cli.out.document(report, [f"table {report.table} {text}", *rejected])
+    cli.out.document(report, [*lines, *rejected])
 
 
 @command

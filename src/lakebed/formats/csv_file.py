@@ -211,12 +211,10 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
 def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     """The rows, with the columns of :attr:`CsvReading.schema`."""
     zoned = [name for name in plan.schema.names if plan.schema.field(name).type != plan.parsed(name)]
-    rows = 0
     try:
         with reading(plan.file, text=True), _opened(plan, use_threads=True) as reader:
             for batch in _each(reader):
                 yield _with_zones(batch, plan, zoned) if zoned else batch
-                rows += batch.num_rows
     except _UnparsedError as error:
         raise _diagnosed(plan, error) from error
 
@@ -325,9 +323,10 @@ def _records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
     encoding = plan.dialect.encoding
     with plan.file.open() as file, io.TextIOWrapper(file, encoding, "replace", newline="") as text:
         reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
-        ended, left = 0, int(plan.dialect.header)
+        before, left = plan.file.lines_before(), int(plan.dialect.header)
+        ended = before
         for record in reader:
-            line, ended = ended + 1, reader.line_num
+            line, ended = ended + 1, before + reader.line_num
             if not record:
                 continue
             if left:

@@ -12,7 +12,7 @@ import contextlib
 import lzma
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -32,16 +32,22 @@ _COMPRESSED = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ\0", "xz"),
 )
+_PIECE_BYTES = 1024 * 1024
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file: ``name`` as the user gave it, and its path, in ``files`` if it is on a store."""
+    """A file: ``name`` as the user gave it, and its path, in ``files`` if it is on a store.
+
+    ``part`` are two positions in a file that is not compressed: :meth:`open` then gives the lines that begin from the
+    first on and before the second.
+    """
 
     name: str
     path: str
     files: ExternalFiles | None = field(default=None, repr=False)
+    part: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -68,6 +74,10 @@ class InputFile:
 
     def open(self) -> Any:
         """The bytes, decompressed, as an Arrow file that is read once from its beginning."""
+        if self.part is not None:
+            file = self.open_bytes()
+            begin, end = (_line_from(file, position) for position in self.part)
+            return file.get_stream(begin, end - begin)
         codec = self.compression()
         if codec is None:
             return self.open_bytes()
@@ -79,13 +89,50 @@ class InputFile:
         """The first ``size`` bytes, decompressed, and whether they are all."""
         parts: list[bytes] = []
         left = size + 1
-        with self.open() as file:
+        with replace(self, part=None).open() as file:
             # A compressed stream may return less than is left.
             while left and (part := file.read(left)):
                 parts.append(part)
                 left -= len(part)
         data = b"".join(parts)
         return data[:size], len(data) <= size
+
+    def lines_before(self) -> int:
+        """The lines before the part; 0 for a whole file. Reads them."""
+        if self.part is None:
+            return 0
+        with self.open_bytes() as file, file.get_stream(0, _line_from(file, self.part[0])) as before:
+            return _count(before, b"\n")
+
+    def is_empty(self) -> bool:
+        """Whether the part has no line."""
+        with self.open() as file:
+            return not file.read(1)
+
+    def count(self, byte: bytes) -> int:
+        """How often the part has the byte. Reads it."""
+        with self.open() as file:
+            return _count(file, byte)
+
+
+def _line_from(file: Any, position: int) -> int:
+    """The first position from this one on at which a line begins; the end of the file if there is none."""
+    if position == 0:
+        return 0
+    at = position - 1
+    file.seek(at)
+    while data := file.read(_PIECE_BYTES):
+        if (found := bytes(data).find(b"\n")) >= 0:
+            return at + found + 1
+        at += len(data)
+    return at
+
+
+def _count(file: Any, byte: bytes) -> int:
+    count: int = 0
+    while data := file.read(_PIECE_BYTES):
+        count += data.count(byte)
+    return count
 
 
 def is_remote(text: str) -> bool:

@@ -16,10 +16,11 @@ import json
 import re
 import uuid
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -31,37 +32,88 @@ from lakebed.model.type_names import JSON, UUID
 
 BATCH_ROWS = 8_192
 
+_TEXT: Any = object()
+"""The type of columns that become text."""
+
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
 
-def read_json_lines(
-    file: io.BufferedReader, fields: Mapping[str, pa.DataType], source: str, *, whole: bool = True
+def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
+    file: io.BufferedReader,
+    fields: Mapping[str, pa.DataType],
+    source: str,
+    *,
+    whole: bool = True,
+    lines_before: int = 0,
+    texts: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors.
 
-    Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out.
+    Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out. There are
+    ``lines_before`` in the file. Values of the columns ``texts`` become text, whatever they are.
     """
-    rows = _objects(file, source, whole=whole)
+    fields = {name: _TEXT if name in texts else kind for name, kind in fields.items()}
+    exact = bool(texts) or any(map(_has_decimals, fields.values()))
+    rows = _objects(file, source, whole=whole, decode=_EXACTLY if exact else _FAST)
     while numbered := list(islice(rows, BATCH_ROWS)):
-        yield _batch([row for _, row in numbered], [number for number, _ in numbered], fields, source)
+        numbers = [lines_before + number for number, _ in numbered]
+        yield _batch([row for _, row in numbered], numbers, fields, source)
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_decimals(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind))
+
+
+class _Float(float):
+    """A number with its digits, of which a float keeps some."""
+
+    digits: str
+
+    def __new__(cls, digits: str) -> Self:
+        made = super().__new__(cls, digits)
+        made.digits = digits
+        return made
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoders:
+    """What decodes a line, and what an element of an array."""
+
+    line: msgspec.json.Decoder[Any]
+    element: json.JSONDecoder
+
+
+_FAST = _Decoders(msgspec.json.Decoder(), json.JSONDecoder(parse_constant=_refuse_constant))
+_EXACTLY = _Decoders(
+    msgspec.json.Decoder(float_hook=_Float), json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_Float)
+)
 
 
 def line_of(file: io.BufferedReader, row: int) -> int:
     """The line on which a row begins, counted from 1; rows count from 0."""
     if _is_array(file):
-        numbers = (number for number, _ in _elements(file, "", whole=False))
+        numbers = (number for number, _ in _elements(file, "", _FAST.element, whole=False))
     else:
         numbers = (number for number, line in enumerate(file, 1) if line.strip())
     return next(islice(numbers, row, None), 0)
 
 
-def _objects(file: io.BufferedReader, source: str, *, whole: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(
+    file: io.BufferedReader, source: str, *, whole: bool, decode: _Decoders
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows, each with the line on which it begins."""
     if _is_array(file):
-        found = _elements(file, source, whole=whole)
+        found = _elements(file, source, decode.element, whole=whole)
     else:
-        found = ((number, _decoded(line, number, source)) for number, line in enumerate(file, 1) if line.strip())
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        found = ((number, _decoded(line, number, source, decode.line)) for number, line in lines)
     for number, row in found:
         if not isinstance(row, dict):
             raise Code.SOURCE_UNPARSABLE(f"{source}, line {number}: {shown(row)} is not a JSON object", row=number)
@@ -75,9 +127,9 @@ def _is_array(file: io.BufferedReader) -> bool:
     return file.peek(1).lstrip()[:1] == b"["
 
 
-def _decoded(line: bytes, number: int, source: str) -> Any:
+def _decoded(line: bytes, number: int, source: str, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
-        return msgspec.json.decode(line)
+        return decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}", row=number) from error
 
@@ -90,16 +142,11 @@ _TOKEN_CHARS = 16
 """Longer than any token that a decoder refuses because its end is missing, but for texts."""
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _elements(file: io.BufferedReader, source: str, *, whole: bool) -> Iterator[tuple[int, Any]]:
+def _elements(
+    file: io.BufferedReader, source: str, decoder: json.JSONDecoder, *, whole: bool
+) -> Iterator[tuple[int, Any]]:
     """The elements of the array that a file is, each with the line on which it begins."""
-    text = _ArrayText(file, source)
+    text = _ArrayText(file, source, decoder)
     text.take("[")
     if text.next() == "]":
         text.take("]")
@@ -123,8 +170,8 @@ def _elements(file: io.BufferedReader, source: str, *, whole: bool) -> Iterator[
 class _ArrayText:
     """The text of a file from a position on, of which only as much is held as the element there needs."""
 
-    def __init__(self, file: io.BufferedReader, source: str) -> None:
-        self._file, self._source = file, source
+    def __init__(self, file: io.BufferedReader, source: str, decoder: json.JSONDecoder) -> None:
+        self._file, self._source, self._decoder = file, source, decoder
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._text, self._at, self._ended = "", 0, False
         self.line = 1
@@ -170,7 +217,7 @@ class _ArrayText:
         size = _PIECE_BYTES
         while True:
             try:
-                return _DECODER.raw_decode(self._text, self._at)
+                return self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
                 is_cut = error.msg.startswith("Unterminated string") or error.pos > len(self._text) - _TOKEN_CHARS
                 if not is_cut or len(self._text) > _ELEMENT_CHARS_MAX or not self._more(size):
@@ -211,7 +258,15 @@ def _batch(
 
 
 def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    if kind is _TEXT:
+        return pa.array([value if value is None else _text(value) for value in values], pa.string())
     return pa.array(values) if kind is None else decode_array(values, kind)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return value.digits if isinstance(value, _Float) else msgspec.json.encode(value).decode()
 
 
 def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], str]) -> Error:
@@ -315,9 +370,9 @@ def _float(value: Any) -> float:
 
 
 def _decimal(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"{value!r} is not a decimal in text or a whole number")
-    return Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | str | _Float):
+        raise TypeError(f"{value!r} is not a decimal, as a number or in text")
+    return Decimal(value.digits if isinstance(value, _Float) else value)
 
 
 def _binary(value: Any) -> bytes:

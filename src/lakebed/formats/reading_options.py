@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("csv", "json", "parquet", "arrow", "orc")
-"""Names of formats: CSV with any delimiter, and JSON lines."""
+"""Names of formats: CSV with any delimiter, and JSON, an object a line or one array."""
+
+SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
+"""Formats that only Spark reads."""
 
 
 @dataclass(frozen=True)

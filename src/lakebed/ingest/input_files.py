@@ -4,7 +4,7 @@ Files are named by paths and URLs, alone or in lists; a folder or a glob stands 
 as those of a format. Text is read as the table's types, and other columns as detected ones
 (:mod:`lakebed.formats.csv_file`). :func:`inferred` has the columns of a file for which there is no table yet.
 
-Core types: :class:`Inferred`.
+Core types: :class:`Inferred`, :class:`TextColumns`.
 
 Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, SchemaMismatchError, BadKeyError.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -27,10 +27,10 @@ from lakebed.formats.file_format import SUFFIXES, FileFormat, format_of
 from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
-from lakebed.model.schema import Schema
 
 if TYPE_CHECKING:
     from lakebed.formats.csv_file import CsvReading
+    from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
 
 _INFERRED_ROWS = 16_384
@@ -101,22 +101,57 @@ class _OpenInput:
     line_of: Callable[[int], int] | None = None
 
 
-def open_files(
+@dataclass(frozen=True, slots=True)
+class TextColumns:
+    """How columns of text are read: as the types in ``fields``, by the name of the column, and others as detected ones,
+    or not at all if there are ``only_fields``. ``as_text``: values of plain types stay text, for the conformer to cast
+    one by one, so that a row that does not fit can be told from the others.
+    """
+
+    fields: Mapping[str, pa.DataType]
+    only_fields: bool = False
+    as_text: bool = False
+
+    @classmethod
+    def of(cls, schema: Schema, columns: Mapping[str, str], **how: bool) -> TextColumns:
+        """Those of a table; ``columns`` has the column of a field where it is not its own name."""
+        return cls({columns.get(f.name, f.name): f.type for f in schema.fields}, **how)
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns that stay text."""
+        return [name for name, kind in self.fields.items() if _is_cast(kind)] if self.as_text else []
+
+
+def _is_cast(kind: pa.DataType) -> bool:
+    """Whether the conformer makes values of the type from text as the readers of text do."""
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind))
+
+
+def open_files(  # noqa: PLR0913 - files, the table, and how they are read
     items: Any,
     schema: Schema,
     home: Storage | None = None,
     options: ReadingOptions = DETECTED,
     *,
+    columns: Mapping[str, str] | None = None,
     only_fields: bool = False,
 ) -> RowInput:
     """The rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the schema;
-    its other columns are left out if there are ``only_fields``.
+    its other columns are left out if there are ``only_fields``. ``columns`` has the column of a field where it is not
+    its own name.
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
-    opened = [_opened(file, schema, options, only_fields=only_fields) for file in find_inputs(items, home)]
-    texts = any(one.line_of is not None for one in opened)
-    return RowInput(tuple((str(one.file), one.columns) for one in opened), _rows(opened), untyped=texts)
+    text = TextColumns.of(schema, columns or {}, only_fields=only_fields)
+    return opened(find_inputs(items, home), text, options)
+
+
+def opened(files: Sequence[InputFile], text: TextColumns, options: ReadingOptions) -> RowInput:
+    """The rows of files, or parts of files, in order; as :func:`open_files`."""
+    found = [_opened(file, text, options) for file in files]
+    untyped = any(one.line_of is not None for one in found)
+    return RowInput(tuple((str(one.file), one.columns) for one in found), _rows(found), untyped=untyped)
 
 
 def _rows(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
@@ -127,34 +162,42 @@ def _rows(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
             before += batch.num_rows
 
 
-def _opened(file: InputFile, schema: Schema, options: ReadingOptions, *, only_fields: bool) -> _OpenInput:
+def _opened(file: InputFile, text: TextColumns, options: ReadingOptions) -> _OpenInput:
     kind = format_of(file, options)
     if kind is FileFormat.CSV:
+        from lakebed.formats import csv_parts
         from lakebed.formats.csv_file import batches, detect, line_of
 
-        fields = {f.name: f.type for f in schema.fields}
-        plan = detect(file, options, fields, only_fields=only_fields)
+        plan = detect(file, options, text.fields, only_fields=text.only_fields)
+        plan = csv_parts.as_text(plan, text.texts) if text.as_text else plan
+        if file.part is not None:
+            plan = csv_parts.in_part(plan, file.part)
+            with reading(file):
+                csv_parts.check_quotes(plan)
+                if plan.file.is_empty():
+                    return _OpenInput(file, plan.schema, lambda: iter(()), partial(line_of, plan))
         return _OpenInput(file, plan.schema, partial(batches, plan), partial(line_of, plan))
     if kind is FileFormat.JSON:
-        first = next(_json_rows(file, schema), None)
-        columns = schema.arrow if first is None else first.schema
-        return _OpenInput(file, columns, partial(_json_rows, file, schema), cache(partial(_json_line, file)))
+        first = next(_json_rows(file, text), None)
+        columns = pa.schema(list(text.fields.items())) if first is None else first.schema
+        return _OpenInput(file, columns, partial(_json_rows, file, text), cache(partial(_json_line, file)))
     with reading(file), _open_typed(file, kind) as (found, _):
         return _OpenInput(file, found, partial(_typed_rows, file, kind))
 
 
-def _json_rows(file: InputFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+def _json_rows(file: InputFile, text: TextColumns) -> Iterator[pa.RecordBatch]:
     from lakebed.formats.json_lines import read_json_lines
 
     with reading(file), file.open() as lines:
-        yield from read_json_lines(_lines(lines), {f.name: f.type for f in schema.fields}, str(file))
+        before = file.lines_before()
+        yield from read_json_lines(_lines(lines), text.fields, str(file), lines_before=before, texts=text.texts)
 
 
 def _json_line(file: InputFile, row: int) -> int:
     from lakebed.formats.json_lines import line_of
 
     with reading(file), file.open() as lines:
-        return line_of(_lines(lines), row)
+        return file.lines_before() + line_of(_lines(lines), row)
 
 
 def _lines(file: Any) -> Any:

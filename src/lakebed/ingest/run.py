@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakebed.model.files import DataFile, NewFile
     from lakebed.model.schema import Schema
@@ -69,7 +69,8 @@ class Write:
     """What the caller of a write asked for besides its rows.
 
     ``commit_id``, ``base_version``, ``casts`` and ``ignore_extra`` are those of
-    :meth:`lakebed.table.table.Table.write`. ``guard`` is called after the rows were read; the write is refused if the
+    :meth:`lakebed.table.table.Table.write`; ``columns`` has the column of a field where it is not its own name.
+    ``guard`` is called after the rows were read; the write is refused if the
     keys that they were derived from were written since. Raises UsageError for other casts.
     """
 
@@ -79,6 +80,7 @@ class Write:
     guard: Callable[[], KeyGuard] | None = None
     casts: Casts = LOSSLESS
     ignore_extra: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_flag("ignore_extra", self.ignore_extra)
@@ -91,7 +93,8 @@ class Write:
         """How rows with these columns become rows of a schema."""
         cast = schema.names if untyped or self.casts == TEXT else () if self.casts == LOSSLESS else self.casts
         extra = {name for _, found in columns for name in found.names} if self.ignore_extra else set()
-        return Conformer(schema, casts=frozenset(cast), ignored=frozenset(extra - set(schema.names)))
+        conformer = Conformer(schema, self.columns, frozenset(cast))
+        return replace(conformer, ignored=frozenset(extra - set(conformer.read)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ class _Target:
             )
         growth = None if write.ignore_extra else Growth.of(state, settings)
         if growth is not None:
-            read = () if operation.row_kind is None else (operation.row_kind,)
+            read = [*write.columns.values(), *([] if operation.row_kind is None else [operation.row_kind])]
             if operation.action is Action.STORED:
                 columns = [(name, _without_hidden(found)) for name, found in columns]
             layout = growth.layout(layout, columns, read)

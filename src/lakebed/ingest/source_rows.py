@@ -90,18 +90,18 @@ def conformed(stream: RowInput, encoder: RowEncoder) -> Iterator[pa.RecordBatch]
     """The rows as the encoder makes them; the columns are checked before the first row is read."""
     for source, columns in stream.columns:
         encoder.check(columns, source)
-    return _conform_batches(stream.rows, encoder)
+    return (batch for rows in stream.rows for batch in conformed_rows(rows, encoder))
 
 
-def _conform_batches(rows: Iterator[SourceRows], encoder: RowEncoder) -> Iterator[pa.RecordBatch]:
-    for one in rows:
-        before = one.rows_before
-        for piece in _pieces(one.batch):
-            try:
-                yield encoder.conform(piece, one.source, rows_before=before)
-            except Error as error:
-                raise _with_line(error, one) from error
-            before += piece.num_rows
+def conformed_rows(rows: SourceRows, encoder: RowEncoder) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch as the encoder makes them, in batches of bounded size."""
+    before = rows.rows_before
+    for piece in _pieces(rows.batch):
+        try:
+            yield encoder.conform(piece, rows.source, rows_before=before)
+        except Error as error:
+            raise _with_line(error, rows) from error
+        before += piece.num_rows
 
 
 def _with_line(error: Error, rows: SourceRows) -> Error:

@@ -4,21 +4,21 @@
     -> settle -> commit
 
 Parquet files are read by the map tasks themselves: the driver lists them, reads their footers and samples their keys.
-Any other source becomes a DataFrame and is staged first (:mod:`lakebed.spark.source_frames`); its staged files take the
-place of the source.
+Any other source is staged first, and its staged files take its place: text, Arrow and ORC files, which tasks read as a
+write does (:mod:`lakebed.ingest.file_parts`), and what Spark reads (:mod:`lakebed.spark.source_frames`).
 
 A reducer owns one range of keys, so its files and those of its neighbours at most touch: all are one run. There is one
 commit, of all rows or none, under the job id that the caller gave; a repeated import with the same id adds nothing. If
 anything fails before the commit, the table is unchanged, and files that were sent are orphans.
 
-Core types: :class:`Importer`, :class:`SourceReading`, :class:`ImportReport`.
+Core types: :class:`Importer`, :class:`ImportReport`.
 
 Errors: those of sources and rows before anything is committed; UnknownOutcomeError if the commit has no clear outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -26,25 +26,29 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
+from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.formats.reading_options import SPARK_FORMATS
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.ingest.growth import Growth
+from lakebed.ingest.input_files import TextColumns
 from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.run import sent_rows
 from lakebed.ingest.send import check_runs, commit_files
-from lakebed.ingest.sources import find_files
+from lakebed.ingest.sources import SUFFIXES, find_files
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
-from lakebed.model.checks import are_names, are_texts, is_text, is_whole, shown
+from lakebed.model.checks import is_whole, shown
 from lakebed.spark import source_frames
 from lakebed.spark.batch import Place, decode, record_tasks, rows_of, scattered, spark_errors
-from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
+from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, weigh
+from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
-from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows
+from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.session import cores_of
-from lakebed.spark.shuffle import MADE, PIECES, Reduced, RowsRead, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
@@ -55,7 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.model.files import DataFile, NewFile
+    from lakebed.model.files import NewFile
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
@@ -93,36 +97,11 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceReading:
-    """How :meth:`Pipeline.bulk_import` reads a source: columns, casts, query, and where rejected rows go."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    casts: Sequence[str] = ()
-    select: str | None = None
-    quarantine: str | None = None
-
-    def conformer(self, schema: Schema, format: str) -> Conformer:
-        """How rows become those of a table. In formats without types all fields are cast."""
-        if not are_texts(self.casts):
-            raise Code.ARGUMENT_INVALID(f"casts is a list of names, not {shown(self.casts)}")
-        if not are_names(self.columns) or not is_text(format):
-            raise Code.ARGUMENT_INVALID(
-                f"columns = {shown(self.columns)}, format = {shown(format)}: must be names by field, a text"
-            )
-        unasked = schema.names if format in source_frames.TEXT_FORMATS else ()
-        return Conformer(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
-
-
-@dataclass(frozen=True, slots=True)
 class _Request:
     """The request key of an import, and the version when it began."""
 
     key: str | None
     base_version: int
-
-
-def _unchecked(_rows: int) -> None:
-    """Any number of rows is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,52 +120,104 @@ class Importer:
     record: RunHandle = field(default_factory=current_run)
     """The run that the tasks are recorded for."""
 
-    def run(self, given: Any, format: str, job_id: str | None, reading: SourceReading | None = None) -> ImportReport:
+    def run(
+        self, given: Any, format: str | None, job_id: str | None, reading: SourceReading | None = None
+    ) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         if self.partition_rows is not None and not is_whole(self.partition_rows, 2):
             raise Code.ARGUMENT_INVALID(
                 f"partition_rows = {shown(self.partition_rows)}: must be 2 or more", partition_rows=self.partition_rows
             )
+        source_frames.check_format(format)
         state = self.table.state()
         request = _Request(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, 0, first, repeated=True)
         check_runs(self.table)
         # One schema from here to the end, even if the table is altered meanwhile.
-        layout = self.table.layout()
-        shuffle = self._shuffle(layout, state.merge)
+        shuffle = self._shuffle(self.table.layout(), state.merge)
         reading = reading or SourceReading()
-        is_frame = _is_frame(given)
-        conformer = self._limited(reading.conformer(layout.schema, "" if is_frame else format))
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
-        if format == "parquet" and not is_frame and reading.select is None:
-            files = find_files(given, self.table.storage)
-            shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
-            found = native_input(files, shuffle, conformer, self.stop)
-            if quarantine is None:
-                return self._shuffled(found, shuffle, request)
-            rows: Rows = partial(source_rows, shuffle=shuffle)
-            frame, text = scattered(self.start(), found.tasks), str(given)
+        home = self.table.storage
+        if is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
+            return self._staged(self._read_by_spark(given, format, shuffle, reading), request, quarantine)
+        files = find_files(given, home, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
+        if not are_parquet(files, home, replace(reading.options, format=format)):
+            return self._staged(self._divided_files(files, format, shuffle, reading), request, quarantine)
+        found, shuffle, conformer = self._parquet(files, shuffle, reading)
+        if quarantine is None:
+            return self._shuffled(found, shuffle, request)
+        rows = partial(source_rows, shuffle=shuffle)
+        source = SourceToStage(scattered(self.start(), found.tasks), rows, shuffle, conformer, str(given))
+        return self._staged(source, request, quarantine)
+
+    def _parquet(
+        self, files: Sequence[Source], shuffle: Shuffle, reading: SourceReading
+    ) -> tuple[MapInput, Shuffle, Conformer]:
+        """Parquet files as the input of map tasks; the columns that the table lacks are added, or left out."""
+        conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=False))
+        columns = partial(footer_columns, files, shuffle, self.stop)
+        if reading.ignore_extra:
+            extra = {name for _, found in columns() for name in found.names} - set(conformer.read)
+            conformer = replace(conformer, ignored=frozenset(extra))
         else:
-            text = "the DataFrame" if is_frame else str(given)
-            with self.stop.job(session := self.start()):
-                frame = source_frames.read_frame(session, given, format, reading.select)
-                columns = source_frames.columns_of(frame)
-                shuffle, conformer = self._growing(shuffle, conformer, lambda: [(text, columns)])
-                frame = source_frames.typed(frame, conformer)
-            source_frames.check_frame(frame, RowEncoder(conformer, shuffle.merge), text)
-            if reading.select is None and not is_frame:
-                frame = source_frames.with_files(frame, format)
-            rows = partial(source_frames.named_rows, source=text)
+            shuffle, conformer = self._growing(shuffle, conformer, columns)
+        return native_input(files, shuffle, conformer, self.stop), shuffle, conformer
+
+    def _divided_files(
+        self, files: Sequence[Source], format: str | None, shuffle: Shuffle, reading: SourceReading
+    ) -> SourceToStage:
+        """Files of other formats, which tasks read as a write does: as a whole, or large ones of text in parts."""
+        options = replace(reading.options, format=format)
+        part_bytes = max(PART_BYTES_MIN, shuffle.memory_limit_bytes // MAP_SHARE)
+        parts = divided(files, self.table.storage, options, part_bytes=part_bytes)
+        untyped = any(part.is_text for part in parts)
+        conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
+        text = TextColumns.of(
+            conformer.schema,
+            reading.columns,
+            only_fields=reading.ignore_extra,
+            as_text=reading.quarantine is not None,
+        )
+        grows = not reading.ignore_extra and Growth.of(self.table.log.head.state, self.table.settings_in_force())
+        # Without growth the first file shows whether the options are right, and tasks check the others.
+        columns = part_columns(parts if grows else parts[:1], self.table.storage, text, options)
+        shuffle, conformer = self._growing(shuffle, conformer, lambda: columns) if grows else (shuffle, conformer)
+        for name, found in columns:
+            RowEncoder(conformer, shuffle.merge).check(found, name)
+        rows = partial(part_rows, shuffle=shuffle, text=text, options=options)
+        name = ", ".join(file.url for file in files[:3])
+        return SourceToStage(scattered(self.start(), parts), rows, shuffle, conformer, name, len(files))
+
+    def _read_by_spark(self, given: Any, format: str | None, shuffle: Shuffle, reading: SourceReading) -> SourceToStage:
+        reading.check_spark()
+        framed = is_frame(given)
+        name = "the DataFrame" if framed else str(given)
+        format = format or ("parquet" if framed else source_frames.format_found(given, self.table.storage))
+        untyped = not framed and format in source_frames.TEXT_FORMATS
+        conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
+        with self.stop.job(session := self.start()):
+            frame = source_frames.read_frame(session, given, format, reading.select)
+            columns = source_frames.columns_of(frame)
+            shuffle, conformer = self._growing(shuffle, conformer, lambda: [(name, columns)])
+            frame = source_frames.typed(frame, conformer)
+        source_frames.check_frame(frame, RowEncoder(conformer, shuffle.merge), name)
+        rows = partial(source_frames.named_rows, source=name)
+        return SourceToStage(frame, rows, shuffle, conformer, name)
+
+    def _staged(self, source: SourceToStage, request: _Request, quarantine: Quarantine | None) -> ImportReport:
+        """Stage the rows of a source, then import what was staged."""
         try:
-            staged = stage(frame, Staging(shuffle, conformer, quarantine), rows, self.stop, self.record)
+            staging = Staging(source.shuffle, source.conformer, quarantine)
+            staged = stage(source.frame, staging, source.rows, self.stop, self.record)
         except BaseException as error:
             if quarantine is not None:
                 quarantine.discard()
             if not isinstance(error, Error):
                 raise
-            raise source_frames.refused_text(error, text) from error
-        return self._from_staged(staged, shuffle, request, quarantine)
+            raise source_frames.refused_text(error, source.name) from error
+        report = self._from_staged(staged, source.shuffle, request, quarantine)
+        return replace(report, source_files=source.files)
 
     def _growing(
         self, shuffle: Shuffle, conformer: Conformer, sources: Callable[[], Iterable[tuple[str, pa.Schema]]]
@@ -205,7 +236,7 @@ class Importer:
         if reading.quarantine is None:
             return None
         # Tasks run in other folders.
-        url = source_frames.absolute(reading.quarantine)
+        url = source_frames.absolute(str(reading.quarantine))
         quarantine = Quarantine(Place(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
         record_copy(self.table.storage, self.table.id, CopyKind.QUARANTINE, quarantine.url, self.table.version)
@@ -217,7 +248,7 @@ class Importer:
         rejected = [part.rejected for part in staged]
         counted = False
         try:
-            report = self._shuffled(_restaged(staged), shuffle, request)
+            report = self._shuffled(staged_input([new for part in staged for new in part.files]), shuffle, request)
             counted = not report.repeated
         except UnknownOutcomeError:
             # The import may have been committed; then its rejected rows count.
@@ -264,7 +295,7 @@ class Importer:
         rows: Rows,
         conformed: Callable[[Schema], Conformer] = Conformer,
         columns: Sequence[tuple[str, pa.Schema]] = (),
-        check: Callable[[int], None] = _unchecked,
+        check: Callable[[int], None] = lambda _: None,
     ) -> Ingested:
         """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed.
 
@@ -280,7 +311,7 @@ class Importer:
         staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop, self.record)
         try:
             check(sum(part.taken for part in staged))
-            found = _restaged(staged)
+            found = staged_input([new for part in staged for new in part.files])
             sample = weigh(found.parts)
             self._split_partitions(found, sample)
             made = self._exchange(found, self._divided(found, sample, shuffle))
@@ -354,12 +385,6 @@ class Importer:
         return version_of(outcome, f"import into {self.table.name}"), False
 
 
-def _is_frame(given: Any) -> bool:
-    from pyspark.sql import DataFrame
-
-    return isinstance(given, DataFrame)
-
-
 def split_before(table: Table, state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> int:
     """Cut the partitions that would grow too large; returns their number. Partitions that changed are left out.
 
@@ -370,30 +395,3 @@ def split_before(table: Table, state: TableState, sample: WeightedKeys, row_byte
     codec = table.schema.codec
     full = full_partitions(state, sample, row_bytes, settings)
     return len(cut_partitions(table, full, lambda partition, summaries: cut(partition, summaries, sample, codec)).split)
-
-
-# -- staged files -----------------------------------------------------------------------------------------------
-
-
-def _restaged(staged: Sequence[Staged]) -> MapInput:
-    files = [new for part in staged for new in part.files]
-    return MapInput(
-        tasks=tuple(new.file for new in files),
-        rows=tuple(new.file.rows for new in files),
-        parts=tuple(InputPart(new.file.rows, new.summary.spread()) for new in files),
-        size_bytes=sum(new.file.size_bytes for new in files),
-        files=0,
-        chunks=staged_chunks,
-    )
-
-
-def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
-    """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
-    from lakebed.parquet.file_writer import as_schema
-    from lakebed.parquet.sizes import gather
-
-    limit = shuffle.memory_limit_bytes
-    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)
-    # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
-    batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
-    yield from gather(read.counted(batches), 2**31 - 1, limit // MAP_SHARE)

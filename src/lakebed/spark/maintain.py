@@ -30,7 +30,7 @@ from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.batch import Place, Tasks
-from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
+from lakebed.spark.bulk_import import Importer, ImportReport
 from lakebed.spark.executors import (
     attach_executor,
     export_executor,
@@ -39,6 +39,7 @@ from lakebed.spark.executors import (
     rewrite_executor,
     search_executor,
 )
+from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.migration import migrate_on_spark
@@ -115,7 +116,7 @@ class Maintenance:
     def bulk_import(
         self,
         source: Any,
-        format: str,
+        format: str | None,
         job_id: str | None,
         reading: SourceReading,
         *,

@@ -24,6 +24,7 @@ import pyarrow as pa
 from lakebed.errors import BadKeyError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.source_rows import SourceRows
 from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_source, plain, read_rows
 from lakebed.model.keys import KeyCodec
 from lakebed.parquet.row_groups import read_row_groups
@@ -34,6 +35,7 @@ from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
+    from lakebed.model.files import DataFile, NewFile
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
 
@@ -137,11 +139,12 @@ def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer:
     yield from sort_chunks(read.counted(rows), conformer.schema, memory_limit_bytes=limit, mode=shuffle.merge)
 
 
-def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
+def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[SourceRows]:
     """The rows of a staging task, whose Spark partition is the value of one map task."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():
-            yield from read_task(pickle.loads(payload), shuffle)  # noqa: S301 - the driver pickled it
+            task: FileGroups = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+            yield from (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +270,31 @@ def read_task(task: FileGroups, shuffle: Shuffle) -> Iterator[tuple[pa.RecordBat
     for file, groups in task:
         for batch in read_rows(file, groups, pages_bytes=pages_bytes, home=home):
             yield batch, file.url
+
+
+# -- staged files -----------------------------------------------------------------------------------------------
+
+
+def staged_input(files: Sequence[NewFile]) -> MapInput:
+    """Staged files as the input of map tasks."""
+    return MapInput(
+        tasks=tuple(new.file for new in files),
+        rows=tuple(new.file.rows for new in files),
+        parts=tuple(InputPart(new.file.rows, new.summary.spread()) for new in files),
+        size_bytes=sum(new.file.size_bytes for new in files),
+        files=0,
+        chunks=staged_chunks,
+    )
+
+
+def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
+    """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
+    from lakebed.ingest.run import sent_rows
+    from lakebed.parquet.file_writer import as_schema
+    from lakebed.parquet.sizes import gather
+
+    limit = shuffle.memory_limit_bytes
+    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)
+    # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
+    batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
+    yield from gather(read.counted(batches), 2**31 - 1, limit // MAP_SHARE)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.ingest.send import check_runs, commit_files
+from lakebed.ingest.source_rows import SourceRows
 from lakebed.ingest.sources import plain
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.migration.run import MigrationReport, Selection, check_count
@@ -66,11 +67,13 @@ def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
     return [tuple(task) for task in tasks]
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of the parts of a task, each batch with the name of its file."""
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
+    """The rows of the parts of a task."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():
             for part in pickle.loads(payload):  # noqa: S301 - the driver pickled it
+                before = 0
                 for rows in part.batches():
                     for piece in cut(plain(rows), BATCH_BYTES):
-                        yield piece, part.name
+                        yield SourceRows(piece, part.name, before)
+                        before += piece.num_rows

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest
+from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.attach import AttachReport
 from lakebed.ingest.plan import Method, method_of
 from lakebed.maintenance.compaction.run import CompactionReport
@@ -32,8 +33,9 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
-from lakebed.spark.bulk_import import ImportReport, SourceReading
+from lakebed.spark.bulk_import import ImportReport
 from lakebed.spark.executors import place_of
+from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
@@ -140,9 +142,11 @@ class Pipeline:
         table: Table | str,
         source: Any,
         *,
-        format: str = "parquet",
+        format: str | None = None,
         columns: Mapping[str, str] | None = None,
         casts: Sequence[str] = (),
+        reading: ReadingOptions | None = None,
+        ignore_extra: bool = False,
         select: str | None = None,
         quarantine: str | Path | None = None,
         job_id: str | None = None,
@@ -151,22 +155,20 @@ class Pipeline:
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
 
-        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame. ``format`` is parquet, csv,
-        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: a
-        repeated import with the same one, from any process, adds nothing.
+        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame. ``format`` is csv, json,
+        parquet, arrow or orc, by default found as in ``Table.write``; or avro, delta, iceberg, or query, whose source
+        is a Spark SQL query. ``job_id`` is a request key: a repeated import with the same one adds nothing.
 
         ``columns`` maps fields to the source's columns where the names differ; ``casts`` names the fields whose values
-        may be cast. ``select`` is a Spark SQL query over the view ``source``; its rows are imported instead of the
-        source's. With a ``quarantine``, a location for files, rows that do not fit are written there with the reason,
-        in a folder named by the job, and the others are imported. See docs/import.md.
+        may be cast; ``reading`` says of text what would be detected; ``ignore_extra`` leaves out columns that the table
+        lacks. ``select`` is a Spark SQL query over the view ``source``, whose rows are imported instead. With a
+        ``quarantine``, rows that do not fit are written there with the reason, in a folder named by the job.
 
-        Partitions that would exceed ``split_rows`` or ``split_bytes``, or that would get more than ``partition_rows``
-        rows, are cut before the import, at sampled keys. They stay cut if the import fails. Small partitions are joined
-        again later unless the table's ``split_rows`` is as small.
+        Partitions that would exceed ``split_rows`` or ``split_bytes``, or get more than ``partition_rows`` rows, are
+        cut before the import, at sampled keys, and stay cut if it fails. See docs/import.md.
 
         Raises:
-            UsageError: an invalid format, field, query or quarantine; a connector that the session lacks;
-                ``partition_rows`` of less than 2; a pipeline without Spark.
+            UsageError: an invalid argument; a connector that the session lacks; a pipeline without Spark.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
@@ -175,14 +177,12 @@ class Pipeline:
         """
         if self._pool is not None:
             raise Code.SPARK_REQUIRED(
-                "a bulk import shuffles rows between tasks, which needs Spark: leave out the launcher in-process, or "
-                "add Parquet files without Spark by Table.submit and ingest"
+                "a bulk import needs Spark: leave out the launcher in-process, or add files by Table.write, or Parquet "
+                "files by Table.submit and ingest"
             )
-        reading = SourceReading(
-            {} if columns is None else columns, casts, select, None if quarantine is None else str(quarantine)
-        )
+        how = SourceReading(columns or {}, casts, select, quarantine, reading or DETECTED, ignore_extra)
         maintenance = self.maintenance(table, progress)
-        return maintenance.bulk_import(source, format, job_id, reading, partition_rows=partition_rows)
+        return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
 
     @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:

@@ -19,15 +19,25 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
+from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.formats.file_format import format_of
+from lakebed.formats.input_file import input_file
+from lakebed.formats.reading_options import DETECTED, SPARK_FORMATS
+from lakebed.formats.reading_options import FORMATS as FILE_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.ingest.source_rows import SourceRows
+from lakebed.ingest.sources import find_files
 from lakebed.model import types
+from lakebed.model.checks import shown
 from lakebed.spark.batch import is_spark_error, spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
+    from lakebed.storage.contract import Storage
+
+FORMATS = (*FILE_FORMATS, *SPARK_FORMATS)
 TEXT_FORMATS = ("csv", "json")
 
 _CONNECTORS = {
@@ -48,6 +58,22 @@ _BYTES = "ISO-8859-1"
 
 _FILES = ("csv", "json", "orc")
 _FILE = "_lakebed_file"
+
+
+def check_format(format: str | None) -> None:
+    """Raise UsageError unless it is a format, or None: to be found."""
+    if format is not None and format not in FORMATS:
+        raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {', '.join(FORMATS)}", format=format)
+
+
+def format_found(source: Any, home: Storage) -> str:
+    """The format of the first file of a source, for a query over it."""
+    first = input_file(find_files(source, home, DATA_SUFFIXES)[0].url, home)
+    kind = format_of(first, DETECTED)
+    formats = {"Parquet": "parquet", "CSV": "csv", "JSON": "json", "ORC": "orc"}
+    if kind.value not in formats:
+        raise Code.SOURCE_UNSUPPORTED(f"{first} is {kind.value}, which Spark does not read: import it without a select")
+    return formats[kind.value]
 
 
 def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
@@ -89,20 +115,20 @@ def with_files(frame: DataFrame, format: str) -> DataFrame:
     return frame.selectExpr("*", f"_metadata.file_path AS {_FILE}") if format in _FILES else frame
 
 
-def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
     """The rows of a partition of :func:`with_files`, with the name of their file, or else of the source."""
     import pyarrow.compute as pc
 
     for batch in batches:
         if _FILE not in batch.schema.names or not batch.num_rows:
-            yield batch.drop_columns([c for c in (_FILE,) if c in batch.schema.names]), source
+            yield SourceRows(batch.drop_columns([c for c in (_FILE,) if c in batch.schema.names]), source)
             continue
         files = batch.column(_FILE)
         rows, begin = batch.drop_columns([_FILE]), 0
         # One file comes after another.
         changes = pc.indices_nonzero(pc.not_equal(files[1:], files[:-1])).to_pylist()
         for end in [*(change + 1 for change in changes), len(files)]:
-            yield rows.slice(begin, end - begin), re.sub("^file:(//)?", "", unquote(files[begin].as_py()))
+            yield SourceRows(rows.slice(begin, end - begin), re.sub("^file:(//)?", "", unquote(files[begin].as_py())))
             begin = end
 
 
@@ -114,8 +140,6 @@ def columns_of(frame: DataFrame) -> pa.Schema:
 
 
 def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
-    if format not in FORMATS:
-        raise Code.FORMAT_UNKNOWN(f"unknown format {format!r}; formats: {', '.join(FORMATS)}", format=format)
     items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
     if not items:
         raise Code.ARGUMENT_MISSING("no source was given: name files, folders or globs")

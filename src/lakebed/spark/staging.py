@@ -29,6 +29,7 @@ from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_rows, send_run
+from lakebed.ingest.source_rows import SourceRows, conformed_rows
 from lakebed.model.files import NewFile, object_names
 from lakebed.spark.batch import (
     ArrowFunction,
@@ -147,8 +148,8 @@ class RejectedRowsWriter:
 _STAGED = "payload binary"
 _STAGED_SCHEMA = pa.schema([("payload", pa.binary())])
 
-Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[tuple[pa.RecordBatch, str]]]
-"""From the batches that Spark gives a task to the rows of the source, each batch with its name for errors."""
+Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceRows]]
+"""From the batches that Spark gives a task to the rows of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
     return raising(run)
 
 
-def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging, partition: int) -> Staged:
+def _staged(given: Iterator[SourceRows], staging: Staging, partition: int) -> Staged:
     """Sort and send the rows of one Spark partition, and the rejected ones apart."""
     from lakebed.sorting.sort import sort_runs
 
@@ -214,12 +215,12 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging, parti
 
         def fitting() -> Iterator[pa.RecordBatch]:
             nonlocal read
-            for batch, source in given:
-                read += batch.num_rows
+            for rows in given:
+                read += rows.batch.num_rows
                 if rejects is None:
-                    yield encoder.conform(batch, source)
+                    yield from conformed_rows(rows, encoder)
                     continue
-                kept, rejected = encoder.separate(batch, source)
+                kept, rejected = encoder.separate(rows.batch, rows.source)
                 for part in rejected:
                     rejects.add(part)
                 yield kept

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakebed.ingest.source_rows import SourceRows
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.view_feed import parts_of, refresh, view_source
 from lakebed.model.keys import ALL_KEYS
@@ -84,7 +85,7 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str
     return replace(made, rows_read=snapshot.count().rows)
 
 
-def _rows(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+def _rows(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
     """What the queries of the tasks make of their rows."""
     from lakebed.engine.row_query import RowQuery
     from lakebed.read.reader import Reader
@@ -97,4 +98,4 @@ def _rows(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[tuple[pa.Rec
             reader = Reader(share.place.connect(), share.table_id, lambda _: True)
             with reader.scan(share.planned, share.planned.schema.names, None) as rows:
                 for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
-                    yield made, name
+                    yield SourceRows(made, name)

@@ -225,6 +225,7 @@ def test_a_value_far_behind_the_sample_is_named_with_its_line(table, tmp_path):
         ("a.xlsx", TEXT.encode(), r"give its format \(--format csv\)"),
         ("a.jsonl", b'{"id": 1}\n{"id": "x", }\n', "line 2 is not JSON"),
         ("a.jsonl", b"5\n", "line 1: 5 is not a JSON object"),
+        ("a.jsonl", b'{"id": 1}\n[{"id": 2}]', "line 2: .* is not a JSON object"),
         ("a.jsonl", b'{"id": 1, "n": 5}\n\n{"id": 2, "n": 5.5}\n', r"a.jsonl, line 3, column n: 5.5 is not int32"),
         ("a.jsonl", b'{"id": 1}\n\n{"n": 2}\n', "a.jsonl, line 3: column id is null"),
     ],

@@ -1,0 +1,51 @@
+"""CSV that is read in parts by several tasks, and as text for rows that are told apart one by one.
+
+A part is the lines of a file that begin between two positions, so no value may have a line break. Whether the first
+megabytes have one is seen before a file is divided (:func:`may_be_divided`); each part is checked before it is read: a
+part that begins or ends within quotes has an odd number of them, and is refused. No part is read wrongly, therefore,
+unless the file also has quotes that are not in pairs.
+
+Errors: SchemaMismatchError names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakebed.errors import Code
+from lakebed.formats.csv_file import CsvReading
+
+_LINES_APART = ("utf-8", "utf-8-sig", "ascii", "latin-1", "iso-8859-1", "iso8859-1", "windows-1252", "cp1252")
+"""Encodings in which the byte of a line feed is nothing else."""
+
+
+def may_be_divided(plan: CsvReading, sample: bytes) -> bool:
+    """Whether the file, which begins with ``sample``, can be read in parts, as far as that shows."""
+    quote = plan.dialect.quote.encode()
+    return plan.dialect.encoding.lower() in _LINES_APART and not any(
+        line.count(quote) % 2 for line in sample.split(b"\n")[:-1]
+    )
+
+
+def in_part(plan: CsvReading, part: tuple[int, int]) -> CsvReading:
+    """The reading of a part of the file, whose columns were detected at its beginning."""
+    dialect = replace(plan.dialect, header=plan.dialect.header and part[0] == 0)
+    return replace(plan, file=replace(plan.file, part=part), dialect=dialect)
+
+
+def as_text(plan: CsvReading, fields: Iterable[str]) -> CsvReading:
+    """The reading of these columns as text: a value that is not of the column's type does not keep rows from it."""
+    return replace(plan, given={**plan.given, **{name: pa.string() for name in fields if name in plan.dialect.names}})
+
+
+def check_quotes(plan: CsvReading) -> None:
+    """Raise SchemaMismatchError if the part begins or ends within quotes. Reads it."""
+    if plan.file.part is not None and plan.file.count(plan.dialect.quote.encode()) % 2:
+        raise Code.SOURCE_UNPARSABLE(
+            f"{plan.file}: a value has a line break, or quotes are not in pairs; such a file cannot be read in parts. "
+            "Divide it into smaller files, compress it, or add it by lakebed write: then it is read as a whole",
+            source=str(plan.file),
+        )

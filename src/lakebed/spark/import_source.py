@@ -1,0 +1,98 @@
+"""What a bulk import is given: how a source is read, and what tasks stage of it.
+
+Core types: :class:`SourceReading`, :class:`SourceToStage`. Errors: UsageError for what excludes each other.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import Code
+from lakebed.formats.reading_options import DETECTED, ReadingOptions
+from lakebed.ingest.conformer import Conformer
+from lakebed.model.checks import are_names, are_texts, check_flag, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.ingest.file_parts import FilePart
+    from lakebed.ingest.input_files import TextColumns
+    from lakebed.ingest.source_rows import SourceRows
+    from lakebed.model.schema import Schema
+    from lakebed.spark.shuffle import Shuffle
+    from lakebed.spark.staging import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReading:
+    """How :meth:`Pipeline.bulk_import` reads a source: columns, casts, query, where rejected rows go, and what is said
+    of text in place of what would be detected.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    casts: Sequence[str] = ()
+    select: str | None = None
+    quarantine: str | Path | None = None
+    options: ReadingOptions = DETECTED
+    ignore_extra: bool = False
+
+    def __post_init__(self) -> None:
+        if not are_texts(self.casts):
+            raise Code.ARGUMENT_INVALID(f"casts is a list of names, not {shown(self.casts)}")
+        if not are_names(self.columns):
+            raise Code.ARGUMENT_INVALID(f"columns = {shown(self.columns)}: must be names by field")
+        if not isinstance(self.options, ReadingOptions):
+            raise Code.ARGUMENT_INVALID(f"reading = {shown(self.options)}: must be lakebed.ReadingOptions")
+        check_flag("ignore_extra", self.ignore_extra)
+        times = self.options.timezone or self.options.date_format
+        if self.quarantine is not None and times:
+            raise Code.ARGUMENTS_CONFLICT(
+                "with a quarantine, values are read one by one, and times only in ISO 8601: leave out the quarantine, "
+                f"or {times!r}"
+            )
+
+    def conformer(self, schema: Schema, *, untyped: bool) -> Conformer:
+        """How rows become those of a table. In formats without types all fields are cast."""
+        return Conformer(schema, dict(self.columns), frozenset([*self.casts, *(schema.names if untyped else ())]))
+
+    def check_spark(self) -> None:
+        """Raise UsageError for what only files that Lakebed reads can have."""
+        if replace(self.options, format=None) != DETECTED or self.ignore_extra:
+            raise Code.ARGUMENTS_CONFLICT(
+                "options for the form of files, and ignore_extra, are for files that Lakebed reads by itself: not for "
+                "a DataFrame, a query, a select, avro, delta or iceberg. Leave them out, and choose columns in a query"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceToStage:
+    """The frame whose tasks stage a source, how a task gets the rows, and how they become those of the table."""
+
+    frame: Any
+    rows: Rows
+    shuffle: Shuffle
+    conformer: Conformer
+    name: str
+    files: int = 0
+
+
+def is_frame(given: Any) -> bool:
+    """Whether the source is a DataFrame of Spark."""
+    from pyspark.sql import DataFrame
+
+    return isinstance(given, DataFrame)
+
+
+def part_rows(
+    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextColumns, options: ReadingOptions
+) -> Iterator[SourceRows]:
+    """The rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
+    home = shuffle.place.connect()
+    for batch in batches:
+        for payload in batch.column(1).to_pylist():
+            part: FilePart = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+            yield from part.open(home, text, options).rows
