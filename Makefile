@@ -87,6 +87,16 @@ test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of Py
 	@$(LOWEST)/bin/python -m pytest -q tests/unit/read tests/unit/ingest tests/unit/sorting \
 	    tests/unit/merging tests/unit/test_table.py </dev/null
 
+# Not what needs a later version (docs/compatibility.md): streams.
+SPARK_OLDEST := .venv-spark-oldest
+TESTS_OF_OLDEST := $(patsubst %,tests/spark/test_%.py,placement import ingest export datasource doors key_types_on_spark connect)
+.PHONY: test-spark-oldest
+test-spark-oldest: $(STAMP) ## The pipeline and the data source on the lowest version of Spark
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SPARK_OLDEST)
+	@$(BIN)/uv pip install --quiet --python $(SPARK_OLDEST)/bin/python --editable '.[connect,spark]' 'pyspark[connect]==4.0.*' \
+	    polars pytest pytest-xdist
+	@$(WITH_JAVA) $(SPARK_OLDEST)/bin/python -m pytest -q $(SPREAD_OF_SPARK) -m 'slow or not slow' $(TESTS_OF_OLDEST) </dev/null
+
 .PHONY: test-browser
 test-browser: $(STAMP) ## The pages in a real Chromium, which is found or installed
 	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q tests/browser </dev/null
@@ -140,7 +150,7 @@ lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
-	rm -rf .venv .venv-other .venv-lowest .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
+	rm -rf .venv .venv-other .venv-lowest .venv-spark-oldest .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock

@@ -30,8 +30,10 @@ class _Frame:
     def __init__(self, batches):
         self._batches = batches
 
-    def repartitionById(self, count, column):  # noqa: N802
+    def repartition(self, count, column):
         return self
+
+    repartitionById = repartition  # noqa: N815 - what the older side may call
 
     def mapInArrow(self, function, schema):  # noqa: N802
         return _Frame(list(function(iter(self._batches))))

@@ -7,10 +7,17 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyspark
+import pytest
 
 from lakebed import Schema
 from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
+
+SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
+reads_streams = pytest.mark.skipif(SPARK < (4, 2), reason="Spark before 4.2 sets no limits on streams from Python")
+writes_streams = pytest.mark.skipif(SPARK < (4, 1), reason="Spark before 4.1 writes no streams through Arrow")
+pushes_filters = pytest.mark.skipif(SPARK < (4, 1), reason="Spark before 4.1 passes no filters to Python")
 
 SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"}, {"v": "double", "note": "string"})
 ALPHABET = ["", "a", "b", "é", "\uff5a", "\U0001f600", "\U0010ffff", "\x00", "z" * 50]

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import lakebed
 from lakebed.spark import Pipeline
+from tests.spark.cases import SPARK
 
 
 def main() -> None:
@@ -27,6 +28,13 @@ def main() -> None:
     frame.write.format("lakebed").options(**options).mode("append").save()
     print("read", session.read.format("lakebed").options(**options).load().filter("k >= 90").count())
     print("ranges", Pipeline(instance, session).read("t", lakebed.KeyRange(10, 15)).toArrow()["v"].to_pylist())
+    if SPARK >= (4, 2):
+        stream(session, instance, options)
+    session.stop()
+
+
+def stream(session: SparkSession, instance: lakebed.Instance, options: dict[str, str]) -> None:
+    """From one table into another."""
     added = session.readStream.format("lakebed").options(**options).load()
     instance.create_table("copy", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
     sink = added.writeStream.format("lakebed").options(instance=instance.url, table="copy")
@@ -40,7 +48,6 @@ def main() -> None:
             if attempt == 4 or "failed to connect back" not in str(error):
                 raise
     print("stream", instance.table("copy").scan().read_all().num_rows)
-    session.stop()
 
 
 if __name__ == "__main__":

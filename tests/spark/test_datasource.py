@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import KeyRange
-from tests.spark.cases import SCHEMA, assert_holds, multiset, rows
+from tests.spark.cases import SCHEMA, assert_holds, multiset, pushes_filters, rows
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -45,6 +45,7 @@ def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, instance,
     assert mine.toArrow()["k"].to_pylist() == sorted(k for k in made["k"].to_pylist() if k.startswith("b"))
 
 
+@pushes_filters
 def test_a_frame_that_is_used_more_than_once_answers_each_query_in_full(pushing, instance, table, capsys):
     """Spark keeps what was pushed into a frame for its later queries; so nothing is, unless it is asked for."""
     made = rows(1, 200)

@@ -6,6 +6,7 @@ What needs no JVM: tests/unit/spark/test_growth.py.
 import pytest
 
 from lakebed import Schema
+from tests.spark.cases import writes_streams
 from tests.unit.ingest.columns import fields, put, read, rows
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -35,6 +36,7 @@ def test_requests_that_are_shuffled_add_the_columns_of_their_files(pipeline, tab
     assert read(table) == ["k=a y=t", "k=b x=1"]
 
 
+@writes_streams
 def test_the_data_source_writes_new_columns_in_batches_and_streams(spark, instance, table, tmp_path):
     options = {"instance": instance.url, "table": "t"}
 

@@ -467,4 +467,4 @@ def test_a_worker_that_dies_has_its_task_tried_again(pipeline, table, tmp_path, 
 
 
 def test_the_pieces_are_named_as_the_hooks_above_assume():
-    assert PIECES == "reducer int, map int, chunk int, part int, payload binary"
+    assert PIECES == "reducer int, map int, chunk int, part int, payload binary, address int"

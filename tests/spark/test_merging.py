@@ -8,6 +8,7 @@ import pytest
 
 from lakebed import Aggregate, First, Latest, Schema
 from lakebed.ingest import plan
+from tests.spark.cases import reads_streams
 from tests.spark.test_streaming import forget_last_batch, run_to_the_end
 
 SCHEMA = Schema({"k": "int64"}, {"at": "int64"}, {"a": "int64", "b": pa.field("b", pa.string(), nullable=False)})
@@ -189,6 +190,7 @@ def test_an_unknown_kind_fails_the_write_with_its_row(spark, instance):
     assert table.state().version == 1
 
 
+@reads_streams
 def test_a_stream_of_row_kinds_that_does_its_last_batch_again_ends_with_the_rows_of_its_source(
     spark, instance, tmp_path
 ):

@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from lakebed import KeyRange
-from tests.spark.cases import SCHEMA, assert_holds, rows
+from tests.spark.cases import SCHEMA, assert_holds, reads_streams, rows
+
+pytestmark = reads_streams
 
 
 @pytest.fixture

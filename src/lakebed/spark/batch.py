@@ -6,8 +6,8 @@ Rules:
 
 * A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and the
   driver checks its type when it decodes it: a cluster cannot run code on the driver. Both ends have one version.
-* Each value is a row of a small frame, placed by ``repartitionById`` in a Spark partition of its own, so that one task
-  gets one value, whatever Spark estimates of their sizes.
+* Each value is a row of a small frame, placed in a Spark partition of its own (:mod:`lakebed.spark.placement`), so that
+  one task gets one value, whatever Spark estimates of their sizes.
 * Results come back by exactly one action: a second one would run the tasks again.
 * A task that fails returns its error as a value, so that one bad file does not cost the others their work and is not
   tried four times. Spark repeats a task whose worker dies.
@@ -39,6 +39,7 @@ from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.placement import address_of
 from lakebed.spark.session import cores_of
 from lakebed.storage import connect
 from lakebed.tracker.recorder import NO_RUN
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from lakebed.table.instance import Instance
     from lakebed.tracker.recorder import RunHandle
 
-_VALUES = "item int, payload binary"
+_VALUES = "item int, payload binary, address int"
 _RESULTS = "item int, answer binary"
 RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("answer", pa.binary())])
 
@@ -166,10 +167,12 @@ class SparkTasks:
 
 
 def scattered(session: SparkSession, values: Sequence[Any]) -> Any:
-    """A frame of ``item``, a value's position, and ``payload``, the pickled value; each row has a Spark partition."""
-    rows = [(item, pickle.dumps(value)) for item, value in enumerate(values)]
+    """A frame of ``item``, a value's position, ``payload``, the pickled value, and ``address``, by which each row is
+    placed in a Spark partition of its own.
+    """
+    rows = [(item, pickle.dumps(value), address_of(item)) for item, value in enumerate(values)]
     # Spark needs a partition even without rows.
-    return session.createDataFrame(rows, _VALUES).repartitionById(max(1, len(rows)), "item")
+    return session.createDataFrame(rows, _VALUES).repartition(max(1, len(rows)), "address")
 
 
 def _task_function(work: Work[Any]) -> ArrowFunction:

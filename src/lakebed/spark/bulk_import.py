@@ -367,7 +367,7 @@ class Importer:
         session = self.start()
         with watched(session, self.progress, span), self.stop.job(session), spark_errors():
             pieces = scattered(session, found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
-            placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
+            placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
         reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]

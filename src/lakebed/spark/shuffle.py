@@ -47,10 +47,16 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, merge_key
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
 from lakebed.spark.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
+from lakebed.spark.placement import address_of
 
-PIECES = "reducer int, map int, chunk int, part int, payload binary"
+PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
+"""The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.placement`)."""
 _PIECE_SCHEMA = pa.schema(
-    [*((name, pa.int32()) for name in ("reducer", "map", "chunk", "part")), ("payload", pa.binary())]
+    [
+        *((name, pa.int32()) for name in ("reducer", "map", "chunk", "part")),
+        ("payload", pa.binary()),
+        ("address", pa.int32()),
+    ]
 )
 ACCOUNT = -1
 """The chunk number of the row that carries a map task's account."""
@@ -134,7 +140,7 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for number, payload in zip(*(column.to_pylist() for column in batch.columns[:2]), strict=True):
                 value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
                 read = RowsRead()
                 yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
@@ -167,7 +173,8 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read:
 
 
 def _row(reducer: int, number: int, place: tuple[int, int], payload: bytes) -> pa.RecordBatch:
-    return pa.record_batch([[reducer], [number], [place[0]], [place[1]], [payload]], schema=_PIECE_SCHEMA)
+    values = (reducer, number, *place, payload, address_of(reducer))
+    return pa.record_batch([[value] for value in values], schema=_PIECE_SCHEMA)
 
 
 # -- the reduce side --------------------------------------------------------------------------------------------
@@ -203,7 +210,13 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     got: dict[int, _FromMap] = defaultdict(_FromMap)
     for batch in batches:
         for index in range(batch.num_rows):
-            reducer, number, chunk, part = (column[index].as_py() for column in batch.columns[:4])
+            arrived, number, chunk, part = (column[index].as_py() for column in batch.columns[:4])
+            if reducer not in (-1, arrived):
+                raise Code.SPARK_FAILED(
+                    f"Spark sent the pieces of reducers {reducer} and {arrived} to one task: this Spark places rows by "
+                    "another hash than Apache Spark; nothing was imported. Turn off what replaces its shuffle"
+                )
+            reducer = arrived
             payload = batch.column(4)[index].as_buffer()
             if chunk == ACCOUNT:
                 got[number].accounts.append(decode(payload, Account))

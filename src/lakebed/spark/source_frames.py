@@ -30,6 +30,7 @@ from lakebed.ingest.source_rows import SourceRows
 from lakebed.ingest.sources import find_files
 from lakebed.model import types
 from lakebed.model.checks import shown
+from lakebed.spark.arrow_types import arrow_of, spark_of
 from lakebed.spark.batch import is_spark_error, spark_message
 
 if TYPE_CHECKING:
@@ -97,16 +98,13 @@ def check_frame(frame: DataFrame, encoder: RowEncoder, source: str) -> None:
 
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
     """The frame, with columns of nested values in a text format cast by Spark."""
-    from pyspark.sql.pandas.types import from_arrow_type
-
     found = columns_of(frame)
     for field in conformer.schema.fields:
         name = conformer.column(field.name)
         if field.name not in conformer.casts or name not in found.names or not pa.types.is_nested(field.type):
             continue
         if not types.widens(found.field(name).type, field.type):
-            kind = from_arrow_type(field.type, prefer_timestamp_ntz=True)
-            frame = frame.withColumn(name, frame[_quoted(name)].cast(kind))
+            frame = frame.withColumn(name, frame[_quoted(name)].cast(spark_of(field.type, name)))
     return frame
 
 
@@ -134,9 +132,7 @@ def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[Sourc
 
 def columns_of(frame: DataFrame) -> pa.Schema:
     """The columns of a frame in Arrow's types."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    return arrow_of(frame.schema)
 
 
 def _read(session: SparkSession, source: Any, format: str) -> DataFrame:

@@ -238,3 +238,10 @@ def test_rows_that_were_read_and_written_are_compared_as_the_mode_allows(mode, r
         else pytest.raises(lakebed.Error, match=f"{read} rows were read and {written}")
     ):
         check_rows(read, written, mode)
+
+
+def test_pieces_of_two_reducers_in_one_task_are_refused(table, shuffle, tmp_path):
+    sent = sent_by(0, rows_of(0), shuffle)
+    assert len({row.column("reducer")[0].as_py() for row in sent}) > 1
+    with pytest.raises(lakebed.Error, match="pieces of reducers 0 and 1 to one task"):
+        merge_pieces(sent, shuffle, tmp_path)

@@ -31,8 +31,8 @@ class Frame:
         self.sparkSession = session
         self.parts = parts
 
-    def repartitionById(self, count, column):  # noqa: N802 - Spark's name
-        assert column == "item"
+    def repartition(self, count, column):
+        assert column == "address"
         assert count == max(1, len(self.parts))
         return self
 
@@ -52,9 +52,9 @@ class Session:
     """As much of a session as tasks need."""
 
     def createDataFrame(self, rows, schema):  # noqa: N802 - Spark's name
-        assert schema == "item int, payload binary"
-        types = pa.schema([("item", pa.int32()), ("payload", pa.binary())])
-        return Frame(self, [[pa.record_batch([[item], [payload]], schema=types)] for item, payload in rows])
+        assert schema == "item int, payload binary, address int"
+        types = pa.schema([("item", pa.int32()), ("payload", pa.binary()), ("address", pa.int32())])
+        return Frame(self, [[pa.record_batch([[value] for value in row], schema=types)] for row in rows])
 
     def addTag(self, _):  # noqa: N802 - Spark's name
         """Nothing can be cancelled."""

@@ -19,8 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyspark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lakebed.errors import Code
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, plan
@@ -28,7 +30,6 @@ from lakebed.spark.batch import Place, on_one_core
 from lakebed.spark.boundaries import InputPart, divide, weigh
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import PARTITION_BYTES, READ, Options
-from lakebed.spark.datasource.pushdown import Pushed, push
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import DataFile
     from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.spark.datasource.pushdown import Pushed
     from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
 
@@ -93,6 +95,11 @@ class TableReader(DataSourceReader):
         NotRetainedError.
         """
         options.check(*READ)
+        if options.flag("push_filters") and not hasattr(DataSourceReader, "pushFilters"):
+            raise Code.SPARK_MODE_UNSUPPORTED(
+                f"the option push_filters needs Spark 4.1 or later, and this is {pyspark.__version__}, which passes no "
+                "filters to data sources in Python: use the option ranges"
+            )
         self._options = options
         self._table: Table | None = options.open_table()
         self._snapshot: Snapshot | None = options.locate(self._table, version)
@@ -118,8 +125,9 @@ class TableReader(DataSourceReader):
         """Derive key ranges from the filters, with the option ``push_filters``; returns those that are not done."""
         if not self._options.flag("push_filters"):
             return filters
-        schema = self._planned[1].schema
-        self._pushed = pushed = push(filters, schema)
+        from lakebed.spark.datasource.pushdown import push
+
+        self._pushed = pushed = push(filters, self._planned[1].schema)
         return [one for position, one in enumerate(filters) if position not in pushed.done]
 
     def partitions(self) -> list[InputPartition]:

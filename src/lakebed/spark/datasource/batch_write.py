@@ -18,15 +18,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.spark.arrow_types import arrow_of
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
-from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
+from lakebed.spark.datasource.options import WRITE, Options
 from lakebed.state.time_travel import committed_at
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 SOURCE = "the DataFrame"
-
-_QUERY_ID = "sql.streaming.queryId"
-"""The local property of Spark's tasks with the id of their query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class Sender:
         operation = options.operation()
         if growth is not None:
             read = () if operation.row_kind is None else (operation.row_kind,)
-            layout = growth.layout(layout, [(SOURCE, spark_columns.arrow_of(spark))], read)
+            layout = growth.layout(layout, [(SOURCE, arrow_of(spark))], read)
         conformer = Conformer(layout.schema, value_bytes_max=limits.value_bytes_max, grows=growth is not None)
         encoder = RowEncoder(conformer, state.merge, operation)
         spark_columns.check_columns(spark, encoder, SOURCE)
@@ -149,37 +147,3 @@ class TableWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the files of all tasks. Raises RejectedError, ContentionError, UnknownOutcomeError."""
         self._sender.commit(self._options.open_table(), messages, self._commit_id)
-
-
-class TableStreamWriter(DataSourceStreamArrowWriter):
-    """The batches of a streaming query, each of which is added once."""
-
-    def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
-        if overwrite:
-            raise Code.SPARK_MODE_UNSUPPORTED(
-                'output mode "complete" rewrites the table with each batch; use outputMode("append")'
-            )
-        options.check(*STREAM_WRITE)
-        self._options = options
-        self._sender = Sender.of(options, spark)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task: its rows become a run of files."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty(_QUERY_ID)
-        return Sent(self._sender.send(iterator), query)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Add the files of one batch, unless it was added before. Raises as :meth:`TableWriter.commit`."""
-        queries = {message.query for message in messages if isinstance(message, Sent)}
-        if not messages:
-            return
-        if len(queries) != 1 or None in queries:
-            raise Code.SPARK_FAILED(
-                f"batch {batchId}: Spark passed no query id to the tasks, so a repeat could not be distinguished "
-                "from a new batch; nothing was added"
-            )
-        request_key = f"spark-stream/{queries.pop()}/{batchId}"
-        self._sender.commit(self._options.open_table(), messages, request_key)

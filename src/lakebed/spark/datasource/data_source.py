@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
+from lakebed.errors import Code
 from lakebed.spark.datasource import options, spark_columns
 
 if TYPE_CHECKING:
@@ -58,7 +60,15 @@ class DefaultSource(DataSource):
         return TableWriter(options.parse(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream of the rows that are added, or with the option ``changes`` of what versions changed."""
+        """A stream of the rows that are added, or with the option ``changes`` of what versions changed.
+
+        Raises UsageError below Spark 4.2.
+        """
+        _need(
+            (4, 2),
+            "a stream that reads a table",
+            "read one version as a batch (the option at), or what changed with Table.changes",
+        )
         from lakebed.spark.datasource.read_stream import TableStreamReader
 
         return TableStreamReader(options.parse(self.options), schema)
@@ -68,7 +78,18 @@ class DefaultSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceStreamWriter:
-        """A stream that writes rows with the columns of ``schema``."""
-        from lakebed.spark.datasource.batch_write import TableStreamWriter
+        """A stream that writes rows with the columns of ``schema``. Raises UsageError below Spark 4.1."""
+        _need((4, 1), "a stream that writes to a table", "write batches with foreachBatch and the option commit_id")
+        from lakebed.spark.datasource.stream_write import TableStreamWriter
 
         return TableStreamWriter(options.parse(self.options), schema, overwrite=overwrite)
+
+
+def _need(least: tuple[int, int], what: str, instead: str) -> None:
+    """Raise UsageError if Spark is older than ``least``, the first version that has what ``what`` is made of."""
+    major, minor = map(int, pyspark.__version__.split(".")[:2])
+    if (major, minor) < least:
+        raise Code.SPARK_MODE_UNSUPPORTED(
+            f"{what} needs Spark {least[0]}.{least[1]} or later, and this is {pyspark.__version__}: use a later Spark, "
+            f"or {instead}"
+        )

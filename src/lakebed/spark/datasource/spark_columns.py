@@ -1,10 +1,9 @@
 """Converts the columns of a table to Spark's types, and Spark's rows to the table's.
 
 Spark has fewer types than Arrow. Numbers without a sign become the next wider one with a sign, half floats floats,
-times nanoseconds, bytes of a fixed size bytes, UUIDs (in lower case) and JSON text, and timestamps of any unit
-microseconds. A value that a conversion would
-change is an error; nothing is rounded. Rows from Spark are converted back by the same casts in reverse, and each value
-is checked.
+times nanoseconds, bytes of a fixed size bytes, lists of a fixed size lists, UUIDs (in lower case) and JSON text, and
+timestamps of any unit microseconds. A value that a conversion would change is an error; nothing is rounded. Rows from
+Spark are converted back by the same casts in reverse, and each value is checked.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model import types
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.type_names import JSON, UUID
+from lakebed.spark.arrow_types import arrow_of, spark_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The Arrow type in which Spark exchanges values of a type. Raises UsageError if it has none."""
     if kind in (UUID, JSON):
         return pa.string()
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", spark_type(kind.value_type, column)))
     if pa.types.is_map(kind):
         key, item = spark_type(kind.key_type, column), spark_type(kind.item_type, column)
@@ -72,17 +72,12 @@ def changes_schema(schema: Schema, names: Sequence[str]) -> StructType:
 
 
 def _in_spark(schema: pa.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
 
-    fields = [pa.field(field.name, spark_type(field.type, field.name), field.nullable) for field in schema]
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-
-
-def arrow_of(spark: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges rows of these columns."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(spark, timezone="UTC")
+    kinds = (spark_of(spark_type(field.type, field.name), field.name) for field in schema)
+    return StructType(
+        [StructField(field.name, kind, field.nullable) for field, kind in zip(schema, kinds, strict=True)]
+    )
 
 
 def check_requested(spark: StructType, schema: Schema) -> pa.Schema:
