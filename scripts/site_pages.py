@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES = "examples"
-HOME = re.compile(r"https://(?:github\.com/lakebed/lakebed/blob|raw\.githubusercontent\.com/lakebed/lakebed)/main/")
-"""What links in README.md begin with, since registries of packages show it too."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,7 +31,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def links_inside(text: str) -> str:
     """The text of a page at the root of the repository, as a page of the site."""
-    text = HOME.sub("", text)
     text = re.sub(r"(\]\(|src=\")docs/decisions/\)", r"\1decisions/README.md)", text)
     text = re.sub(r"(\]\(|src=\")docs/", r"\1", text)
     for source, page in PAGES.items():
@@ -47,4 +44,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     up = "../" * page.file.src_uri.count("/")
     for source, copy in PAGES.items():
         markdown = markdown.replace(f"](../{up}{source}", f"]({up}{copy}")
+    # What is in deploy/ is no page either.
+    markdown = re.sub(rf"\[([^\]]+)\]\(\.\./{up}deploy[^)]*\)", r"\1", markdown)
     return markdown.replace(f"](../{up}{EXAMPLES}/", f"]({up}{EXAMPLES}/")

@@ -101,7 +101,7 @@ def test_prometheus_scrapes_a_service_and_an_alert_fires(tmp_path):
         service.stop()
         alert = until(lambda: firing(url).get("LakebedDown"))
         assert alert["labels"]["severity"] == "critical"
-        assert alert["annotations"]["runbook_url"].endswith("#lakebeddown")
+        assert alert["annotations"]["runbook"].endswith("#lakebeddown")
 
 
 def evaluated(url):

@@ -1,4 +1,4 @@
-"""The wheel: built twice it is the same, and it has the pages and addresses that its own texts name."""
+"""The wheel: built twice it is the same, and it has the pages that its own texts name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HOME = "https://github.com/lakebed/lakebed"
 
 
 def built(folder: Path, epoch: str) -> Path:
@@ -49,19 +48,20 @@ def test_every_page_that_a_text_of_the_code_names_is_in_the_wheel(wheel):
     assert not [name for name in pages if name.endswith((".png", ".svg")) and name.startswith("docs/")]
 
 
-def test_what_registries_show_has_absolute_links_to_files_that_there_are(wheel):
-    """Such a registry shows the README alone, so a link beside it would lead nowhere."""
+def test_links_of_the_readme_lead_to_files_that_there_are():
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert len(links) > 20
+    for link in links:
+        assert link.startswith(("https://", "#")) or (ROOT / link.partition("#")[0]).exists(), link
+
+
+def test_nothing_names_an_address_of_the_project_that_is_not_known_to_be_one(wheel):
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-    shown = archive.read(metadata).decode()
-    links = re.findall(r"\]\(([^)\s]+)\)", shown)
-    assert len(links) > 20
-    assert not [link for link in links if not link.startswith(("https://", "#"))]
-    for link in links:
-        if found := re.match(r"https://\S+?/lakebed/lakebed/(?:blob/|tree/)?main/([^#]+)", link):
-            assert (ROOT / found[1]).exists(), link
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert all(address.startswith(HOME) for address in project["urls"].values())
+    assert "Project-URL" not in archive.read(metadata).decode()
+    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(path for path in (ROOT / "deploy").rglob("*"))]
+    texts = {path: path.read_text("utf-8", "replace") for path in found if path.is_file()}
+    assert not [path for path, text in texts.items() if re.search(r"github(usercontent)?\.com/lakebed", text)]
 
 
 def test_the_extra_all_has_every_extra_but_none_of_its_own():
