@@ -4,11 +4,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakebed
 from lakebed import Schema
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
 from lakebed.ingest.attach import check_sorted
 from lakebed.model import types
 from lakebed.parquet import row_groups
+from lakebed.spark import InProcess, Pipeline
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})
 
@@ -107,3 +109,34 @@ def test_a_damaged_file_is_named(path):
     path.write_bytes(data)
     with pytest.raises(DamagedError, match=r"in\.parquet cannot be read"):
         check(path)
+
+
+FLOATS = Schema({"k": "string"}, {"s": "double"}, {"v": "float"})
+
+
+def test_nan_in_a_key_is_taken_if_the_file_has_no_statistics_that_leave_it_out(path):
+    rows = [("a", -1.0, 0.5), ("a", float("nan"), None), ("b", float("nan"), float("nan"))]
+    write(path, rows, FLOATS.arrow, write_statistics=["k", "v"])
+    assert check_sorted(path, [FLOATS], (), "in.parquet").rows == 3
+    write(path, rows, FLOATS.arrow)
+    with pytest.raises(UsageError, match="key column s holds NaN, which the file's statistics"):
+        check_sorted(path, [FLOATS], (), "in.parquet")
+
+
+def test_a_zero_that_is_not_the_one_of_keys_is_refused(path):
+    write(path, [("a", -0.0, 0.5)], FLOATS.arrow, write_statistics=False)
+    with pytest.raises(UsageError, match="negative zero, or a NaN with a sign or a payload"):
+        check_sorted(path, [FLOATS], (), "in.parquet")
+
+
+def test_an_export_with_nan_in_its_keys_is_attached(tmp_path):
+    lake = lakebed.create(tmp_path / "lake")
+    pipeline = Pipeline(lake, launcher=InProcess(workers=1))
+    table = lake.create_table("t", Schema({"k": "double"}, {"s": "float"}))
+    table.write([{"k": k, "s": s} for k in (1.0, float("nan")) for s in (float("nan"), 2.0, float("-inf"))])
+    pipeline.export(table, str(tmp_path / "out"))
+    copy = lake.create_table("copy", table.schema)
+    pipeline.attach(copy, str(tmp_path / "out"))
+    assert repr(copy.to_arrow().to_pylist()) == repr(table.to_arrow().to_pylist())
+    assert copy.get(float("nan")).num_rows == 3
+    assert copy.scan(where="s > 1").read_all().num_rows == table.scan(where="s > 1").read_all().num_rows == 4

@@ -165,6 +165,7 @@ class _OpenFile:
         self._bloom_rows = first.num_rows
         self._key_filters: list[pa.Buffer] = []
         self._bounds_floats = not _has_nan(layout.schema, first)
+        self._float_bounds: FloatBounds = {}
         try:
             with writing_to(path.parent):
                 # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
@@ -185,6 +186,8 @@ class _OpenFile:
         check_key_order(keys.column(0), schema)
         if self._notes is None:
             self._notes = RankNotes(schema.codec, self._cuts, rows_estimate=min(rows_estimate, group.num_rows))
+        if not self._bounds_floats:
+            _widen(self._float_bounds, group, schema)
         before = self._bytes()
         with writing_to(self._path.parent):
             self._writer.write_table(group, row_group_size=group.num_rows)
@@ -208,9 +211,10 @@ class _OpenFile:
             self._writer.close()
             self._sink.close()
             blocks.seal(self._path)
-        assert self._notes is not None
-        keys = self._notes.min_key, self._notes.summary()
-        return sorted_file(self._path, self._layout, *keys, self._writer.writer.metadata, markers=self._markers)
+        notes = self._notes
+        assert notes is not None
+        bounds = encode_bounds(_bounds(self._writer.writer.metadata, self._layout.schema, self._float_bounds))
+        return sorted_file(self._path, self._layout, notes.min_key, notes.summary(), bounds, markers=self._markers)
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -234,11 +238,15 @@ class _OpenFile:
         return int(self._sink.tell()) + self._pending_bytes
 
 
+def bounds_of(metadata: Any, schema: Schema) -> bytes:
+    """The bounds of all key fields after the first, as far as the metadata of a file have them."""
+    return encode_bounds(_bounds(metadata, schema, {}))
+
+
 def sorted_file(  # noqa: PLR0913 - what is known of a file
-    path: Path, layout: Layout, min_key: bytes, summary: Summary, metadata: Any, *, markers: int
+    path: Path, layout: Layout, min_key: bytes, summary: Summary, bounds: bytes, *, markers: int
 ) -> SortedFile:
-    """A closed file, with the bounds of the other key fields that its metadata have."""
-    bounds = encode_bounds(_bounds(metadata, layout.schema))
+    """A closed file. ``bounds`` are those of the key fields after the first."""
     keys = min_key, summary.max_key, summary
     return SortedFile(path, summary.rows, *keys, layout.schema.version, bounds, layout.added, markers)
 
@@ -322,32 +330,62 @@ def _has_nan(schema: Schema, rows: pa.Table) -> bool:
     return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
 
 
+FloatBounds = dict[str, tuple[float, float]]
+"""The least and greatest value of each key column of floats, in the order of keys: NaN above all numbers."""
+
+
+def _widen(bounds: FloatBounds, rows: pa.Table, schema: Schema) -> None:
+    """Widen the bounds to those of further rows."""
+    for name in schema.sort_names:
+        if _is_float(schema, name):
+            column = rows.column(name)
+            nan = pc.is_nan(column)
+            numbers = pc.min_max(column.filter(pc.invert(nan))).as_py().values()
+            every = [*bounds.get(name, ()), *(number for number in numbers if number is not None)]
+            if pc.any(nan).as_py():
+                every.append(math.nan)
+            bounds[name] = min(every, key=_in_key_order), max(every, key=_in_key_order)
+
+
+def _in_key_order(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
 def _stored_as_integer(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 
 
+_NEVER_ENCODED = (pa.types.is_nested, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+
+
 def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
-    """Columns to dictionary-encode, by a sample of the first row group; never nested columns, floats and booleans."""
+    """Columns to dictionary-encode, by a sample of the first row group; only those of text, bytes and integers."""
     step = max(1, first.num_rows // _SAMPLE_ROWS)
     sample = first.take(pa.array(range(0, first.num_rows, step))) if step > 1 else first
     chosen: list[str] = []
     if sample.num_rows < _DICTIONARY_REPEATS:
         return chosen
     for field in schema.fields:
-        if pa.types.is_nested(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type):
+        if any(is_kind(field.type) for is_kind in _NEVER_ENCODED):
             continue
         if pc.count_distinct(plain(sample.column(field.name))).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
             chosen.append(field.name)
     return chosen
 
 
-def _bounds(metadata: Any, schema: Schema) -> Iterator[tuple[Field, Content | None, Content | None]]:
-    """The bounds of all key fields after the first, from a file's statistics; None if the column has none.
+def _bounds(
+    metadata: Any, schema: Schema, floats: FloatBounds
+) -> Iterator[tuple[Field, Content | None, Content | None]]:
+    """The bounds of all key fields after the first: those in ``floats``, or else of a file's statistics; None if the
+    column has none.
 
     Columns of long values may have no statistics.
     """
     # Key columns come first, in the order of the fields, and none is nested.
     for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
+        if field.name in floats:
+            yield field, *floats[field.name]
+            continue
         chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
         known = [chunk.statistics for chunk in chunks]
         if not all(one is not None and one.has_min_max for one in known):

@@ -167,3 +167,28 @@ def test_what_is_merged_has_bounds_of_all_its_inputs(table, tmp_path):
     field = SCHEMA.sort_key[0]
     assert times.contains(encode_content(field, 0))
     assert not times.contains(encode_content(field, 480))
+
+
+NAN, INF = float("nan"), float("inf")
+HELD = [[NAN, 3.5, -1.0], [5.0, 6.0], [NAN], [-INF, NAN, 10.0]]
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("b > 4 AND b < 5.5", 3),
+        ("b >= -3 AND b <= -2", 1),
+        ("b < -1", 1),
+        ("b = -1", 2),
+        ("b > 6", 3),
+        ("b >= 5", 4),
+    ],
+)
+def test_nan_is_above_all_numbers_in_the_bounds_of_a_file(tmp_path, kind, where, files):
+    table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"a": "int64"}, {"b": kind}))
+    for values in HELD:
+        table.write([{"a": 1, "b": value} for value in values])
+    assert table.explain(where=where).files_opened == files
+    rows = datafusion.SessionContext().from_arrow(table.to_arrow())
+    assert table.scan(where=where).read_all().num_rows == rows.filter(where).count()
