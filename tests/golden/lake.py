@@ -68,6 +68,8 @@ NESTED = {
         lambda n: {"a": n, "b": None if n % 2 else [dt.date(2000, 1, 1)]},
     ),
     "map": (pa.map_(pa.string(), pa.float64()), lambda n: [("pi", 3.14), ("none", None)][: n % 3]),
+    "fixed_size_list": (pa.list_(pa.float32(), 3), lambda n: [n, n / 4, None]),
+    "null": (pa.null(), lambda _: None),
 }
 
 

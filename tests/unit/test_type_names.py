@@ -23,6 +23,7 @@ from lakebed.model.type_names import JSON, UUID, name_of, parse_name
         ("list<string>", pa.list_(pa.string())),
         ("list<list<uuid>>", pa.list_(pa.list_(UUID))),
         ("fixed_size_list<float>[3]", pa.list_(pa.float32(), 3)),
+        ("null", pa.null()),
         ("map<string, int64>", pa.map_(pa.string(), pa.int64())),
         ("dictionary<string, indices=int8>", pa.dictionary(pa.int8(), pa.string())),
         ("dictionary<string, indices=int32, ordered=1>", pa.dictionary(pa.int32(), pa.string(), True)),
@@ -58,7 +59,7 @@ def test_other_names_of_a_type_are_read(name, kind):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "null", "int65", "list", "list<", "list<string", "list<string>>", "decimal(1,", "decimal(99, 2)",
+    ["", "nil", "int65", "list", "list<", "list<string", "list<string>>", "decimal(1,", "decimal(99, 2)",
      "decimal256(99, 1)", "fixed_size_binary[0]", "fixed_size_binary[99999999999]",
      "struct<>", "struct<a>", "dictionary<string, x=1>",
      "dictionary<string, indices=string>", "timestamp[m]", "map<string>", "int64 not null", "ünïcode?"],

@@ -71,6 +71,12 @@ def _check_types(schema: Schema) -> None:
                 "scan the other columns, and pass the result to duckdb.from_arrow",
                 column=field.name,
             )
+        if "halffloat" in str(field.type):
+            raise Code.TYPE_UNSUPPORTED(
+                f"column {field.name} is {field.type}, and DuckDB takes no half floats from Arrow; scan the other "
+                "columns, and pass the result to duckdb.from_arrow",
+                column=field.name,
+            )
 
 
 def _source(target: Any, opened: OpenFile, reader: Reader) -> str:

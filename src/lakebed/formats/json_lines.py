@@ -299,6 +299,8 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         keys = decode_array([key for key, _ in items], kind.key_type)
         found = decode_array([item for _, item in items], kind.item_type)
         return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, found, kind)
+    if pa.types.is_fixed_size_list(kind):
+        return decode_array(values, pa.list_(kind.value_type)).cast(kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         items = [item for value in values if value is not None for item in _list(value)]
         cls, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())

@@ -90,6 +90,12 @@ class Growth:
 
 def _field(name: str, kind: pa.DataType, used: Collection[int], source: str) -> Field:
     try:
+        if types.is_untyped(kind):
+            raise Code.TYPE_UNSUPPORTED(
+                f"column {name} cannot be {kind}: its items are all null. Add the field with Table.alter, with the "
+                "type that they will have",
+                column=name,
+            )
         return new_field(name, kind, used)
     except UsageError as error:
         raise Code.COLUMN_UNEXPECTED(

@@ -241,6 +241,9 @@ def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
     wanted = schema.by_name[name].type if name in schema.by_name else None
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if getattr(values, "ndim", 1) > 1:
+        # An array of NumPy whose rows are values.
+        values = list(values)
     found = None
     with contextlib.suppress(*_UNCONVERTIBLE):
         found = pa.array(values)

@@ -24,6 +24,8 @@ def _default(kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
         return {member.name: None if member.nullable else _default(member.type) for member in members}
+    if pa.types.is_fixed_size_list(kind):
+        return [_default(kind.value_type)] * kind.list_size
     if pa.types.is_nested(kind):
         return []
     if kind == UUID:

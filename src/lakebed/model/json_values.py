@@ -63,6 +63,8 @@ def encode_array(column: pa.Array, encode_bytes: EncodeBytes = bytes.hex) -> lis
         parts = (_items_of(column, column.keys), _items_of(column, column.items))
         pairs = zip(*(encode_array(part, encode_bytes) for part in parts), strict=True)
         return _sliced(column, [list(pair) for pair in pairs])
+    if pa.types.is_fixed_size_list(kind):
+        column = column.cast(kind := pa.list_(kind.value_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _sliced(column, encode_array(_items_of(column, column.values), encode_bytes))
     values = list(column.to_pylist())

@@ -32,7 +32,7 @@ PLAIN = {
         pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
         pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(),
         *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
-        pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
+        pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.null(),
     )
 } | {"uuid": UUID, "json": JSON}  # fmt: skip
 _ALIASES = {

@@ -2,8 +2,8 @@
 
 ``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
 it: ``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``,
-``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``. Names for people are those of
-:mod:`lakebed.model.type_names`. Pure: no I/O.
+``{"fixed_size_list": [item, length]}``, ``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``. Names for people are
+those of :mod:`lakebed.model.type_names`. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def to_json(kind: pa.DataType) -> Any:
     """The JSON form of a type; :func:`from_json` gives it back."""
     if pa.types.is_list(kind):
         return {"list": to_json(kind.value_type)}
+    if pa.types.is_fixed_size_list(kind):
+        return {"fixed_size_list": [to_json(kind.value_type), kind.list_size]}
     if pa.types.is_struct(kind):
         return {"struct": [[f.name, to_json(f.type), f.nullable] for f in kind]}
     if pa.types.is_map(kind):
@@ -61,6 +63,8 @@ def from_json(document: Any) -> pa.DataType:
     match document:
         case {"list": item}:
             return pa.list_(from_json(item))
+        case {"fixed_size_list": [item, int(length)]}:
+            return pa.list_(from_json(item), length)
         case {"struct": members}:
             return pa.struct([pa.field(name, from_json(kind), nullable) for name, kind, nullable in members])
         case {"map": [key, item]}:
@@ -70,7 +74,9 @@ def from_json(document: Any) -> pa.DataType:
 
 
 def canonical(kind: pa.DataType) -> pa.DataType:
-    """The type in which a table stores values of a type: one layout for text, bytes and lists, no dictionaries."""
+    """The type in which a table stores values of a type: one layout for text, bytes and lists of any length, no
+    dictionaries.
+    """
     if pa.types.is_dictionary(kind):
         return canonical(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -87,6 +93,8 @@ def canonical(kind: pa.DataType) -> pa.DataType:
         return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([f.with_type(canonical(f.type)) for f in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(canonical(kind.value_type), kind.list_size)
     if is_list(kind):
         return pa.list_(canonical(kind.value_type))
     return kind
@@ -102,6 +110,9 @@ def is_list(kind: pa.DataType) -> bool:
         or pa.types.is_large_list_view(kind)
     )
 
+
+LIST_SIZE_MAX = 65_536
+"""Items of a list of a fixed size: a null one takes as much memory as any other."""
 
 NESTING_MAX = 30
 """Levels of lists, structs and maps (which count twice) that a new column may have. Parquet readers end at 100 levels,
@@ -145,6 +156,8 @@ def _flaw(kind: pa.DataType, levels: int) -> str | None:
         return "the scale of a decimal is from 0 to its precision"
     if pa.types.is_fixed_size_binary(kind) and not kind.byte_width:
         return "it has no bytes"
+    if pa.types.is_fixed_size_list(kind) and not 0 < kind.list_size <= LIST_SIZE_MAX:
+        return f"a list of a fixed size has 1 to {LIST_SIZE_MAX:,} items"
     if pa.types.is_timestamp(kind) and kind.tz is not None and not kind.tz.isprintable():
         return "its time zone has a name that cannot be"
     inner = [kind.field(index).type for index in range(kind.num_fields)]
@@ -160,7 +173,7 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
     if not known:
         raise Code.TYPE_UNSUPPORTED(
             f"column {name} cannot be {str(kind)[:200]}: supported are numbers, text, bytes, times, decimals, "
-            "lists, structs and maps",
+            "lists, structs, maps and null",
             column=name,
         )
 
@@ -173,6 +186,8 @@ def in_parquet(kind: pa.DataType) -> pa.DataType:
         return pa.time32("ms")
     if pa.types.is_list(kind):
         return pa.list_(in_parquet(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(in_parquet(kind.value_type), kind.list_size)
     if pa.types.is_map(kind):
         return pa.map_(in_parquet(kind.key_type), in_parquet(kind.item_type))
     if pa.types.is_struct(kind):
@@ -194,7 +209,7 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
         same_zone = (found.tz is None) == (wanted.tz is None)
         return same_zone and _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
     if is_list(found) and is_list(wanted):
-        return widens(found.value_type, wanted.value_type)
+        return _lengths_fit(found, wanted) and widens(found.value_type, wanted.value_type)
     if pa.types.is_map(found) and pa.types.is_map(wanted):
         return widens(found.key_type, wanted.key_type) and widens(found.item_type, wanted.item_type)
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):
@@ -222,9 +237,18 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
         return (found.tz is None) == (wanted.tz is None)
     if pa.types.is_time(found) and pa.types.is_time(wanted):
         return True
-    if pa.types.is_list(found) and is_list(wanted):
-        return _exact_inside(found.value_type, wanted.value_type)
+    if is_list(found) and is_list(wanted):
+        # Lists of any length are taken where each has the length wanted.
+        fit = pa.types.is_list(found) or _lengths_fit(found, wanted)
+        return fit and _exact_inside(found.value_type, wanted.value_type)
     return _is_day(found) and _is_day(wanted)
+
+
+def _lengths_fit(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every list of ``found`` has a length that ``wanted`` allows."""
+    if not pa.types.is_fixed_size_list(wanted):
+        return True
+    return bool(pa.types.is_fixed_size_list(found) and found.list_size == wanted.list_size)
 
 
 def _exact_inside(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -252,6 +276,11 @@ def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
         return found == UUID or any(is_kind(found) for is_kind in plain)
     times = pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found))
     return bool(times or exact(found, wanted))
+
+
+def is_untyped(kind: pa.DataType) -> bool:
+    """Whether values are null at some depth because nothing else was seen there."""
+    return bool(pa.types.is_null(kind) or any(is_untyped(kind.field(index).type) for index in range(kind.num_fields)))
 
 
 def is_number(kind: pa.DataType) -> bool:

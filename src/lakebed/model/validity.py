@@ -87,7 +87,8 @@ def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     # Arrow's casts and views also check members below a null.
     rows = _compact(column)
-    buffers = rows.buffers()[: 1 if pa.types.is_struct(kind) else 2]
+    without_offsets = pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind)
+    buffers = rows.buffers()[: 1 if without_offsets else 2]
     if pa.types.is_struct(kind):
         children = [retyped(rows.field(index), member.type) for index, member in enumerate(kind)]
     elif pa.types.is_map(kind):

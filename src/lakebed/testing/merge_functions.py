@@ -131,6 +131,8 @@ def _of_type(kind: pa.DataType, chance: Chance) -> Any:
     number = chance.randrange(_KEYS)
     if pa.types.is_list(kind):
         return [_of_type(kind.value_type, chance) for _ in range(number)]
+    if pa.types.is_fixed_size_list(kind):
+        return [_of_type(kind.value_type, chance) for _ in range(kind.list_size)]
     if pa.types.is_map(kind):
         keys = {str(key): key for key in (_of_type(kind.key_type, chance) for _ in range(number))}
         return [(key, _of_type(kind.item_type, chance)) for key in keys.values()]
