@@ -41,16 +41,14 @@ import pyarrow.parquet as pq
 
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_columns import comparable, plain
 from lakebed.model.key_summaries import Summary
-from lakebed.model.key_types import Content, Form
 from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
-from lakebed.model.schema import Field, Schema
+from lakebed.model.schema import Schema
+from lakebed.parquet.key_bounds import FloatBounds, is_float, key_bounds, widen
 from lakebed.parquet.layout import Layout, SortedFile
-from lakebed.parquet.plain_values import content_of, per_unit
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
 from lakebed.settings import Settings
@@ -187,7 +185,7 @@ class _OpenFile:
         if self._notes is None:
             self._notes = RankNotes(schema.codec, self._cuts, rows_estimate=min(rows_estimate, group.num_rows))
         if not self._bounds_floats:
-            _widen(self._float_bounds, group, schema)
+            widen(self._float_bounds, group, schema)
         before = self._bytes()
         with writing_to(self._path.parent):
             self._writer.write_table(group, row_group_size=group.num_rows)
@@ -213,7 +211,7 @@ class _OpenFile:
             blocks.seal(self._path)
         notes = self._notes
         assert notes is not None
-        bounds = encode_bounds(_bounds(self._writer.writer.metadata, self._layout.schema, self._float_bounds))
+        bounds = key_bounds(self._writer.writer.metadata, self._layout.schema, self._float_bounds)
         return sorted_file(self._path, self._layout, notes.min_key, notes.summary(), bounds, markers=self._markers)
 
     def discard(self) -> None:
@@ -236,11 +234,6 @@ class _OpenFile:
 
     def _bytes(self) -> int:
         return int(self._sink.tell()) + self._pending_bytes
-
-
-def bounds_of(metadata: Any, schema: Schema) -> bytes:
-    """The bounds of all key fields after the first, as far as the metadata of a file have them."""
-    return encode_bounds(_bounds(metadata, schema, {}))
 
 
 def sorted_file(  # noqa: PLR0913 - what is known of a file
@@ -307,7 +300,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
             if _stored_as_integer(field.type) and field.name not in repetitive
         },
         "dictionary_pagesize_limit": layout.page_bytes,
-        "write_statistics": [name for name in schema.sort_names if not (unbounded and _is_float(schema, name))],
+        "write_statistics": [name for name in schema.sort_names if not (unbounded and is_float(schema, name))],
         "write_page_index": True,
         "write_page_checksum": True,
         "data_page_size": layout.page_bytes,
@@ -320,35 +313,10 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
     }
 
 
-def _is_float(schema: Schema, name: str) -> bool:
-    return bool(pa.types.is_floating(schema.by_name[name].type))
-
-
 def _has_nan(schema: Schema, rows: pa.Table) -> bool:
     """Whether a key is NaN. Parquet leaves NaN out of its statistics, by which readers would then skip such rows."""
-    floats = [rows.column(name) for name in schema.sort_names if _is_float(schema, name)]
+    floats = [rows.column(name) for name in schema.sort_names if is_float(schema, name)]
     return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
-
-
-FloatBounds = dict[str, tuple[float, float]]
-"""The least and greatest value of each key column of floats, in the order of keys: NaN above all numbers."""
-
-
-def _widen(bounds: FloatBounds, rows: pa.Table, schema: Schema) -> None:
-    """Widen the bounds to those of further rows."""
-    for name in schema.sort_names:
-        if _is_float(schema, name):
-            column = rows.column(name)
-            nan = pc.is_nan(column)
-            numbers = pc.min_max(column.filter(pc.invert(nan))).as_py().values()
-            every = [*bounds.get(name, ()), *(number for number in numbers if number is not None)]
-            if pc.any(nan).as_py():
-                every.append(math.nan)
-            bounds[name] = min(every, key=_in_key_order), max(every, key=_in_key_order)
-
-
-def _in_key_order(value: float) -> tuple[bool, float]:
-    return math.isnan(value), value
 
 
 def _stored_as_integer(kind: pa.DataType) -> bool:
@@ -371,41 +339,3 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
         if pc.count_distinct(plain(sample.column(field.name))).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
             chosen.append(field.name)
     return chosen
-
-
-def _bounds(
-    metadata: Any, schema: Schema, floats: FloatBounds
-) -> Iterator[tuple[Field, Content | None, Content | None]]:
-    """The bounds of all key fields after the first: those in ``floats``, or else of a file's statistics; None if the
-    column has none.
-
-    Columns of long values may have no statistics.
-    """
-    # Key columns come first, in the order of the fields, and none is nested.
-    for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
-        if field.name in floats:
-            yield field, *floats[field.name]
-            continue
-        chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
-        known = [chunk.statistics for chunk in chunks]
-        if not all(one is not None and one.has_min_max for one in known):
-            yield field, None, None
-        else:
-            low, high = min(one.min_raw for one in known), max(one.max_raw for one in known)
-            yield field, _content(field, low), _content(field, high)
-
-
-def _content(field: Field, raw: Any) -> Content:
-    """A raw value of the file's statistics as a content of the field."""
-    match field.key_type.form:
-        case Form.SIGNED:
-            return int(raw) // per_unit(field)
-        case Form.UNSIGNED:
-            # Arrow has them with a sign.
-            return int(raw) % (1 << 8 * max(4, field.width))
-        case Form.BOOLEAN | Form.FLOAT:
-            return raw  # type: ignore[no-any-return]
-        case Form.DECIMAL:
-            return content_of(field, bytes(raw))
-        case _:
-            return raw.encode() if isinstance(raw, str) else bytes(raw)

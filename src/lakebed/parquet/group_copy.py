@@ -34,8 +34,9 @@ from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
 from lakebed.model.key_types import Form
-from lakebed.parquet.file_writer import bounds_of, check_key_order, sorted_file
+from lakebed.parquet.file_writer import check_key_order, sorted_file
 from lakebed.parquet.footer import Footer, encode_plain, read_footer
+from lakebed.parquet.key_bounds import key_bounds
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.thrift import (
@@ -120,7 +121,7 @@ def copy_groups(path: Path, groups: range, layout: Layout, scratch: Path, *, cut
             _Copy(source, sink, metadata, groups).write()
         with writing_to(scratch):
             blocks.seal(out)
-        bounds = bounds_of(pq.read_metadata(out), layout.schema)
+        bounds = key_bounds(pq.read_metadata(out), layout.schema, {})
         return sorted_file(out, layout, min_key, summary, bounds, markers=0)
     except BaseException:
         out.unlink(missing_ok=True)

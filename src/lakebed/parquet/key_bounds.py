@@ -1,0 +1,86 @@
+"""The bounds of the key fields of a data file after the first, by which reads leave whole files out.
+
+They are those of the file's statistics. Parquet leaves NaN out of those, so files with NaN in a key have none of that
+column; their bounds are taken from the rows, NaN above all numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.model.field_bounds import encode_bounds
+from lakebed.model.key_types import Content, Form
+from lakebed.parquet.plain_values import content_of, per_unit
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Field, Schema
+
+
+def is_float(schema: Schema, name: str) -> bool:
+    """Whether a column has floats, which may be NaN."""
+    return bool(pa.types.is_floating(schema.by_name[name].type))
+
+
+FloatBounds = dict[str, tuple[float, float]]
+"""The least and greatest value of each key column of floats, in the order of keys: NaN above all numbers."""
+
+
+def widen(bounds: FloatBounds, rows: pa.Table, schema: Schema) -> None:
+    """Widen the bounds to those of further rows."""
+    for name in schema.sort_names:
+        if is_float(schema, name):
+            column = rows.column(name)
+            nan = pc.is_nan(column)
+            numbers = pc.min_max(column.filter(pc.invert(nan))).as_py().values()
+            every = [*bounds.get(name, ()), *(number for number in numbers if number is not None)]
+            if pc.any(nan).as_py():
+                every.append(math.nan)
+            bounds[name] = min(every, key=_in_key_order), max(every, key=_in_key_order)
+
+
+def _in_key_order(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
+def key_bounds(metadata: Any, schema: Schema, floats: FloatBounds) -> bytes:
+    """The stored bounds of all key fields after the first: those in ``floats``, or else of a file's statistics."""
+    return encode_bounds(_bounds(metadata, schema, floats))
+
+
+def _bounds(
+    metadata: Any, schema: Schema, floats: FloatBounds
+) -> Iterator[tuple[Field, Content | None, Content | None]]:
+    """The bounds of each field; None where the column has no statistics, as columns of long values may."""
+    # Key columns come first, in the order of the fields, and none is nested.
+    for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
+        if field.name in floats:
+            yield field, *floats[field.name]
+            continue
+        chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
+        known = [chunk.statistics for chunk in chunks]
+        if not all(one is not None and one.has_min_max for one in known):
+            yield field, None, None
+        else:
+            low, high = min(one.min_raw for one in known), max(one.max_raw for one in known)
+            yield field, _content(field, low), _content(field, high)
+
+
+def _content(field: Field, raw: Any) -> Content:
+    """A raw value of the file's statistics as a content of the field."""
+    match field.key_type.form:
+        case Form.SIGNED:
+            return int(raw) // per_unit(field)
+        case Form.UNSIGNED:
+            # Arrow has them with a sign.
+            return int(raw) % (1 << 8 * max(4, field.width))
+        case Form.BOOLEAN | Form.FLOAT:
+            return raw  # type: ignore[no-any-return]
+        case Form.DECIMAL:
+            return content_of(field, bytes(raw))
+        case _:
+            return raw.encode() if isinstance(raw, str) else bytes(raw)
