@@ -41,7 +41,7 @@ tries=0
 until {health} 2>/dev/null; do tries=$((tries + 1)); test $tries -lt 240; sleep 0.5; done
 ask='import sys, urllib.request as r
 q = r.Request("http://127.0.0.1:8017/v1/status", headers={{"Authorization": "Bearer " + sys.argv[1]}})
-print(r.urlopen(q, timeout=20).status)'
+print(r.urlopen(q, timeout=60).status)'
 echo answered $(python -c "$ask" "$token"), as $(id -u)
 if python -c "$ask" wrong 2>/dev/null; then echo let in; exit 9; fi
 kill -TERM $service

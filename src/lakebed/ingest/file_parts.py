@@ -1,10 +1,10 @@
 """Divides files of any format that is read here among tasks: files as a whole, and large files of text in parts.
 
-The driver finds the files, and makes a :class:`FilePart` for each task. The task opens its part as a write in one
+The driver finds the files, and makes a :class:`SourcePart` for each task. The task opens its part as a write in one
 process opens its files (:mod:`lakebed.ingest.input_files`): both detect, convert and refuse alike. What is detected of
 text is detected at the beginning of its file, in every part of it.
 
-Core types: :class:`FilePart`.
+Core types: :class:`SourcePart`.
 
 Rules. A part is read only if its file is the one that was found. A file that is compressed, one array of JSON, not of
 an encoding whose lines can be told by their bytes, or that has line breaks within quotes, is read as a whole.
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lakebed.formats.file_format import FileFormat, format_of
 from lakebed.formats.input_file import InputFile, input_file, reading
-from lakebed.ingest.input_files import TextColumns, opened
+from lakebed.ingest.input_files import TextFields, opened
 from lakebed.ingest.sources import CHECK_THREADS, SUFFIXES, check_unchanged
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PART_BYTES_MIN = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
+class SourcePart:
     """What one task reads: a file, or the lines of it that begin between two positions."""
 
     source: Source
@@ -51,19 +51,19 @@ class FilePart:
         check_unchanged(self.source, home)
         return replace(input_file(self.source.url, home), part=self.part)
 
-    def open(self, home: Storage, text: TextColumns, options: ReadingOptions) -> RowInput:
+    def open(self, home: Storage, text: TextFields, options: ReadingOptions) -> RowInput:
         """The rows. Raises as :func:`lakebed.ingest.input_files.open_files`."""
         found = opened([self.input(home)], text, options)
         columns = tuple((name, _kept(columns, text)) for name, columns in found.columns)
         return replace(found, columns=columns, rows=self._rows(found.rows, text, home))
 
-    def _rows(self, rows: Iterator[SourceRows], text: TextColumns, home: Storage) -> Iterator[SourceRows]:
+    def _rows(self, rows: Iterator[SourceRows], text: TextFields, home: Storage) -> Iterator[SourceRows]:
         for one in rows:
             yield replace(one, batch=one.batch.select(_kept(one.batch.schema, text).names))
         check_unchanged(self.source, home)
 
 
-def _kept(columns: pa.Schema, text: TextColumns) -> pa.Schema:
+def _kept(columns: pa.Schema, text: TextFields) -> pa.Schema:
     """The columns that are read: all, or those of fields."""
     return pa.schema([one for one in columns if one.name in text.fields]) if text.only_fields else columns
 
@@ -81,23 +81,23 @@ def _formats(files: Sequence[Source], home: Storage, options: ReadingOptions) ->
         return list(pool.map(lambda file: format_of(input_file(file.url, home), options), files))
 
 
-def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[FilePart]:
+def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[SourcePart]:
     """What each task reads, in the order of the files; parts have about ``part_bytes``."""
-    parts: list[FilePart] = []
+    parts: list[SourcePart] = []
     for file, kind in zip(files, _formats(files, home, options), strict=True):
         count = -(-file.size_bytes // part_bytes)
         if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options):
-            parts.append(FilePart(file, kind.is_text))
+            parts.append(SourcePart(file, kind.is_text))
             continue
         ends = [file.size_bytes * number // count for number in range(count + 1)]
-        parts += [FilePart(file, is_text=True, part=part) for part in pairwise(ends)]
+        parts += [SourcePart(file, is_text=True, part=part) for part in pairwise(ends)]
     return parts
 
 
 def part_columns(
-    parts: Sequence[FilePart], home: Storage, text: TextColumns, options: ReadingOptions
+    parts: Sequence[SourcePart], home: Storage, text: TextFields, options: ReadingOptions
 ) -> list[tuple[str, pa.Schema]]:
-    """The name and the columns of each file. Raises as :meth:`FilePart.open`."""
+    """The name and the columns of each file. Raises as :meth:`SourcePart.open`."""
     whole = [replace(part, part=None) for part in parts if part.part is None or part.part[0] == 0]
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         found = pool.map(lambda part: part.open(home, text, options).columns, whole)

@@ -4,7 +4,7 @@ Files are named by paths and URLs, alone or in lists; a folder or a glob stands 
 as those of a format. Text is read as the table's types, and other columns as detected ones
 (:mod:`lakebed.formats.csv_file`). :func:`inferred` has the columns of a file for which there is no table yet.
 
-Core types: :class:`Inferred`, :class:`TextColumns`.
+Core types: :class:`Inferred`, :class:`TextFields`.
 
 Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, SchemaMismatchError, BadKeyError.
 """
@@ -102,7 +102,7 @@ class _OpenInput:
 
 
 @dataclass(frozen=True, slots=True)
-class TextColumns:
+class TextFields:
     """How columns of text are read: as the types in ``fields``, by the name of the column, and others as detected ones,
     or not at all if there are ``only_fields``. ``as_text``: values of plain types stay text, for the conformer to cast
     one by one, so that a row that does not fit can be told from the others.
@@ -113,7 +113,7 @@ class TextColumns:
     as_text: bool = False
 
     @classmethod
-    def of(cls, schema: Schema, columns: Mapping[str, str], **how: bool) -> TextColumns:
+    def of(cls, schema: Schema, columns: Mapping[str, str], **how: bool) -> TextFields:
         """Those of a table; ``columns`` has the column of a field where it is not its own name."""
         return cls({columns.get(f.name, f.name): f.type for f in schema.fields}, **how)
 
@@ -143,11 +143,11 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
-    text = TextColumns.of(schema, columns or {}, only_fields=only_fields)
+    text = TextFields.of(schema, columns or {}, only_fields=only_fields)
     return opened(find_inputs(items, home), text, options)
 
 
-def opened(files: Sequence[InputFile], text: TextColumns, options: ReadingOptions) -> RowInput:
+def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions) -> RowInput:
     """The rows of files, or parts of files, in order; as :func:`open_files`."""
     found = [_opened(file, text, options) for file in files]
     untyped = any(one.line_of is not None for one in found)
@@ -162,7 +162,7 @@ def _rows(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
             before += batch.num_rows
 
 
-def _opened(file: InputFile, text: TextColumns, options: ReadingOptions) -> _OpenInput:
+def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _OpenInput:
     kind = format_of(file, options)
     if kind is FileFormat.CSV:
         from lakebed.formats import csv_parts
@@ -185,7 +185,7 @@ def _opened(file: InputFile, text: TextColumns, options: ReadingOptions) -> _Ope
         return _OpenInput(file, found, partial(_typed_rows, file, kind))
 
 
-def _json_rows(file: InputFile, text: TextColumns) -> Iterator[pa.RecordBatch]:
+def _json_rows(file: InputFile, text: TextFields) -> Iterator[pa.RecordBatch]:
     from lakebed.formats.json_lines import read_json_lines
 
     with reading(file), file.open() as lines:

@@ -31,7 +31,7 @@ from lakebed.formats.reading_options import SPARK_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.ingest.growth import Growth
-from lakebed.ingest.input_files import TextColumns
+from lakebed.ingest.input_files import TextFields
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import SUFFIXES, find_files
@@ -173,7 +173,7 @@ class Importer:
         parts = divided(files, self.table.storage, options, part_bytes=part_bytes)
         untyped = any(part.is_text for part in parts)
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
-        text = TextColumns.of(
+        text = TextFields.of(
             conformer.schema,
             reading.columns,
             only_fields=reading.ignore_extra,

@@ -19,8 +19,8 @@ from lakebed.model.checks import are_names, are_texts, check_flag, shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.ingest.file_parts import FilePart
-    from lakebed.ingest.input_files import TextColumns
+    from lakebed.ingest.file_parts import SourcePart
+    from lakebed.ingest.input_files import TextFields
     from lakebed.ingest.source_rows import SourceRows
     from lakebed.model.schema import Schema
     from lakebed.spark.shuffle import Shuffle
@@ -88,11 +88,11 @@ def is_frame(given: Any) -> bool:
 
 
 def part_rows(
-    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextColumns, options: ReadingOptions
+    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextFields, options: ReadingOptions
 ) -> Iterator[SourceRows]:
     """The rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
     home = shuffle.place.connect()
     for batch in batches:
         for payload in batch.column(1).to_pylist():
-            part: FilePart = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+            part: SourcePart = pickle.loads(payload)  # noqa: S301 - the driver pickled it
             yield from part.open(home, text, options).rows

@@ -13,15 +13,15 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError, StorageError
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.file_parts import FilePart, are_parquet, divided
-from lakebed.ingest.input_files import TextColumns
+from lakebed.ingest.file_parts import SourcePart, are_parquet, divided
+from lakebed.ingest.input_files import TextFields
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.source_rows import conformed
 from lakebed.ingest.sources import find_files
 from lakebed.storage.contract import Storage
 
 SCHEMA = Schema({"id": "int64"}, {}, {"s": "string", "d": "decimal128(9, 2)"})
-TEXT = TextColumns.of(SCHEMA, {})
+TEXT = TextFields.of(SCHEMA, {})
 ROWS = [(n, f"text {n}" + "é" * (n % 5), f"{n}.25") for n in range(500)]
 
 
@@ -30,11 +30,11 @@ def home(tmp_path: Path) -> Storage:
     return lakebed.create(tmp_path / "lake").storage
 
 
-def parts_of(path: Path, home: Storage, size: int, options: ReadingOptions = DETECTED) -> list[FilePart]:
+def parts_of(path: Path, home: Storage, size: int, options: ReadingOptions = DETECTED) -> list[SourcePart]:
     return divided(find_files(path, home), home, options, part_bytes=size)
 
 
-def read(parts: list[FilePart], home: Storage, text: TextColumns = TEXT) -> list[tuple[int, str, str]]:
+def read(parts: list[SourcePart], home: Storage, text: TextFields = TEXT) -> list[tuple[int, str, str]]:
     encoder = RowEncoder(Conformer(SCHEMA, casts=frozenset(SCHEMA.names)))
     found: list[tuple[int, str, str]] = []
     for part in parts:
@@ -106,7 +106,7 @@ def test_rows_are_told_apart_where_values_stay_text(home: Storage, tmp_path: Pat
     path = written(tmp_path / name)
     path.write_text(path.read_text().replace("400.25", "soon" if name == "a.csv" else '"soon"'))
     encoder = RowEncoder(Conformer(SCHEMA, casts=frozenset(SCHEMA.names)))
-    text = TextColumns.of(SCHEMA, {}, as_text=True)
+    text = TextFields.of(SCHEMA, {}, as_text=True)
     kept, rejected = 0, []
     for part in parts_of(path, home, 1_000):
         for rows in part.open(home, text, DETECTED).rows:

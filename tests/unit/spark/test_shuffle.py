@@ -13,7 +13,7 @@ from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.merge_modes import Custom
 from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
 from lakebed.spark.batch import Place
-from lakebed.spark.bulk_import import staged_chunks
+from lakebed.spark.map_inputs import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.state.transactions import ProposeFiles
 

@@ -14,9 +14,8 @@ from lakebed.export.publication import ExportedFile
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
 from lakebed.spark.batch import Place, SparkTasks, decode, scattered, spark_errors
-from lakebed.spark.bulk_import import staged_chunks
 from lakebed.spark.interrupt import Stop
-from lakebed.spark.map_inputs import native_chunks, native_input, source_rows
+from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Staging, stage
 
