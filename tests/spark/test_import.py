@@ -42,7 +42,7 @@ def test_parquet_files_come_in_by_folder_glob_path_and_uri(pipeline, table, tmp_
 
 
 @pytest.mark.parametrize("name", ["csv", "json", "orc"])
-def test_other_formats_come_in_through_spark(pipeline, table, spark, tmp_path, name):
+def test_other_formats_come_in_as_spark_writes_them(pipeline, table, spark, tmp_path, name):
     """NaN is a text in JSON, and NUL none: rows without those."""
     plain = DATA[0].filter(pc.is_finite(DATA[0]["v"]))
     plain = plain.filter(pc.invert(pc.match_substring(plain["k"], "\x00")))
@@ -50,7 +50,9 @@ def test_other_formats_come_in_through_spark(pipeline, table, spark, tmp_path, n
     frame = spark.read.parquet(str(path))
     writer = frame.write.option("header", "true").option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     getattr(writer, name)(str(tmp_path / name))
-    assert pipeline.bulk_import(table, tmp_path / name, format=name).rows == plain.num_rows
+    # ORC has no zones.
+    casts = ["ts"] if name == "orc" else []
+    assert pipeline.bulk_import(table, tmp_path / name, format=name, casts=casts).rows == plain.num_rows
     assert_holds(table, plain)
 
 

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from lakebed.errors import Code, Error
-from lakebed.formats.dialect import Dialect, detect_dialect
+from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
@@ -100,17 +100,22 @@ def _is_parsed(kind: pa.DataType) -> bool:
 
 
 def detect(
-    file: InputFile, options: ReadingOptions, fields: Mapping[str, pa.DataType], *, only_fields: bool = False
+    file: InputFile,
+    options: ReadingOptions,
+    fields: Mapping[str, pa.DataType],
+    *,
+    only_fields: bool = False,
+    strict: bool = True,
 ) -> CsvReading:
     """How a file is read: columns of the ``fields`` have their types, and others detected ones, or are left out if
-    there are ``only_fields``.
+    there are ``only_fields``. Unless it is ``strict``, bytes that are no text are left to the conformer.
 
     Raises SchemaMismatchError and UsageError for a file that is no CSV, or has times without the zone that a field has.
     """
     with reading(file, text=True):
         sample, whole = file.sample(SAMPLE_BYTES)
     dialect = detect_dialect(sample, str(file), options, tuple(fields), whole=whole)
-    text = _text(sample, dialect.encoding, str(file), whole=whole)
+    text = _text(sample, dialect.encoding, str(file), whole=whole, strict=strict)
     unknown = sorted(set(options.types) - set(dialect.names))
     if unknown:
         raise Code.COLUMN_UNKNOWN(
@@ -166,17 +171,19 @@ def _check_zone(plan: CsvReading, name: str, values: pa.Array) -> None:
             )
 
 
-def _text(sample: bytes, encoding: str, name: str, *, whole: bool) -> str:
+def _text(sample: bytes, encoding: str, name: str, *, whole: bool, strict: bool) -> str:
     """The whole lines of the sample."""
     if not whole and encoding in ("utf-8", "utf-8-sig"):
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     try:
-        text = sample.decode(encoding, "strict" if whole or encoding in ("utf-8", "utf-8-sig") else "ignore")
+        errors = "strict" if whole or encoding in ("utf-8", "utf-8-sig") else "ignore"
+        text = sample.decode(encoding, errors if strict else "replace")
     except UnicodeDecodeError as error:
-        line = sample[: error.start].count(b"\n") + 1
+        # Its object is the sample without a byte order mark.
+        line = error.object[: error.start].count(b"\n") + 1
         raise Code.VALUE_INVALID(
-            f"{name}, line {line}: the byte 0x{sample[error.start]:02x} is not {encoding.upper()}; give the encoding "
-            "of the file, such as latin-1 (--encoding)",
+            f"{name}, line {line}: the byte 0x{error.object[error.start]:02x} is not {encoding_name(encoding)}; give "
+            "the encoding of the file, such as latin-1 (--encoding)",
             source=name,
         ) from error
     return text if whole else text[: text.rfind("\n") + 1] or text

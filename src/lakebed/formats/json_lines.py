@@ -130,7 +130,7 @@ def _is_array(file: io.BufferedReader) -> bool:
 def _decoded(line: bytes, number: int, source: str, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}", row=number) from error
 
 

@@ -79,7 +79,7 @@ def _type_of(values: pa.Array, date_format: str | None) -> pa.DataType | None:
     if not len(values):
         return None
     if date_format is not None and _all_parse(values, date_format):
-        return pa.timestamp("us")
+        return pa.timestamp("us") if _TIMES.search(date_format) else pa.date32()
     for pattern, kind in _PATTERNS:
         if pc.all(pc.match_substring_regex(values, f"^(?:{pattern})$")).as_py() and _all_cast(values, kind):
             if pa.types.is_timestamp(kind) and pc.any(pc.match_substring_regex(values, _FINE)).as_py():
@@ -88,6 +88,10 @@ def _type_of(values: pa.Array, date_format: str | None) -> pa.DataType | None:
                 return None
             return kind
     return None
+
+
+_TIMES = re.compile("%[^%YymdbBhjaAeuwUWDFCGgVx]")
+"""A directive of ``strptime`` that is no part of a date."""
 
 
 def _has_long(values: pa.Array) -> bool:

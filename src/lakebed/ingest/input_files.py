@@ -168,7 +168,7 @@ def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _Open
         from lakebed.formats import csv_parts
         from lakebed.formats.csv_file import batches, detect, line_of
 
-        plan = detect(file, options, text.fields, only_fields=text.only_fields)
+        plan = detect(file, options, text.fields, only_fields=text.only_fields, strict=not text.as_text)
         plan = csv_parts.as_text(plan, text.texts) if text.as_text else plan
         if file.part is not None:
             plan = csv_parts.in_part(plan, file.part)

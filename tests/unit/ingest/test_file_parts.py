@@ -132,3 +132,18 @@ def test_parquet_is_told_by_names_and_else_by_content(home: Storage, tmp_path: P
     for names, expected in ((["odd"], True), (["a.parquet", "odd"], True), (["a.parquet", "a.csv"], False)):
         files = find_files([str(tmp_path / name) for name in names], home)
         assert are_parquet(files, home, DETECTED) is expected
+
+
+def test_bytes_that_are_no_text_are_told_apart_where_values_stay_text(home: Storage, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufeffid,s,d\n1,ü,1\n2,?,1\n".encode().replace(b"?", b"\xff"))
+    (part,) = parts_of(path, home, 1_000)
+    with pytest.raises(SchemaMismatchError, match="line 3: the byte 0xff is not UTF-8; give the encoding"):
+        part.open(home, TEXT, DETECTED)
+    encoder = RowEncoder(Conformer(SCHEMA, casts=frozenset(SCHEMA.names)))
+    (rows,) = part.open(home, TextFields.of(SCHEMA, {}, as_text=True), DETECTED).rows
+    kept, rejected = encoder.separate(rows.batch, rows.source)
+    assert (kept.num_rows, [row["id"] for batch in rejected for row in batch.to_pylist()]) == (1, ["2"])
+    (tmp_path / "b.jsonl").write_bytes(b'{"id": 1}\n{"id": 2, "s": "\xff"}\n')
+    with pytest.raises(SchemaMismatchError, match=r"b\.jsonl, line 2 is not JSON"):
+        read(parts_of(tmp_path / "b.jsonl", home, 1_000), home)
