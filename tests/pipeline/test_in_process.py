@@ -101,7 +101,7 @@ def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
 def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
     paths = write_parquet(tmp_path / "in", rows(1, 10))
     table.submit(paths)
-    with pytest.raises(UsageError, match="a bulk import shuffles rows between tasks, which needs Spark: leave out"):
+    with pytest.raises(UsageError, match="a bulk import needs Spark: leave out"):
         pipeline.bulk_import(table, paths)
     with pytest.raises(UsageError, match="the method shuffle needs Spark: leave out"):
         pipeline.ingest(table, force=True, method="shuffle")

@@ -65,7 +65,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=4))
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
         patch.setattr(checkpoint, "_each", lambda act, items: list(map(act, items)))
-        patch.setattr(sidecars, "ThreadPoolExecutor", InTurn)
+        patch.setattr("concurrent.futures.ThreadPoolExecutor", InTurn)
         patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
         patch.setattr(retries, "ATTEMPTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)
