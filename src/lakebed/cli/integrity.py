@@ -8,7 +8,7 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.progress import ProgressBar
+from lakebed.cli.progress import command_bar
 from lakebed.cli.render import count_text, key_text, shown, size_text
 from lakebed.errors import Code, UsageError
 from lakebed.model.findings import Deep
@@ -56,7 +56,7 @@ def verify(
     if not deep and sample is None:
         _print(found.verify(files=not only_log), cli.out)
         return
-    with ProgressBar(f"verify {found.name}", in_bytes=True) as bar:
+    with command_bar(f"verify {found.name}", in_bytes=True) as bar:
         report = found.verify(deep=Deep(sample or 1.0, seed, bar.update, rows=not digests))
     _print(report, cli.out)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
+from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
 from lakebed.cli.render import count_text
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import committed_on_interrupt
@@ -90,7 +90,7 @@ def migrate(
         with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
             report = pipeline.maintenance(found, progress).migrate(opened, chosen, job_id)
     else:
-        with ProgressBar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
+        with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
             report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
     _print(cli, report)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import lakebed
-    from lakebed.cli.progress import ProgressBar
+    from lakebed.drawing.progress_bar import ProgressBar
     from lakebed.model.keys import KeyRange
     from lakebed.snapshot.snapshot import Snapshot
 
@@ -89,9 +89,9 @@ def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
     """A bar if stderr is a terminal and stdout is not."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         return nullcontext()
-    from lakebed.cli.progress import ProgressBar
+    from lakebed.cli.progress import command_bar
 
-    return ProgressBar(what)
+    return command_bar(what)
 
 
 def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit: int | None) -> int:

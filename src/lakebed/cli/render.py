@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import json_text, write_records, write_rows
 from lakebed.errors import Error
+from lakebed.model.amounts import count_text as count_text  # noqa: PLC0414 - most commands import all of it from here
+from lakebed.model.amounts import size_text as size_text  # noqa: PLC0414
 from lakebed.model.json_values import encode_array, plain
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ NULL = "-"
 ABOUT = "~"
 """Stands before a number that is an estimate."""
 
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RECORDS_AT_ONCE = 500
 """Records of one batch are aligned; columns of later batches are at least as wide."""
 
@@ -278,17 +279,3 @@ def key_text(values: Mapping[str, Any] | None) -> str:
         return NULL
     known = [plain(value) for value in values.values() if value is not None]
     return ", ".join('""' if value == "" else shown(value) for value in known)
-
-
-def size_text(size_bytes: float) -> str:
-    """Bytes in the largest unit of which there is one."""
-    unit = 0
-    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
-        size_bytes /= 1024
-        unit += 1
-    return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
-
-
-def count_text(count: int, noun: str, *, exact: bool = True) -> str:
-    """A number with its noun: ``1 partition``, ``2,000 rows``, ``about 7 files``."""
-    return f"{'' if exact else 'about '}{count:,} {noun}{'' if count == 1 else 's'}"

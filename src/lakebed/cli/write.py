@@ -9,7 +9,7 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
+from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code
@@ -129,14 +129,15 @@ def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, ho
     stream = open_files(files, schema, table.storage, reading, columns=columns, only_fields=how.ignore_extra)
     total = rows_known(files, reading)
     read = 0
-    with ProgressBar(f"write {table.name}") as bar:
+    with command_bar(f"write {table.name}") as bar:
 
         def counted() -> Iterator[SourceRows]:
             nonlocal read
             for rows in stream.rows:
                 yield rows
                 read += rows.batch.num_rows
-                bar.update(read, total)
+                bar.update(read, total, phase="read and sort")
+            bar.update(read, phase="merge and send")
 
         with committed_on_interrupt(table.log):
             return add(table, replace(stream, rows=counted()), how), read

@@ -45,7 +45,7 @@ from lakebed.spark.batch import Place, decode, record_tasks, rows_of, scattered,
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, weigh
 from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
-from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.job_progress import Callback, JobSpan, Progress, in_phase, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
@@ -209,7 +209,7 @@ class Importer:
         """Stage the rows of a source, then import what was staged."""
         try:
             staging = Staging(source.shuffle, source.conformer, quarantine)
-            staged = stage(source.frame, staging, source.rows, self.stop, self.record)
+            staged = stage(source.frame, staging, source.rows, self.stop, self.record, progress=self.progress)
         except BaseException as error:
             if quarantine is not None:
                 quarantine.discard()
@@ -330,6 +330,8 @@ class Importer:
         partitions_split = self._split_partitions(found, sample)
         shuffle = self._divided(found, sample, shuffle)
         files = self._exchange(found, shuffle)
+        if self.progress is not None:
+            self.progress(Progress(rows := sum(found.rows), rows, "commit"))
         version, repeated = self._commit(files, request)
         return ImportReport(
             table=self.table.name,
@@ -365,7 +367,7 @@ class Importer:
         total = sum(found.rows)
         span = JobSpan(0, total, total, tasks=len(found.tasks) + len(shuffle.boundaries) + 1)
         session = self.start()
-        with watched(session, self.progress, span), self.stop.job(session), spark_errors():
+        with watched(session, in_phase(self.progress, "sort and merge"), span), self.stop.job(session), spark_errors():
             pieces = scattered(session, found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()

@@ -30,6 +30,7 @@ from lakebed.maintenance.ingest_jobs import Execute as Ingest
 from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.maintenance.rewrite.run import Execute as Rewrite
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile, run_rewrite_task
+from lakebed.model.checks import shown
 from lakebed.model.files import NewFile
 from lakebed.retention.erasure.run import Execute as Search
 from lakebed.retention.erasure.search import SearchedObject, SearchTask, run_search_task
@@ -39,11 +40,11 @@ from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, CombinedProgress
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
+from lakebed.table.instance import Instance
 from lakebed.tracker.recorder import current_run
 
 if TYPE_CHECKING:
     from lakebed.state.transactions import Source
-    from lakebed.table.instance import Instance
 
 _FILES = tuple[NewFile, ...]
 
@@ -191,6 +192,20 @@ def _shuffled(importer: Importer, task: IngestTask) -> Ingested | Error:
         return importer.sort([part.file for part in task.parts], task.target.merge)
     except Error as error:
         return error
+
+
+def check_shared(instance: Instance) -> None:
+    """Raise UsageError unless it is an instance that tasks can see."""
+    if not isinstance(instance, Instance):
+        raise Code.ARGUMENT_INVALID(
+            f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"
+        )
+    if not instance.storage.shared:
+        raise Code.INSTANCE_IN_MEMORY(
+            f"{instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
+            "see it; use a folder or an object store",
+            url=instance.url,
+        )
 
 
 def place_of(url: str, instance: Instance) -> Place:

@@ -163,7 +163,7 @@ def interruptible(
                 base_version=target.version,
                 key=_job_id(kwargs),
             )
-            with noting() as recorded:
+            with noting() as recorded, self.progress.shown(f"{begun.operation} {target.name}"):
                 try:
                     return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
                 except Exception as error:

@@ -1,6 +1,6 @@
 """Reports how far a Spark job is, from Spark's own tracker, while the job runs.
 
-Core types: :class:`Progress`, :class:`JobSpan`, :class:`CombinedProgress`.
+Core types: :class:`Progress`, :class:`CallProgress`, :class:`JobSpan`, :class:`CombinedProgress`.
 
 Rules. The unit is tasks: the share of rows that is reported as done is the share of tasks that have finished. A session
 of Spark Connect has no tracker in this process; only the beginning and the end are reported. Nothing depends on
@@ -12,10 +12,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
+from lakebed.drawing.progress_bar import ProgressBar, is_interactive
+from lakebed.errors import Code
+from lakebed.model.checks import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +30,53 @@ _GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCa
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Rows done of all rows of a call. ``rows_done`` never decreases within a call."""
+    """How far a call is in its ``phase``: rows done of all rows, which are 0 where they are not known, and tasks done
+    of all that are known. ``rows_done`` never decreases within a phase.
+    """
 
     rows_done: int
     rows_total: int
+    phase: str = ""
+    tasks_done: int = 0
+    tasks_total: int = 0
+
+    def show(self, bar: ProgressBar) -> None:
+        """Show it on a progress bar."""
+        tasks = (self.tasks_done, self.tasks_total)
+        bar.update(self.rows_done, self.rows_total or None, phase=self.phase, tasks=tasks)
 
 
 Callback = Callable[[Progress], None]
+
+
+def in_phase(progress: Callback | None, phase: str) -> Callback | None:
+    """The callback, with the name of the phase in what it is told."""
+    return None if progress is None else lambda made: progress(replace(made, phase=made.phase or phase))
+
+
+class CallProgress:
+    """What a pipeline reports of its calls: to a callback, or if it is AUTO on a bar where somebody watches."""
+
+    AUTO = "auto"
+
+    def __init__(self, given: Callback | str | None) -> None:
+        if given is not None and given != self.AUTO and not callable(given):
+            raise Code.ARGUMENT_INVALID(f"progress = {shown(given)}: must be a function, None, or 'auto'")
+        self._given = given
+        self.callback: Callback | None = given if callable(given) else None
+
+    @contextlib.contextmanager
+    def shown(self, what: str) -> Iterator[None]:
+        """Show the progress of the call in the block, of which ``what`` is the name."""
+        if self._given != self.AUTO or not is_interactive():
+            yield
+            return
+        with ProgressBar(what) as bar:
+            self.callback = lambda made: made.show(bar)
+            try:
+                yield
+            finally:
+                self.callback = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +118,7 @@ def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> 
     if progress is None:
         yield
         return
-    progress(Progress(span.first, span.total))
+    progress(Progress(span.first, span.total, tasks_total=span.tasks))
     before = _grouping(session)
     group = f"lakebed-{clock.random_token()}"
     tracker = _tracker(session, group)
@@ -91,7 +134,7 @@ def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> 
             watcher.join()
             _regroup(session, before)
     # After the watcher has ended, so that it is the last report.
-    progress(Progress(span.last, span.total))
+    progress(Progress(span.last, span.total, tasks_done=span.tasks, tasks_total=span.tasks))
 
 
 def _tracker(session: SparkSession, group: str) -> Any:
@@ -117,20 +160,20 @@ def _regroup(session: SparkSession, before: dict[str, str | None]) -> None:
 
 
 def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback, span: JobSpan) -> None:
-    best = span.first
+    best = (span.first, 0)
     while not ended.wait(POLL_S):
         try:
-            share = _share(tracker, group, span.tasks)
+            done, tasks = _tasks(tracker, group, span.tasks)
         except Exception:  # noqa: BLE001 - Spark has gone, and the call that is watched says so
             return
-        rows = span.first + int(share * (span.last - span.first))
-        if rows > best:
-            best = rows
-            progress(Progress(rows, span.total))
+        rows = span.first + int(done / tasks * (span.last - span.first))
+        if (rows, done) > best:
+            best = (rows, done)
+            progress(Progress(rows, span.total, tasks_done=done, tasks_total=tasks))
 
 
-def _share(tracker: Any, group: str, tasks_min: int) -> float:
-    """The share of the group's tasks that have finished. Spark plans stages while it runs, so some are unknown."""
+def _tasks(tracker: Any, group: str, tasks_min: int) -> tuple[int, int]:
+    """The group's tasks that have finished, and all. Spark plans stages while it runs, so some are unknown."""
     done = tasks = 0
     for job in tracker.getJobIdsForGroup(group):
         found = tracker.getJobInfo(job)
@@ -139,4 +182,4 @@ def _share(tracker: Any, group: str, tasks_min: int) -> float:
             if known is not None:
                 done += known.numCompletedTasks
                 tasks += known.numTasks
-    return done / max(tasks, tasks_min)
+    return done, max(tasks, tasks_min, 1)

@@ -41,7 +41,7 @@ from lakebed.spark.executors import (
 )
 from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import current_stop
-from lakebed.spark.job_progress import Callback
+from lakebed.spark.job_progress import Callback, in_phase
 from lakebed.spark.migration import migrate_on_spark
 from lakebed.spark.run_notes import noted, watching
 from lakebed.tracker.runs import Begun, WorkKind
@@ -143,7 +143,7 @@ class Maintenance:
     def export(self, target: Place, wanted: ExportRequest, at: int | None) -> ExportReport:
         """Export a version; see :meth:`lakebed.spark.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
-            execute = export_executor(self.tasks, self.place, target, watching(run, self.progress))
+            execute = export_executor(self.tasks, self.place, target, watching(run, in_phase(self.progress, "export")))
             return noted(run, export(self.table, snapshot, target.connect(), wanted, execute))
 
     def compact(self, strategy: str | None = None) -> CompactionReport:
@@ -155,7 +155,7 @@ class Maintenance:
         merges = (*prepared.planned.whole, *prepared.planned.merges)
         rows = sum(merge.rows for merge in merges)
         with self.tracked(WorkKind.COMPACTION, rows, sum(merge.size_bytes for merge in merges)) as run:
-            execute = merge_executor(self.tasks, self.place, watching(run, self.progress), rows)
+            execute = merge_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "merge")), rows)
             # With merges, a session is started here, before several threads need it.
             return noted(run, compact(self.table, prepared, execute, cores=self.cores if merges else 1))
 
@@ -164,14 +164,14 @@ class Maintenance:
         prepared = prepare_rewrite(self.table, wanted)
         rows = sum(one.rows for one in prepared.planned)
         with self.tracked(WorkKind.REWRITE, rows) as run:
-            execute = rewrite_executor(self.tasks, self.place, watching(run, self.progress), rows)
+            execute = rewrite_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "rewrite")), rows)
             cores = self.cores if prepared.planned else 1
             return noted(run, rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
 
     def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
         """Find the objects that hold such rows; see :meth:`lakebed.spark.pipeline.Pipeline.erase_report`."""
         with self.tracked(WorkKind.ERASE_REPORT) as run:
-            execute = search_executor(self.tasks, self.place, watching(run, self.progress))
+            execute = search_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "search")))
             return erase_report(self.table, rows, also, options, execute)
 
     def split(self) -> SplitReport:

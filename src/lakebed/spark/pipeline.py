@@ -28,16 +28,15 @@ from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
-from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import ImportReport
-from lakebed.spark.executors import place_of
+from lakebed.spark.executors import check_shared, place_of
 from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import interruptible
-from lakebed.spark.job_progress import Callback
+from lakebed.spark.job_progress import Callback, CallProgress
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
 from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
 from lakebed.spark.worker_pool import WorkerPool
@@ -63,6 +62,8 @@ class Pipeline:
     With ``launcher="in-process"``, or ``"in-process[4]"`` for at most four at once, there is no Spark: tasks run in
     worker processes of this machine, which end with :meth:`close` or the ``with`` block.
 
+    ``progress`` is called with how far each call is; by default a bar shows it on a terminal and in a notebook.
+
     A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
     its note says what was committed. A second KeyboardInterrupt does not wait.
 
@@ -70,19 +71,16 @@ class Pipeline:
     """
 
     def __init__(
-        self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
+        self,
+        instance: Instance,
+        session: SparkSession | None = None,
+        *,
+        launcher: Launcher | str | None = None,
+        progress: Callback | str | None = "auto",
     ) -> None:
-        if not isinstance(instance, Instance):
-            raise Code.ARGUMENT_INVALID(
-                f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"
-            )
-        if not instance.storage.shared:
-            raise Code.INSTANCE_IN_MEMORY(
-                f"{instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
-                "see it; use a folder or an object store",
-                url=instance.url,
-            )
+        check_shared(instance)
         self.instance = instance
+        self.progress = CallProgress(progress)
         self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
         self._started: SparkSession | None = None
@@ -224,9 +222,8 @@ class Pipeline:
         many, as in a bulk import, which needs Spark. Without Spark it is always ``sort``. Requests that failed or were
         rejected are in the report, with the reason.
 
-        Raises:
-            UsageError: an unknown method, or ``shuffle`` without Spark.
-            StorageError: a store did not answer, or a disk is full; the requests concerned stay open.
+        Raises UsageError for an unknown method, or ``shuffle`` without Spark; StorageError if a store did not answer,
+        or a disk is full: the requests concerned stay open.
         """
         asked = None if method is None else method_of(method)
         if asked is Method.SHUFFLE and self._pool is not None:
@@ -396,4 +393,5 @@ class Pipeline:
     def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
         """The maintenance of one table, step by step, for a service."""
         start = None if self._pool is not None else lambda: self.session
+        progress = progress or self.progress.callback
         return Maintenance(self._table(table), self._tasks, self._place, start, progress)

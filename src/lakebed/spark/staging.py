@@ -42,6 +42,7 @@ from lakebed.spark.batch import (
     spark_errors,
     task_scratch,
 )
+from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
@@ -172,12 +173,21 @@ class Staged:
     times: TaskTimes | None = None
 
 
-def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop, run: RunHandle = NO_RUN) -> tuple[Staged, ...]:
+def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
+    frame: DataFrame,
+    staging: Staging,
+    rows: Rows,
+    stop: Stop,
+    run: RunHandle = NO_RUN,
+    *,
+    progress: Callback | None = None,
+) -> tuple[Staged, ...]:
     """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``, in their order.
 
     The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was asked to stop.
     """
-    with stop.job(frame.sparkSession), spark_errors():
+    session = frame.sparkSession
+    with watched(session, in_phase(progress, "read"), JobSpan(0, 0, 0, tasks=1)), stop.job(session), spark_errors():
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
     decoded = (decode(payload, Staged) for payload in found.column(0).to_pylist())
     staged = tuple(sorted(decoded, key=lambda part: part.partition))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 import pytest
 
 from lakebed import clock
-from lakebed.cli.progress import ProgressBar
+from lakebed.drawing.progress_bar import ProgressBar
 
 REMOVED = "\x1b[?25h\r\x1b[1A\x1b[2K"
 """What ends a bar: the cursor is shown again, and the line of the bar erased."""
@@ -78,3 +86,80 @@ def test_a_bar_that_failed_is_wiped_away(now_s: list[float]) -> None:
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert stream.getvalue().endswith(f"\n{REMOVED}")
+
+
+def test_each_phase_has_its_name_its_rate_and_its_time(now_s: list[float]) -> None:
+    stream = io.StringIO()
+    with ProgressBar("import t", stream) as bar:
+        bar.update(0, phase="read", tasks=(0, 4))
+        now_s[0] += 6
+        bar.update(0, phase="read", tasks=(1, 4))
+        now_s[0] += 10
+        bar.update(0, 9_000, phase="sort and merge")
+        now_s[0] += 6
+        bar.update(6_000, 9_000, phase="sort and merge")
+        now_s[0] += 6
+        bar.update(9_000, 9_000, phase="commit")
+    assert stream.getvalue().splitlines() == [
+        "import t: read: 1 of 4 tasks, 0:18 left",
+        "import t: sort and merge: 0 of 9,000 rows",
+        "import t: sort and merge: 6,000 of 9,000 rows, 1,000 rows/s, 0:03 left",
+        "import t: commit: 9,000 of 9,000 rows",
+        "import t: 9,000 rows in 28.0 s (321 rows/s)",
+    ]
+
+
+def on_a_terminal(words: list[str], folder: Path) -> str:
+    """What a program wrote to its terminal, a real one of 100 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "XDG_CONFIG_HOME": str(folder)}
+    environment.pop("LAKEBED_INSTANCE", None)
+    with subprocess.Popen(words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as program:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                written += (part := os.read(ours, 65_536))
+            except OSError:
+                # Linux: the other end is closed.
+                break
+            if not part:
+                break
+        assert program.wait(60) == 0
+    os.close(ours)
+    return written.decode()
+
+
+TICKING = """
+import sys, time
+from lakebed.drawing.progress_bar import ProgressBar, is_interactive
+assert is_interactive()
+with ProgressBar("import t") as bar:
+    bar.update(5, phase="read")
+    bar.update(5, phase="merge and send")
+    time.sleep(2.6)
+"""
+
+
+def test_a_bar_on_a_terminal_ticks_while_nothing_is_reported(tmp_path: Path) -> None:
+    shown = on_a_terminal([sys.executable, "-c", TICKING], tmp_path)
+    assert "import t: read" in shown
+    assert [tick for tick in ("0:01", "0:02") if "import t: merge and send" in shown and tick in shown] == [
+        "0:01",
+        "0:02",
+    ]
+    assert "5 rows in" in shown.splitlines()[-1]
+    assert "\x1b[?25h" in shown
+
+
+def test_a_write_on_a_terminal_names_its_phases(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,s\n" + "".join(f"{n},x\n" for n in range(5_000)))
+    lakebed = [sys.executable, "-m", "lakebed.cli"]
+    on_a_terminal([*lakebed, "init"], tmp_path)
+    shown = on_a_terminal([*lakebed, "write", "t", "in.csv", "--key", "id"], tmp_path)
+    assert "write t: read and sort" in shown
+    assert "write t: merge and send" in shown
+    assert "5,000 rows added" in shown
+    quiet = on_a_terminal([*lakebed, "write", "t", "in.csv", "--quiet"], tmp_path)
+    assert "write t:" not in quiet

@@ -19,6 +19,7 @@ from lakebed.errors import Code
 from lakebed.inspect import history
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
+from lakebed.spark.job_progress import CallProgress
 
 WAIT_S = 30
 
@@ -182,6 +183,8 @@ def test_a_call_within_a_call_is_part_of_it(table: lakebed.Table) -> None:
         inner(pipeline, given)
 
     class Fake:
+        progress = CallProgress(None)
+
         def existing_session(self) -> None:
             return None
 
