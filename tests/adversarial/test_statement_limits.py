@@ -230,7 +230,10 @@ def test_the_command_line_and_event_loops_pass_limits_on(lake):
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    assert lakebed_sql("--csv", "--memory-limit", "512MiB", "--timeout", "60", "SELECT 1 AS a") == (0, "a\n1\n")
+    assert lakebed_sql("--format", "csv", "--memory-limit", "512MiB", "--timeout", "60", "SELECT 1 AS a") == (
+        0,
+        "a\n1\n",
+    )
     code, said = lakebed_sql("--memory-limit", "64MiB", "SELECT length(repeat('x', 2000000000)) AS a")
     assert code == 2
     assert "memory_limit_bytes = 67,108,864" in said

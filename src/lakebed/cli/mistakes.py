@@ -38,6 +38,7 @@ _ACTIONS = {"add": "create", "delete": "drop", "describe": "show", "ls": "list",
 _OPTIONS = {
     "--as-of": "--at",
     "--column": "--columns",
+    "--csv": "--format",
     "--end": "--to",
     "--fields": "--columns",
     "--filter": "--where",

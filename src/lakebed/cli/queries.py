@@ -136,13 +136,13 @@ def show_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
 
 @command
 @query_id
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a heading.")
 @options.file("--parquet", "Write a Parquet file in place of printing.")
+@options.row_format
 @service
-def fetch(cli: Invocation, *, query: str, as_csv: bool, parquet: Path | None, lake: RemoteInstance) -> None:
+def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInstance) -> None:
     """Print the rows of a query, when it has ended."""
     out = cli.out
-    options.check_at_most_one({"--csv": as_csv, "--json": out.as_json, "--parquet": parquet})
+    options.check_at_most_one({"--format": out.row_format, "--json": out.as_json, "--parquet": parquet})
     with lake.submitted_query(query).rows() as rows:
         if parquet is not None:
             from lakebed.export.row_files import write_rows
@@ -150,8 +150,6 @@ def fetch(cli: Invocation, *, query: str, as_csv: bool, parquet: Path | None, la
             file = write_rows(rows, rows.schema, "parquet", parquet.absolute().parent, memory_limit_bytes=2**30)
             file.path.replace(parquet)
             out.note(f"{file.rows:,} rows in {parquet}")
-        elif as_csv:
-            out.csv(rows, rows.schema.names)
         elif not out.rows(rows, rows.schema.names):
             out.note("no rows")
 

@@ -132,10 +132,6 @@ class Output:
                 _print_columns(TextColumns(names, rows), widths)
         return count
 
-    def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
-        """Print rows as CSV; null and the empty text are both an empty cell."""
-        write_rows("csv", batches, names)
-
     def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> None:
         """Print values as they come, as lines of JSON, or as columns of text with the ``cells`` of each.
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("table", "csv", "json", "jsonl", "markdown", "arrow", "parquet")
-_BINARY = ("arrow", "parquet")
+BINARY = ("arrow", "parquet")
+"""Formats with a schema, and with an end."""
 
 
 @runtime_checkable
@@ -41,7 +42,7 @@ Rows = list[Sequence[Any]]
 
 def check_terminal(row_format: str | None) -> None:
     """Raise UsageError for a binary format on a terminal."""
-    if row_format in _BINARY and sys.stdout.isatty():
+    if row_format in BINARY and sys.stdout.isatty():
         raise Code.ARGUMENT_INVALID(
             f"--format {row_format} is binary, and stdout is a terminal; redirect it (> rows.{row_format}), or choose "
             "table, csv, json, jsonl or markdown"
@@ -50,7 +51,7 @@ def check_terminal(row_format: str | None) -> None:
 
 def write_rows(row_format: str, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
     """Write rows in any format but table; binary ones need batches with a schema. Returns the number of rows."""
-    if row_format in _BINARY:
+    if row_format in BINARY:
         assert isinstance(batches, TypedBatches)
         return _write_binary(row_format, batches)
     return _TEXT[row_format](_encoded(batches), names)
@@ -58,7 +59,7 @@ def write_rows(row_format: str, batches: Iterable[pa.RecordBatch], names: Sequen
 
 def write_records(row_format: str, records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
     """Write the records of a listing, which are JSON values, in any format but table."""
-    if row_format in _BINARY:
+    if row_format in BINARY:
         import pyarrow as pa
 
         columns = {name: _column([record.get(name) for record in records]) for name in names}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 @command
 @click.argument("statement", metavar="[STATEMENT]", required=False)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a heading.")
 @click.option(
     "--memory-limit",
     metavar="BYTES",
@@ -52,7 +51,6 @@ def sql(
     cli: Invocation,
     *,
     statement: str | None,
-    as_csv: bool,
     memory_limit: int | None,
     timeout: float | None,
     given: tuple[str, ...],
@@ -67,7 +65,6 @@ def sql(
     statements from stdin, each ended by a semicolon.
     """
     out = cli.out
-    options.check_at_most_one({"--csv": as_csv, "--json": out.as_json})
     check_seconds("--timeout", timeout)
     if given and statement is None:
         raise Code.ARGUMENTS_CONFLICT("--param goes with a statement on the command line")
@@ -76,7 +73,7 @@ def sql(
     def answer(query: str) -> None:
         parameters = _parameters(query, given) if given else None
         with lake.sql(query, parameters=parameters, memory_limit_bytes=memory_limit, timeout_s=timeout) as reader:
-            _print(reader, out, as_csv=as_csv)
+            _print(reader, out)
 
     if statement is not None:
         answer(statement)
@@ -89,17 +86,15 @@ def sql(
             answer(query)
 
 
-def _print(reader: RowStream | LimitedRows, out: Output, *, as_csv: bool) -> None:
+def _print(reader: RowStream | LimitedRows, out: Output) -> None:
     names = reader.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if out.as_json and twice:
         raise Code.COLUMN_DUPLICATE(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
-    if names == ["plan_type", "plan"] and not (as_csv or out.for_programs):
+    if names == ["plan_type", "plan"] and not out.for_programs:
         # Plans of EXPLAIN have many lines, which cells of a table do not.
         for row in reader.to_arrow().to_pylist():
             print(f"{row['plan_type']}\n{textwrap.indent(row['plan'].rstrip(), '  ')}")
-    elif as_csv:
-        out.csv(reader, names)
     elif not out.rows(reader, names):
         out.note("no rows")
 

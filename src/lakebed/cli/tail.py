@@ -13,6 +13,7 @@ import click
 from lakebed import clock
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.row_formats import BINARY
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _SINCE = "After this version (0: before the first), tag or time. Default with --
 @options.ranges
 @options.columns
 @options.where
+@options.row_format
 def tail(
     cli: Invocation,
     *,
@@ -54,6 +56,11 @@ def tail(
     ranges first, then rows in key order.
     """
     options.check_at_most_one({"--until": until, "--follow": follow})
+    if follow and cli.out.row_format in BINARY:
+        raise Code.ARGUMENTS_CONFLICT(
+            f"--follow prints changes as they come, and {cli.out.row_format} has an end: give --format csv or jsonl, "
+            "or leave out --follow"
+        )
     if since is None and not follow:
         raise Code.ARGUMENT_MISSING(
             "from which version on? Give --since WHEN, or --follow to print what comes from now on"

@@ -36,9 +36,14 @@ def test_a_query_prints_json(cli, table):
 
 
 def test_a_query_prints_csv(cli, table):
-    ran = cli("sql", "SELECT place, reading, note, sensor > 5 AS high FROM readings WHERE sensor IN (7, -2)", "--csv")
+    ran = cli(
+        "sql",
+        "SELECT place, reading, note, sensor > 5 AS high FROM readings WHERE sensor IN (7, -2)",
+        "--format",
+        "csv",
+    )
     assert sorted(ran.out.splitlines()) == ['"Bad, Bank",NaN,,true', "Ulm,,y,false", "place,reading,note,high"]
-    assert cli("sql", "SELECT 1", "--csv", "--json").code == 2
+    assert cli("sql", "SELECT 1", "--csv").code == 2
 
 
 def test_a_difference_of_times_is_a_text(cli, table):

@@ -50,6 +50,15 @@ def test_the_changes_after_a_version_are_lines(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("changed")
+def test_changes_are_printed_in_a_format(cli: Cli) -> None:
+    ran = cli("tail", "t", "--since", "3", "--format", "csv")
+    assert ran.out.splitlines() == ["_version,_change,_range,k,v", "4,insert,,c,3"]
+    refused = cli("tail", "t", "--follow", "--format", "parquet")
+    assert refused.code == 2
+    assert "--follow prints changes as they come, and parquet has an end: give --format csv or jsonl" in refused.err
+
+
+@pytest.mark.usefixtures("changed")
 def test_versions_columns_keys_and_rows_are_chosen(cli: Cli) -> None:
     assert [brief(line) for line in cli("tail", "t", "--since", "0", "--until", "2", "--json").lines] == [
         (2, "insert", "a"),
