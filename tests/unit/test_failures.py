@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed.errors import Code
 from lakebed.spark.interrupt import interruptible
+from lakebed.spark.job_progress import CallProgress
 from lakebed.tracker.failed_calls import SCHEMA
 from lakebed.tracker.recorder import MESSAGE_CHARS_MAX
 from lakebed.tracker.runs import Begun
@@ -30,6 +31,7 @@ class Fake:
 
     def __init__(self, instance: lakebed.Instance) -> None:
         self.instance = instance
+        self.progress = CallProgress(None)
 
     def existing_session(self) -> None:
         return None
