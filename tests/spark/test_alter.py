@@ -50,8 +50,8 @@ def test_an_alter_in_the_midst_of_an_import_does_not_tear_it(pipeline, instance,
     write_parquet(tmp_path / "old", old)
     stage = bulk_import.stage
 
-    def altering(*given):
-        staged = stage(*given)
+    def altering(*given, **how):
+        staged = stage(*given, **how)
         table.alter(*CHANGES)
         return staged
 

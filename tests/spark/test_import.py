@@ -403,7 +403,7 @@ def recomputed(inner):
                 continue
             account = decode(row.column(4)[0].as_py(), Account)
             changed = encode(replace(account, digest=f"f{account.digest}"))
-            yield pa.record_batch([*row.columns[:4], pa.array([changed])], schema=row.schema)
+            yield pa.record_batch([*row.columns[:4], pa.array([changed]), *row.columns[5:]], schema=row.schema)
 
     return run
 
