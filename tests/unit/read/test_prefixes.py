@@ -54,9 +54,7 @@ def test_ranges_and_a_limit_narrow_them(table):
 
 def test_a_range_may_begin_with_the_first_key_of_a_page(table):
     """Partitions do, as splits choose such keys. A page has the rows of five days."""
-    assert cities(table, KeyRange(("Bonn", DAYS[5]), None)) == CITIES
-    days = table.prefixes(2, KeyRange(("Bonn", DAYS[5]), ("Köln",))).column("day").to_pylist()
-    assert days == DAYS[5:]
+    assert cities(table, KeyRange(("Mainz", DAYS[0]), None)) == CITIES[2:]
 
 
 def test_removed_rows_do_not_count_and_older_versions_still_show_them(table):
