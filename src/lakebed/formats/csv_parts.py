@@ -1,4 +1,4 @@
-"""CSV that is read in parts by several tasks, and as text for rows that are told apart one by one.
+"""CSV that is read in parts by several tasks, and as text where rows are accepted or rejected one by one.
 
 A part is the lines of a file that begin between two positions, so no value may have a line break. Whether the first
 megabytes have one is seen before a file is divided (:func:`may_be_divided`); each part is checked before it is read: a

@@ -2,8 +2,8 @@
 
 A session is the token that a browser signed in with and the time at which it ends, encrypted by a key that is an object
 of the instance (``access/session-key.json``), as a JWE (RFC 7516: ``dir``, ``A256GCM``). It is opened for each request,
-and its token is checked as any other: a session ends with its token, and whoever has the key can make no session
-without one.
+and its token is checked as any other: a session ends with its token, and the key alone, without a token,
+makes no session.
 
 Core type: :class:`SealedSessions`. Errors: StorageError; DamagedError for a key that is none. Source:
 docs/decisions/0056.
@@ -39,7 +39,7 @@ class SealedSessions:
         self._key: Any = None
 
     def begin(self, authorization: str) -> str:
-        """A session of whoever sends this ``Authorization`` header. Raises UsageError if it is too long for one."""
+        """A session of the caller with this ``Authorization`` header. Raises UsageError if it is too long for one."""
         from joserfc import jwe
 
         content = dump({"authorization": authorization, "ends": clock.now().timestamp() + SESSION_S})
