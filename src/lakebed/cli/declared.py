@@ -29,9 +29,9 @@ from lakebed.cli.declarations import (
     yaml_text,
 )
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.render import count_text
 from lakebed.cli.row_formats import json_text
 from lakebed.model import types
+from lakebed.model.amounts import count_text
 from lakebed.model.merge_modes import stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
 from lakebed.model.type_names import name_of

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code, Error, StorageError
+from lakebed.model.amounts import count_text, size_text
 from lakebed.storage import LocalStorage, check_conditional_puts, connect, keeps_replace_if
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import click
 import lakebed
 from lakebed.cli.diagnosis import Check, instance_checks, machine_checks
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.render import TextColumns, count_text
+from lakebed.cli.render import TextColumns
 from lakebed.errors import Code
+from lakebed.model.amounts import count_text
 from lakebed.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:

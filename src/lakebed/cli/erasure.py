@@ -9,9 +9,10 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import open_pipeline, progress_bar
-from lakebed.cli.render import TextColumns, columns, count_text, shown, size_text
+from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
 from lakebed.maintenance.rewrite.run import RewriteRequest, prepare
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.json_values import plain
 
 if TYPE_CHECKING:

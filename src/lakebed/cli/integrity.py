@@ -9,8 +9,9 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import command_bar
-from lakebed.cli.render import count_text, key_text, shown, size_text
+from lakebed.cli.render import key_text, shown
 from lakebed.errors import Code, UsageError
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.findings import Deep
 from lakebed.model.json_values import plain
 

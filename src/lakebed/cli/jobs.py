@@ -9,8 +9,9 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.render import TextColumns, columns, shown, size_text
+from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
+from lakebed.model.amounts import size_text
 from lakebed.model.json_values import plain
 from lakebed.tracker.listing import RunFilter, job_runs, open_in_log, run_details
 from lakebed.tracker.retry_requests import request_retry

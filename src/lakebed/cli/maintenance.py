@@ -13,12 +13,13 @@ import click
 from lakebed.cli import completions, options, upkeep
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline, progress_bar
-from lakebed.cli.render import TextColumns, columns, count_text, size_text
+from lakebed.cli.render import TextColumns, columns
 from lakebed.cli.requests import ingest_lines
 from lakebed.errors import Code
 from lakebed.maintenance.compaction.plan import check_strategy
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.splitting.plan import due, small
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.settings import Strategy

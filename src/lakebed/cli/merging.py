@@ -12,8 +12,8 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import KEY_WORD, Invocation, command, name_value
-from lakebed.cli.render import count_text
 from lakebed.errors import Code
+from lakebed.model.amounts import count_text
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
 from lakebed.model.row_filters import AgeOff, shown_age
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
-from lakebed.cli.render import count_text
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.migration.foreign_table import ForeignTable, SourceLocation
 from lakebed.migration.run import SYSTEMS, MigrationReport, Selection
 from lakebed.migration.run import migrate as migrate_rows
+from lakebed.model.amounts import count_text
 from lakebed.model.schema import Schema
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
-from lakebed.cli.render import count_text
 from lakebed.cli.row_formats import json_text
 from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
+from lakebed.model.amounts import count_text
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:

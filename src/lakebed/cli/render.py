@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import json_text, write_records, write_rows
 from lakebed.errors import Error
-from lakebed.model.amounts import count_text as count_text  # noqa: PLC0414 - most commands import all of it from here
-from lakebed.model.amounts import size_text as size_text  # noqa: PLC0414
+from lakebed.model.amounts import count_text
 from lakebed.model.json_values import encode_array, plain
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline
-from lakebed.cli.render import columns, count_text, size_text
+from lakebed.cli.render import columns
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 from lakebed.inspect.history import committed_on_interrupt
+from lakebed.model.amounts import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

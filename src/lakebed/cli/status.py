@@ -13,8 +13,9 @@ import msgspec
 
 from lakebed.cli.grammar import TOKEN_VARIABLE, Invocation, command
 from lakebed.cli.queries import SERVICE_VARIABLE
-from lakebed.cli.render import TextColumns, columns, count_text, size_text
+from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code, Error
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.service.status import ReadRates

@@ -15,10 +15,11 @@ from lakebed.cli import completions, options
 from lakebed.cli.grammar import HERE, Invocation, command, name_value
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of
-from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
+from lakebed.cli.render import ABOUT, columns, key_text
 from lakebed.errors import Code, UsageError
 from lakebed.inspect.report import file_rows, partition_rows
 from lakebed.model import types
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text

@@ -12,11 +12,12 @@ import click
 
 from lakebed.cli import completions, options
 from lakebed.cli.grammar import Invocation, WholeNumber, command
-from lakebed.cli.render import columns, count_text, shown, size_text
+from lakebed.cli.render import columns, shown
 from lakebed.errors import Code
 from lakebed.inspect.history import committed_on_interrupt, described
 from lakebed.inspect.report import restored
 from lakebed.log.replay import newest_first
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.documents import load
 from lakebed.model.json_values import plain
 from lakebed.state.codec import outline

@@ -11,7 +11,6 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
-from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.formats.file_format import format_of
@@ -21,6 +20,7 @@ from lakebed.ingest.operation import Operation
 from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
+from lakebed.model.amounts import count_text, size_text
 from lakebed.model.type_names import name_of
 from lakebed.read.summaries import removal
 

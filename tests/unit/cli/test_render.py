@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.cli.render import Output, columns, key_text, shown, size_text
+from lakebed.cli.render import Output, columns, key_text, shown
+from lakebed.model.amounts import size_text
 from lakebed.model.json_values import encode_array, plain
 
 NEW_YORK = dt.timezone(dt.timedelta(hours=-5))
