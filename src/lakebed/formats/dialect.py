@@ -70,7 +70,7 @@ def detect_dialect(
     records = found[delimiter]
     if not records:
         raise Code.SOURCE_UNPARSABLE(
-            f"{name}: the file is empty: it has no header and no rows; name columns and rows in it", source=name
+            f"{name}: the file is empty; give a file with a header, or with rows", source=name
         )
     first = records[0]
     if options.columns:
