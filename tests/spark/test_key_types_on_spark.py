@@ -74,3 +74,26 @@ def test_a_key_of_every_type_goes_through_spark(spark, instance, pipeline, tmp_p
     again = instance.create_table("again", schema)
     pipeline.bulk_import(again, str(tmp_path / "out"))
     assert shown(again) == shown(table)
+
+
+def test_lists_of_a_fixed_size_and_nulls_go_through_spark(instance, pipeline, tmp_path):
+    def made(first, last):
+        lists = [[n, n + 0.5, None] if n % 7 else None for n in range(first, last)]
+        columns = {
+            "k": range(first, last),
+            "f": pa.array(lists, pa.list_(pa.float32(), 3)),
+            "z": pa.nulls(last - first),
+        }
+        return pa.table(columns)
+
+    values = {"f": "fixed_size_list<float>[3]", "z": "null"}
+    table = instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, values))
+    pq.write_table(made(0, 200), tmp_path / "in.parquet")
+    pipeline.bulk_import(table, str(tmp_path / "in.parquet"))
+    table.write(made(200, 300))
+    pipeline.compact(table, strategy="full")
+    assert table.scan().read_all().to_pylist() == made(0, 300).to_pylist()
+    frame = pipeline.read(table)
+    assert [(field.name, field.dataType.typeName()) for field in frame.schema][1:] == [("f", "array"), ("z", "void")]
+    assert frame.where("k = 5").collect()[0].asDict() == {"k": 5, "f": [5.0, 5.5, None], "z": None}
+    assert pipeline.export(table, str(tmp_path / "out")).rows == 300
