@@ -69,9 +69,7 @@ def detect_dialect(
     delimiter = max(delimiters, key=lambda one: _score(found[one]))
     records = found[delimiter]
     if not records:
-        raise Code.SOURCE_UNPARSABLE(
-            f"{name}: the file is empty; give a file with a header, or with rows", source=name
-        )
+        raise Code.SOURCE_UNPARSABLE(f"{name}: the file is empty; give a file with a header, or with rows", source=name)
     first = records[0]
     if options.columns:
         return Dialect(delimiter, quote, header=False, encoding=encoding, names=options.columns)
