@@ -45,20 +45,32 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     source: str,
     *,
     whole: bool = True,
-    lines_before: int = 0,
+    lines_before: Callable[[], int] = lambda: 0,
     texts: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors.
 
-    Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out. There are
-    ``lines_before`` in the file. Values of the columns ``texts`` become text, whatever they are.
+    Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out.
+    ``lines_before`` counts the lines of the file before them; it is called for an error. Values of the columns
+    ``texts`` become text, whatever they are.
     """
     fields = {name: _TEXT if name in texts else kind for name, kind in fields.items()}
     exact = bool(texts) or any(map(_has_decimals, fields.values()))
-    rows = _objects(file, source, whole=whole, decode=_EXACTLY if exact else _FAST)
+    lines = _Lines(source, lines_before)
+    rows = _objects(file, lines, whole=whole, decode=_EXACTLY if exact else _FAST)
     while numbered := list(islice(rows, BATCH_ROWS)):
-        numbers = [lines_before + number for number, _ in numbered]
-        yield _batch([row for _, row in numbered], numbers, fields, source)
+        yield _batch([row for _, row in numbered], [number for number, _ in numbered], fields, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Names a file and its lines in errors; lines are counted from 1 in the bytes that are read."""
+
+    source: str
+    before: Callable[[], int]
+
+    def in_file(self, number: int) -> int:
+        return self.before() + number
 
 
 def _has_decimals(kind: pa.DataType) -> bool:
@@ -106,17 +118,18 @@ def line_of(file: io.BufferedReader, row: int) -> int:
 
 
 def _objects(
-    file: io.BufferedReader, source: str, *, whole: bool, decode: _Decoders
+    file: io.BufferedReader, lines: _Lines, *, whole: bool, decode: _Decoders
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows, each with the line on which it begins."""
     if _is_array(file):
-        found = _elements(file, source, decode.element, whole=whole)
+        found = _elements(file, lines.source, decode.element, whole=whole)
     else:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        found = ((number, _decoded(line, number, source, decode.line)) for number, line in lines)
+        numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        found = ((number, _decoded(line, number, lines, decode.line)) for number, line in numbered)
     for number, row in found:
         if not isinstance(row, dict):
-            raise Code.SOURCE_UNPARSABLE(f"{source}, line {number}: {shown(row)} is not a JSON object", row=number)
+            at = lines.in_file(number)
+            raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at}: {shown(row)} is not a JSON object", row=at)
         yield number, row
 
 
@@ -127,11 +140,12 @@ def _is_array(file: io.BufferedReader) -> bool:
     return file.peek(1).lstrip()[:1] == b"["
 
 
-def _decoded(line: bytes, number: int, source: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decoded(line: bytes, number: int, lines: _Lines, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise Code.SOURCE_UNPARSABLE(f"{source}, line {number} is not JSON: {error}", row=number) from error
+        at = lines.in_file(number)
+        raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at} is not JSON: {error}", row=at) from error
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -244,7 +258,7 @@ class _ArrayText:
 
 
 def _batch(
-    rows: list[dict[str, Any]], numbers: list[int], fields: Mapping[str, pa.DataType], source: str
+    rows: list[dict[str, Any]], numbers: list[int], fields: Mapping[str, pa.DataType], lines: _Lines
 ) -> pa.RecordBatch:
     given = dict.fromkeys(name for row in rows for name in row)
     arrays = []
@@ -253,7 +267,7 @@ def _batch(
         try:
             arrays.append(_array([row.get(name) for row in rows], kind))
         except _UNCONVERTIBLE as error:
-            raise _unread(name, kind, [row.get(name) for row in rows], (numbers, source)) from error
+            raise _unread(name, kind, [row.get(name) for row in rows], (numbers, lines)) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(given))
 
 
@@ -269,19 +283,21 @@ def _text(value: Any) -> str:
     return value.digits if isinstance(value, _Float) else msgspec.json.encode(value).decode()
 
 
-def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], str]) -> Error:
+def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], _Lines]) -> Error:
     """The error of the first value that cannot be read, or that is of another type than those before."""
-    numbers, source = place
+    numbers, lines = place
+    source = lines.source
     for index, value in enumerate(values):
         try:
             _array([value] if kind is not None else values[: index + 1], kind)
         except _UNCONVERTIBLE as error:
             what = "the type of the values before" if kind is None else kind
+            at = lines.in_file(numbers[index])
             return Code.VALUE_NOT_REPRESENTABLE(
-                f"{source}, line {numbers[index]}, column {name}: {shown(value)} is not {what} ({error_text(error)})",
+                f"{source}, line {at}, column {name}: {shown(value)} is not {what} ({error_text(error)})",
                 column=name,
                 source=source,
-                row=numbers[index],
+                row=at,
             )
     return Code.VALUE_NOT_REPRESENTABLE(f"{source}: column {name} cannot be read as {kind}", column=name, source=source)
 

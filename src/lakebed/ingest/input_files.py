@@ -189,7 +189,7 @@ def _json_rows(file: InputFile, text: TextFields) -> Iterator[pa.RecordBatch]:
     from lakebed.formats.json_lines import read_json_lines
 
     with reading(file), file.open() as lines:
-        before = file.lines_before()
+        before = file.lines_before
         yield from read_json_lines(_lines(lines), text.fields, str(file), lines_before=before, texts=text.texts)
 
 

@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed import Schema, SchemaMismatchError, StorageError
+from lakebed.formats.input_file import InputFile
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import SourcePart, are_parquet, divided
@@ -101,6 +103,24 @@ def test_an_error_in_a_part_has_the_line_of_the_file(home: Storage, tmp_path: Pa
         read(parts_of(path, home, 1_000), home)
 
 
+@pytest.mark.parametrize(("instead", "says"), [("oh no", "400 is not JSON"), ("5", "400: 5 is not a JSON object")])
+def test_a_line_that_is_no_row_has_the_line_of_the_file(home: Storage, tmp_path: Path, instead: str, says: str) -> None:
+    path = written(tmp_path / "b.jsonl")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:399], instead, *lines[400:], ""]))
+    with pytest.raises(SchemaMismatchError, match=f"b.jsonl, line {says}"):
+        read(parts_of(path, home, 1_000), home)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "b.jsonl"])
+def test_a_part_without_an_error_does_not_read_those_before(
+    home: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Lines are counted for messages alone: each part would read all of the file that precedes it."""
+    monkeypatch.setattr(InputFile, "lines_before", lambda _: pytest.fail("the lines before were counted"))
+    assert read(parts_of(written(tmp_path / name), home, 1_000), home) == ROWS
+
+
 @pytest.mark.parametrize("name", ["a.csv", "b.jsonl"])
 def test_rows_are_told_apart_where_values_stay_text(home: Storage, tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name)
@@ -126,7 +146,7 @@ def test_a_file_that_changes_is_not_read(home: Storage, tmp_path: Path) -> None:
 
 
 def test_parquet_is_told_by_names_and_else_by_content(home: Storage, tmp_path: Path) -> None:
-    pa.parquet.write_table(pa.table({"id": [1]}), tmp_path / "odd")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "odd")
     (tmp_path / "a.parquet").write_text("named so")
     written(tmp_path / "a.csv")
     for names, expected in ((["odd"], True), (["a.parquet", "odd"], True), (["a.parquet", "a.csv"], False)):
