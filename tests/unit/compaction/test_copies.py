@@ -6,6 +6,7 @@ from bisect import bisect_left
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -179,7 +180,7 @@ def test_files_of_another_schema_or_another_writer_are_merged(tmp_path, copies):
     assert numbers(table) == list(range(4000))
 
     foreign = tmp_path / "foreign.parquet"
-    pa.parquet.write_table(pa.table(rows), foreign)
+    pq.write_table(pa.table(rows), foreign)
     assert merge_copies.stretches([open_input(foreign, table.schema)], table.layout(), None) == []
 
 
@@ -196,7 +197,7 @@ def test_a_merge_that_fails_after_a_copy_leaves_no_file(tmp_path, copies):
     out = tmp_path / "out"
     out.mkdir()
     content = bytearray(paths[1].read_bytes())
-    chunk = pa.parquet.read_metadata(paths[1]).row_group(0).column(3)
+    chunk = pq.read_metadata(paths[1]).row_group(0).column(3)
     place = chunk.data_page_offset + chunk.total_compressed_size * 3 // 4
     content[place : place + 20] = bytes(20)
     paths[1].write_bytes(content)
@@ -222,7 +223,7 @@ def test_the_summary_of_a_copy_has_exact_ranks_close_together(tmp_path, kind, ro
     path = tmp_path / "lake" / url.split("/lake/")[1]
     file = group_copy.copy_groups(path, range(1, 80), table.layout(), out)
 
-    found = schema.codec.encode_columns(pa.parquet.read_table(file.path)).to_pylist()
+    found = schema.codec.encode_columns(pq.read_table(file.path)).to_pylist()
     assert (file.rows, file.min_key, file.max_key) == (79_000, found[0], found[-1])
     assert found == sorted(found)
     assert [bisect_left(found, noted) for noted in file.summary.keys] == list(file.summary.ranks)

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -87,7 +88,7 @@ def test_each_value_has_a_task_and_its_result_or_error_in_order():
 
 
 def test_files_go_through_map_and_reduce(shuffle, tmp_path):
-    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    pq.write_table(ROWS, tmp_path / "a.parquet")
     found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
     pieces = scattered(Session(), found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
     made = Frame(Session(), [[batch for part in pieces.parts for batch in part]])
@@ -97,7 +98,7 @@ def test_files_go_through_map_and_reduce(shuffle, tmp_path):
 
 
 def test_staged_files_are_read_by_map_tasks(shuffle, tmp_path):
-    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    pq.write_table(ROWS, tmp_path / "a.parquet")
     found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
     frame = scattered(Session(), found.tasks)
     (staged,) = stage(frame, Staging(shuffle, Conformer(SCHEMA), None), partial(source_rows, shuffle=shuffle), Stop())
@@ -108,7 +109,7 @@ def test_staged_files_are_read_by_map_tasks(shuffle, tmp_path):
 
 
 def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, tmp_path):
-    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    pq.write_table(ROWS, tmp_path / "a.parquet")
     (file,) = find_files(tmp_path / "a.parquet")
     (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
     chunks = partial(native_chunks, conformer=Conformer(SCHEMA))
