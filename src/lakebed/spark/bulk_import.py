@@ -308,7 +308,8 @@ class Importer:
             shuffle, conformer = self._growing(shuffle, conformer, lambda: columns)
         for name, found in columns:
             RowEncoder(conformer, shuffle.merge).check(found, name)
-        staged = stage(scattered(self.start(), tasks), Staging(shuffle, conformer, None), rows, self.stop, self.record)
+        staging, frame = Staging(shuffle, conformer, None), scattered(self.start(), tasks)
+        staged = stage(frame, staging, rows, self.stop, self.record, progress=self.progress)
         try:
             check(sum(part.taken for part in staged))
             found = staged_input([new for part in staged for new in part.files])
