@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from lakebed.cli.commands import LAKEBED
-from lakebed.cli.grammar import Invocation
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.run import HELP_SETTINGS
 
 ROOT = Path(__file__).parents[1]

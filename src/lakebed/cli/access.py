@@ -11,7 +11,9 @@ import click
 
 from lakebed import clock
 from lakebed.cli import completions, options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code
 from lakebed.model.suggestions import did_you_mean

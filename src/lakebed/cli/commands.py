@@ -15,7 +15,8 @@ from pathlib import Path
 import click
 
 import lakebed
-from lakebed.cli.grammar import COMPLETION_VARIABLE, Deferred, Group, Invocation, command
+from lakebed.cli.grammar import COMPLETION_VARIABLE, Deferred, Group, command
+from lakebed.cli.invocation import Invocation
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as Click calls it
@@ -285,12 +286,12 @@ LAKEBED = Group(
         Deferred("docs", "List the pages of the documentation, or print one.", "doctor:docs"),
         Group(
             "config",
-            "Show the configuration: instances by name, and defaults.",
+            "Show the configuration: instances and profiles by name, and the values in force.",
             [
                 Deferred("path", "Print which configuration file is read.", "configuration:path"),
                 Deferred(
                     "show",
-                    "Show the configuration file as it is understood; secrets are not shown.",
+                    "Show the configuration file as it is understood, and the values in force; secrets are not shown.",
                     "configuration:show",
                 ),
             ],

@@ -77,6 +77,15 @@ def instances(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [*map(CompletionItem, named)] or [CompletionItem(incomplete, type="dir")]
 
 
+def profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The profiles of the configuration."""
+    del param
+    try:
+        return _starting(incomplete, ctx.obj.configuration.profiles)
+    except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
+        return []
+
+
 def _columns(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
     return lake.table(_table(ctx)).schema.names
 

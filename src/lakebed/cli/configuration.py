@@ -1,8 +1,8 @@
-"""The configuration file of the command line: instances by a short name, and defaults. ``lakebed config``.
+"""The configuration file of the command line: instances and profiles by a short name. ``lakebed config``.
 
 A TOML file: ``--config``, else ``LAKEBED_CONFIG``, else ``lakebed/config.toml`` below ``XDG_CONFIG_HOME`` (by default
-``~/.config``). docs/configuration.md specifies it. An option on the command line wins over an environment variable, and
-that over the file.
+``~/.config``). docs/configuration.md specifies it, and which value wins. A profile is a set of values for the options
+of every command (:data:`PROFILE_KEYS`).
 
 Secrets stay out of the file: a value may be ``{ env = "NAME" }`` or ``{ file = "PATH" }``, and a token must be.
 """
@@ -10,23 +10,30 @@ Secrets stay out of the file: a value may be ``{ env = "NAME" }`` or ``{ file = 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakebed.cli.grammar import CONFIG_VARIABLE, Invocation, command
-from lakebed.errors import Code, Error
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import CONFIG_VARIABLE, Invocation
+from lakebed.cli.row_formats import FORMATS
+from lakebed.errors import Code
 from lakebed.model.suggestions import did_you_mean
 
-_TOP = {"default", "instances"}
+_TOP = {"default", "instances", "profiles"}
 _OF_INSTANCE = {"url", "log_url", "commit_via", "token", "options"}
+_FLAGS = ("json", "quiet", "no_pager")
+_TEXTS = ("instance", "log_url", "commit_via")
+_CHOICES = {"format": FORMATS, "log_format": ("text", "json"), "verbose": (0, 1, 2)}
+PROFILE_KEYS = (*_TEXTS, *_CHOICES, *_FLAGS, "options")
+"""The options of every command that a profile may set, under their names; ``options`` are those of ``--option``."""
 _SECRET_WORDS = ("secret", "token", "password", "key", "credential", "sas")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedInstance:
-    """An instance as the file describes it; values of the environment and of files are read when they are asked for."""
+    """An instance as the file describes it; what variables and files have is read by :func:`read_value`."""
 
     name: str
     where: Path
@@ -36,30 +43,20 @@ class NamedInstance:
     secret_token: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def storage_options(self) -> dict[str, str]:
-        """The storage options. Raises UsageError for a variable or file that is not there."""
-        return {key: self._read(f"options.{key}", value) for key, value in self.options.items()}
-
     def token(self) -> str | None:
-        """The token for ``commit_via``. Raises as :meth:`storage_options`."""
-        return None if self.secret_token is None else self._read("token", self.secret_token)
+        """The token for ``commit_via``. Raises as :func:`read_value`."""
+        where = f"{self.where}: instances.{self.name}.token"
+        return None if self.secret_token is None else read_value(where, self.secret_token)
 
-    def _read(self, key: str, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        ((source, name),) = value.items()
-        if source == "env":
-            found = os.environ.get(name)
-            if not found:
-                raise self._wrong(f"{key} is in the environment variable {name}, which is not set")
-            return found
-        try:
-            return Path(name).expanduser().read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._wrong(f"{key} is in the file {name}, which cannot be read: {error}") from error
 
-    def _wrong(self, text: str) -> Error:
-        return Code.ARGUMENT_INVALID(f"{self.where}: instances.{self.name}: {text}")
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Values for options of every command, by :data:`PROFILE_KEYS`; ``options`` is apart from the other values."""
+
+    name: str
+    where: Path
+    values: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,17 @@ class Configuration:
     path: Path
     default: str | None = None
     instances: Mapping[str, NamedInstance] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    def profile(self, name: str, named_by: str) -> Profile:
+        """The profile of that name, which ``named_by`` asks for. Raises NotFoundError."""
+        found = self.profiles.get(name)
+        if found is None:
+            known = f"profiles: {', '.join(sorted(self.profiles))}" if self.profiles else "it has no profiles"
+            known = known if self.path.exists() else "there is no such file"
+            meant = did_you_mean(name, self.profiles)
+            raise Code.SOURCE_NOT_FOUND(f"{named_by}: no profile {name!r} in {self.path}; {known}{meant}")
+        return found
 
 
 def configuration_path(given: str | None) -> Path:
@@ -101,11 +109,19 @@ def read_configuration(given: str | None) -> Configuration:
     except tomllib.TOMLDecodeError as error:
         raise Code.ARGUMENT_INVALID(f"{path}: not TOML: {error}") from error
     _check_names(path, "", found, _TOP)
-    instances = found.get("instances", {})
-    if not isinstance(instances, dict):
-        raise Code.ARGUMENT_INVALID(f"{path}: instances is to be tables such as [instances.prod]")
-    default = _text(path, "default", found.get("default"))
-    return Configuration(path, default, {name: _instance(path, name, value) for name, value in instances.items()})
+    return Configuration(
+        path,
+        _text(path, "default", found.get("default")),
+        {name: _instance(path, name, value) for name, value in _tables(path, "instances", found).items()},
+        {name: _profile(path, name, value) for name, value in _tables(path, "profiles", found).items()},
+    )
+
+
+def _tables(path: Path, key: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    tables = found.get(key, {})
+    if not isinstance(tables, dict):
+        raise Code.ARGUMENT_INVALID(f"{path}: {key} must be tables such as [{key}.prod]")
+    return tables
 
 
 def _instance(path: Path, name: str, given: Any) -> NamedInstance:
@@ -113,11 +129,7 @@ def _instance(path: Path, name: str, given: Any) -> NamedInstance:
     if not isinstance(given, dict) or "url" not in given:
         raise Code.ARGUMENT_INVALID(f'{path}: {where} needs a url, such as url = "s3://bucket/lake"')
     _check_names(path, f"{where}: ", given, _OF_INSTANCE)
-    options = given.get("options", {})
-    if not isinstance(options, dict):
-        raise Code.ARGUMENT_INVALID(f"{path}: {where}.options is to be a table of storage options")
-    for key, value in options.items():
-        _check_source(path, f"{where}.options.{key}", value)
+    options = _options(path, where, given)
     token = given.get("token")
     if isinstance(token, str):
         # Without the value.
@@ -133,6 +145,50 @@ def _instance(path: Path, name: str, given: Any) -> NamedInstance:
     )
 
 
+def _profile(path: Path, name: str, given: Any) -> Profile:
+    where = f"profiles.{name}"
+    if not isinstance(given, dict):
+        raise Code.ARGUMENT_INVALID(f"{path}: {where} must be a table such as [profiles.prod]")
+    _check_names(path, f"{where}: ", given, PROFILE_KEYS)
+    for key, value in given.items():
+        if key in _TEXTS:
+            _text(path, f"{where}.{key}", value)
+        elif key in _FLAGS and not isinstance(value, bool):
+            raise Code.ARGUMENT_INVALID(f"{path}: {where}.{key} = {value!r}: must be true or false")
+        elif key in _CHOICES and (isinstance(value, bool) or value not in _CHOICES[key]):
+            allowed = ", ".join(map(str, _CHOICES[key]))
+            raise Code.ARGUMENT_INVALID(f"{path}: {where}.{key} = {value!r}: must be one of {allowed}")
+    if given.get("json") and "format" in given:
+        raise Code.ARGUMENT_INVALID(f"{path}: {where}: json and format exclude each other; keep one")
+    values = {key: value for key, value in given.items() if key != "options"}
+    return Profile(name, path, values, _options(path, where, given))
+
+
+def _options(path: Path, where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    options = given.get("options", {})
+    if not isinstance(options, dict):
+        raise Code.ARGUMENT_INVALID(f"{path}: {where}.options must be a table of storage options")
+    for key, value in options.items():
+        _check_source(path, f"{where}.options.{key}", value)
+    return options
+
+
+def read_value(where: str, value: Any) -> str:
+    """A text, or what the variable or file has that ``value`` names. Raises UsageError if that is not there."""
+    if isinstance(value, str):
+        return value
+    ((source, name),) = value.items()
+    if source == "env":
+        found = os.environ.get(name)
+        if not found:
+            raise Code.ARGUMENT_INVALID(f"{where} is in the environment variable {name}, which is not set")
+        return found
+    try:
+        return Path(name).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Code.ARGUMENT_INVALID(f"{where} is in the file {name}, which cannot be read: {error}") from error
+
+
 def _text(path: Path, key: str, value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and value):
         raise Code.ARGUMENT_INVALID(f"{path}: {key} = {value!r}: must be a text")
@@ -145,7 +201,7 @@ def _check_source(path: Path, key: str, value: Any) -> None:
         raise Code.ARGUMENT_INVALID(f'{path}: {key} must be a text, {{ env = "NAME" }} or {{ file = "PATH" }}')
 
 
-def _check_names(path: Path, where: str, found: Mapping[str, Any], known: set[str]) -> None:
+def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
     for name in found:
         if name not in known:
             raise Code.ARGUMENT_INVALID(
@@ -165,17 +221,44 @@ def path(cli: Invocation) -> None:
 
 @command
 def show(cli: Invocation) -> None:
-    """Show the configuration file as it is understood; secrets are not shown."""
+    """Show the configuration file as it is understood, and the values in force; secrets are not shown."""
     found = cli.configuration
-    documents = [_shown(one) for one in found.instances.values()]
-    document = {"path": str(found.path), "default": found.default, "instances": documents}
+    instances = [_shown(one) for one in found.instances.values()]
+    profiles = [_shown_profile(one) for one in found.profiles.values()]
+    in_force = [{"key": key, "value": value, "source": source} for key, value, source in _in_force(cli)]
+    document = {"path": str(found.path), "default": found.default, "instances": instances}
     lines = [f"{found.path}{'' if found.path.exists() else ' (not there)'}"]
     lines += [f"default: {found.default}"] if found.default else []
-    for one in documents:
+    for one in instances:
         lines.append(f"instance {one['name']}: {one['url']}")
         lines += [f"  {key}: {one[key]}" for key in ("log_url", "commit_via", "token") if one[key] is not None]
         lines += [f"  option {key}: {value}" for key, value in one["options"].items()]
-    cli.out.document(document, lines)
+    for one in profiles:
+        lines.append(f"profile {one['name']}")
+        lines += [f"  {key}: {_toml(value)}" for key, value in one["values"].items()]
+        lines += [f"  option {key}: {value}" for key, value in one["options"].items()]
+    lines += ["in force:"] if in_force else []
+    lines += [f"  {one['key']}: {_toml(one['value'])} ({one['source']})" for one in in_force]
+    cli.out.document(document | {"profiles": profiles, "in_force": in_force}, lines)
+
+
+def _in_force(cli: Invocation) -> Iterator[tuple[str, Any, str]]:
+    """Each option of every command that has another value than its default, with the value and where it is from."""
+    for key in PROFILE_KEYS:
+        if key == "options":
+            for name, (value, source) in cli.chosen_options().items():
+                yield f"option {name}", _shown_option(name, value), source
+        elif (found := cli.chosen(key)) is not None:
+            yield key, *found
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown_profile(one: Profile) -> dict[str, Any]:
+    options = {key: _shown_option(key, value) for key, value in one.options.items()}
+    return {"name": one.name, "values": dict(one.values), "options": options}
 
 
 def _shown(one: NamedInstance) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from lakebed.cli.declarations import (
     source_name,
     yaml_text,
 )
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.row_formats import json_text
 from lakebed.model import types
 from lakebed.model.amounts import count_text

@@ -9,7 +9,8 @@ import click
 
 import lakebed
 from lakebed.cli.diagnosis import Check, instance_checks, machine_checks
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns
 from lakebed.errors import Code
 from lakebed.model.amounts import count_text

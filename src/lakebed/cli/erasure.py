@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, progress_bar
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code

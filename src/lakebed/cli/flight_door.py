@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli.grammar import WholeNumber
+from lakebed.cli.argument_types import WholeNumber
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.grammar import Invocation, WholeNumber, command
+from lakebed.cli.argument_types import WholeNumber
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.hooks import add_hook, checked_hook, read_delivered, read_hooks, remove_hook
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
 from lakebed.model.amounts import size_text

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import completions, options, upkeep
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, progress_bar
 from lakebed.cli.render import TextColumns, columns
 from lakebed.cli.requests import ingest_lines

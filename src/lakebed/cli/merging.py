@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import KEY_WORD, Invocation, command, name_value
+from lakebed.cli.argument_types import KEY_WORD, name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code
 from lakebed.model.amounts import count_text
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest

@@ -8,7 +8,9 @@ import click
 import pyarrow as pa
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import committed_on_interrupt

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions
-from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, remember
+from lakebed.cli.argument_types import KEY, KEY_WORD, WholeNumber
+from lakebed.cli.grammar import remember
 from lakebed.cli.row_formats import FORMATS, check_terminal
 from lakebed.errors import BadKeyError, Code
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.model.operations import TableOperation
 
 _operations = click.argument(

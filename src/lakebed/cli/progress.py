@@ -14,7 +14,7 @@ from lakebed.drawing.progress_bar import ProgressBar
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
-    from lakebed.cli.grammar import Invocation
+    from lakebed.cli.invocation import Invocation
     from lakebed.spark import Pipeline, Progress
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli.grammar import name_value
+from lakebed.cli.argument_types import name_value
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 

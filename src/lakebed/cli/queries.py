@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from lakebed.cli import options
-from lakebed.cli.grammar import TOKEN_VARIABLE, Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.errors import Code
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import ABOUT, Output
 from lakebed.cli.row_formats import TypedBatches
 from lakebed.errors import Code

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.row_formats import json_text
 from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled

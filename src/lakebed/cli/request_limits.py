@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli.grammar import WholeNumber
+from lakebed.cli.argument_types import WholeNumber
 
 if TYPE_CHECKING:
     from lakebed.web.limits import RequestLimits

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline
 from lakebed.cli.render import columns
 from lakebed.ingest.plan import Method

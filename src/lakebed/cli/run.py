@@ -17,8 +17,9 @@ import click
 
 from lakebed import errors
 from lakebed.cli.commands import LAKEBED, complete
-from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation
+from lakebed.cli.grammar import COMPLETION_VARIABLE
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
+from lakebed.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +79,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping[str, Any]]:
     """Run the command and print its answer. Returns its exit code, and the outcome as in the report."""
-    # Decided before parsing, because errors of parsing are printed as JSON too.
+    # Decided before parsing, because errors of parsing are printed as JSON too; so are all, if a profile says so.
     as_json = "--json" in words
     try:
         with LAKEBED.make_context("lakebed", list(words), obj=invocation, **HELP_SETTINGS) as context:
@@ -86,6 +87,9 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
         sys.stdout.flush()
     except click.UsageError as error:
         invocation.report_url = invocation.report_url or _value_of("--report", words)
+        invocation.profile_name = invocation.profile_name or _value_of("--profile", words)
+        with contextlib.suppress(errors.Error):
+            invocation.use_profile(formats=False)
         with contextlib.suppress(errors.Error):
             invocation.begin_report()
         from lakebed.cli.mistakes import beside, mistake_in
@@ -140,6 +144,7 @@ def _print_error(
 ) -> tuple[int, Mapping[str, Any]]:
     """Print the error and the lines beside it: its exit code, and its document for a report."""
     print("\n".join([f"lakebed: {error.message}", *beside]), file=sys.stderr)
+    as_json = as_json or invocation.as_json
     if not as_json and invocation.report is None:
         return exit_code(error), {}
     from lakebed.cli.row_formats import json_text

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import flight_door, protection, request_limits, upkeep
-from lakebed.cli.grammar import Invocation, WholeNumber, command
+from lakebed.cli.argument_types import WholeNumber
+from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import stop_on_signal
+from lakebed.cli.invocation import Invocation
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options, sql_prompt
-from lakebed.cli.grammar import Invocation, byte_count, command
+from lakebed.cli.argument_types import byte_count
+from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import at_a_prompt
+from lakebed.cli.invocation import Invocation
 from lakebed.engine.tokens import split_statements
 from lakebed.errors import Code
 from lakebed.model.checks import check_seconds

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from lakebed.cli.grammar import TOKEN_VARIABLE, Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.cli.queries import SERVICE_VARIABLE
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code, Error

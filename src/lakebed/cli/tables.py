@@ -12,7 +12,9 @@ import click
 import lakebed
 from lakebed import settings
 from lakebed.cli import completions, options
-from lakebed.cli.grammar import HERE, Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import HERE, Invocation
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of
 from lakebed.cli.render import ABOUT, columns, key_text

@@ -12,7 +12,8 @@ import click
 
 from lakebed import clock
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.row_formats import BINARY
 from lakebed.errors import Code
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import WholeNumber
+from lakebed.cli.argument_types import WholeNumber
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import options
-from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.argument_types import name_value
+from lakebed.cli.grammar import command
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.errors import Code

@@ -14,7 +14,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from lakebed.cli.commands import LAKEBED
-from lakebed.cli.grammar import Deferred, Invocation
+from lakebed.cli.grammar import Deferred
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.reference import every_command
 from tests.unit.cli.conftest import Cli
 

@@ -1,0 +1,263 @@
+"""One call of the command line: the values of the options of every command, and the instance that they name.
+
+:class:`Invocation` is the first argument of each command. docs/configuration.md says which value holds where the
+command line, the environment, a profile and an instance of the configuration give several.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lakebed
+from lakebed.errors import Code, NotFoundError
+from lakebed.model.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from lakebed.cli.configuration import Configuration, NamedInstance, Profile
+    from lakebed.cli.outcome import Report
+    from lakebed.cli.render import Output
+    from lakebed.snapshot.snapshot import Snapshot
+
+INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+COMMIT_VIA_VARIABLE = "LAKEBED_COMMIT_VIA"
+CONFIG_VARIABLE = "LAKEBED_CONFIG"
+PROFILE_VARIABLE = "LAKEBED_PROFILE"
+TOKEN_VARIABLE = "LAKEBED_TOKEN"  # noqa: S105 - its name
+OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
+"""Storage options that no command line is to show, as a JSON object."""
+HERE = "./lake"
+"""The instance where nothing else names one: `lakebed init` makes it, and the other commands find it."""
+
+_ATTRIBUTES = {
+    "format": "row_format",
+    "json": "as_json",
+    "quiet": "quiet",
+    "verbose": "verbosity",
+    "log_format": "log_format",
+    "no_pager": "no_pager",
+}
+"""The keys of profiles that say how to print and to log, and the attributes of :class:`Invocation` that have them."""
+_EXCLUDED = {"format": "json", "json": "format", "quiet": "verbose", "verbose": "quiet"}
+"""A key of a profile does not count if the command line has this other option."""
+
+
+@dataclass
+class Invocation:
+    """The values of the options of every command, and the objects that follow from them."""
+
+    instance_url: str | None = None
+    """A URL or path, or the name of an instance in the configuration."""
+    config: str | None = None
+    """The configuration file of ``--config``."""
+    profile_name: str | None = None
+    """Of ``--profile``."""
+    from_profile: set[str] = field(default_factory=set)
+    """The keys whose values are those of the profile, and not of the command line."""
+    storage_options: dict[str, str] = field(default_factory=dict)
+    log_url: str | None = None
+    commit_via: str | None = None
+    as_json: bool = False
+    row_format: str | None = None
+    """Of :data:`lakebed.cli.row_formats.FORMATS`; None for a command without ``--format``, or where it is not given."""
+    quiet: bool = False
+    verbosity: int = 0
+    log_format: str | None = None
+    no_pager: bool = False
+    report_url: str | None = None
+    report: Report | None = None
+    """None until :meth:`begin_report` has written the first document."""
+    answer: Mapping[str, Any] | None = None
+    """The document of the command's answer, as JSON values."""
+
+    @property
+    def out(self) -> Output:
+        """The output of the command; a document that it prints is kept for the report."""
+        from lakebed.cli.render import Output
+
+        return Output(
+            as_json=self.as_json,
+            keep=self._keep,
+            row_format=self.row_format,
+            quiet=self.quiet,
+            paged=not self.no_pager,
+        )
+
+    def _keep(self, answer: Mapping[str, Any]) -> None:
+        self.answer = answer
+
+    def begin_log(self) -> None:
+        """Log to stderr as ``-v``, ``--quiet`` and ``--log-format`` say; without them as Python does: warnings."""
+        log_format = self.log_format or "text"
+        if self.verbosity or self.quiet or log_format != "text":
+            from lakebed.cli.logs import log_to_stderr
+
+            log_to_stderr(verbosity=self.verbosity, quiet=self.quiet, log_format=log_format)
+
+    def begin_report(self) -> None:
+        """Write the first document of the report, if ``--report`` was given. Raises UsageError, StorageError."""
+        if self.report_url is None or self.report is not None:
+            return
+        from lakebed.cli.outcome import Report
+
+        report = Report(self.report_url, self.url_if_given() or "", self.options_in_force())
+        report.write(None, {})
+        self.report = report
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The configuration file. Raises as :func:`lakebed.cli.configuration.read_configuration`."""
+        from lakebed.cli.configuration import read_configuration
+
+        return read_configuration(self.config)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The profile of ``--profile``, else of the environment. Raises NotFoundError, and as ``configuration``."""
+        name = self.profile_name or os.environ.get(PROFILE_VARIABLE)
+        named_by = "--profile" if self.profile_name else PROFILE_VARIABLE
+        return self.configuration.profile(name, named_by) if name else None
+
+    def use_profile(self, *, formats: bool) -> None:
+        """Take how to print and to log from the profile, where the command line says nothing else.
+
+        ``formats``: the command has ``--format``.
+        """
+        if self.profile is None:
+            return
+        for key, attribute in _ATTRIBUTES.items():
+            found = self.chosen(key) if formats or key != "format" else None
+            if found is not None and not getattr(self, attribute):
+                setattr(self, attribute, found[0])
+                self.from_profile.add(key)
+
+    def chosen(self, key: str) -> tuple[Any, str] | None:
+        """The value that is in force for a key of profiles but ``options``, and where it is from; None if nothing sets
+        it. Raises as :attr:`profile`.
+        """
+        return next((found for found in self._candidates(key) if found[0]), None)
+
+    def _candidates(self, key: str) -> Iterator[tuple[Any, str]]:
+        """The values that may hold, in the order of docs/configuration.md."""
+        attribute = _ATTRIBUTES.get(key) or {"instance": "instance_url"}.get(key, key)
+        if key not in self.from_profile:
+            yield getattr(self, attribute), "command line"
+        variable = {"instance": INSTANCE_VARIABLE, "commit_via": COMMIT_VIA_VARIABLE}.get(key, "")
+        candidates = [(os.environ.get(variable), variable)]
+        other = _EXCLUDED.get(key)
+        if self.profile is not None and not (other and getattr(self, _ATTRIBUTES[other])):
+            found = self.profile.values.get(key), f"profile {self.profile.name}"
+            candidates.insert(0 if self.profile_name else 1, found)
+        yield from candidates
+        if key == "instance":
+            yield self.configuration.default, "default"
+        elif key in {"log_url", "commit_via"} and (named := self.named_instance) is not None:
+            yield getattr(named, key), f"instance {named.name}"
+
+    @property
+    def named_instance(self) -> NamedInstance | None:
+        """The instance as the configuration describes it; None if it is given by its URL, or not at all."""
+        found = self.chosen("instance")
+        return None if found is None else self.configuration.instances.get(found[0])
+
+    def url_if_given(self) -> str | None:
+        """The root of the instance; None if nothing names it, and there is none in the folder ``lake``."""
+        found = self.chosen("instance")
+        if found is not None:
+            named = self.configuration.instances.get(found[0])
+            return found[0] if named is None else named.url
+        from lakebed.model.files import instance_name
+
+        return HERE if Path(HERE, instance_name()).is_file() else None
+
+    def url(self) -> str:
+        """The root of the instance. Raises UsageError if nothing names it."""
+        url = self.url_if_given()
+        if not url:
+            raise Code.ARGUMENT_MISSING(
+                f"which instance? There is none at {HERE}: make it with `lakebed init`, or give --instance URL, set "
+                f"{INSTANCE_VARIABLE}, or name a default in {self.configuration.path}"
+            )
+        return url
+
+    def log_url_in_force(self) -> str | None:
+        """The URL at which the log is expected, if anything says so."""
+        found = self.chosen("log_url")
+        return None if found is None else found[0]
+
+    def instance(self) -> lakebed.Instance:
+        """The instance, opened."""
+        named = self.named_instance
+        via = found[0] if (found := self.chosen("commit_via")) else None
+        # The variable is of other clients of a service as well, so it may be set without one.
+        token = (os.environ.get(TOKEN_VARIABLE) or (named and named.token()) or None) if via else None
+        try:
+            return self._opened(commit_via=via, token=token)
+        except NotFoundError as error:
+            given = found[0] if (found := self.chosen("instance")) else ""
+            if named is None and (meant := did_you_mean(given, self.configuration.instances)):
+                raise Code(error.code)(f"{error.message}{meant}", **error.facts) from None
+            raise
+
+    def instance_to_read(self) -> lakebed.Instance:
+        """The instance, opened for reading alone: no service for commits is asked."""
+        return self._opened()
+
+    def _opened(self, commit_via: str | None = None, token: str | None = None) -> lakebed.Instance:
+        return lakebed.open(
+            self.url(),
+            storage_options=self.options_in_force(),
+            log_url=self.log_url_in_force(),
+            commit_via=commit_via,
+            token=token,
+        )
+
+    def options_in_force(self) -> dict[str, str]:
+        """The storage options. Raises UsageError, also for a variable or file that the configuration names and that is
+        not there.
+        """
+        from lakebed.cli.configuration import read_value
+
+        path = self.configuration.path
+        return {
+            name: read_value(f"{path}: {source}: option {name}", value)
+            for name, (value, source) in self.chosen_options().items()
+        }
+
+    def chosen_options(self) -> dict[str, tuple[Any, str]]:
+        """The storage options as they were given, and where each is from. Raises UsageError."""
+        from lakebed.model.documents import load
+
+        try:
+            found = load(os.environ.get(OPTIONS_VARIABLE) or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            # Without the value, which may be a secret.
+            raise Code.ARGUMENT_INVALID(
+                f'{OPTIONS_VARIABLE} is not a JSON object of texts, such as {{"aws_region": "eu-west-1"}}'
+            )
+        sources: list[tuple[str, Mapping[str, Any]]] = [(OPTIONS_VARIABLE, found)]
+        if self.profile is not None:
+            sources.insert(1 if self.profile_name else 0, (f"profile {self.profile.name}", self.profile.options))
+        if (named := self.named_instance) is not None:
+            sources.insert(0, (f"instance {named.name}", named.options))
+        sources.append(("command line", self.storage_options))
+        return {name: (value, source) for source, options in sources for name, value in options.items()}
+
+    def table(self, name: str) -> lakebed.Table:
+        """A table of the instance."""
+        return self.instance().table(name)
+
+    def snapshot(self, name: str, at: str | None) -> lakebed.Table | Snapshot:
+        """A table, or with ``--at`` the table as it was."""
+        table = self.table(name)
+        if at is None:
+            return table
+        from lakebed.state.time_travel import moment_in
+
+        return table.at(**moment_in(at))
