@@ -18,6 +18,9 @@ CLASSES := .venv/spark-classes.jsa
 # What `make test-python` makes an environment of.
 PYTHON ?= python3
 
+# Tests start some hundred processes. Each would compile the source again if it might not keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 # All folders of tests but those that need more than Python, Java and PostgreSQL.
 TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walks/,$(wildcard tests/*/))
 # Those that start Spark, and the others.
@@ -44,8 +47,15 @@ help: ## Print these lines
 demo: $(STAMP) ## Real flights through Spark into a table, and back by key
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
+# Both halves at once, for the second waits more than it works. What it prints comes when it has ended, so that the lines
+# of the two do not mix; what either found fails the run, after both have ended.
 .PHONY: test
-test: test-core test-spark ## Every test a change has to pass
+test: $(CLASSES) ## Every test a change has to pass
+	@spark=$$(mktemp) && trap 'rm -f "$$spark"' EXIT && \
+	    { $(MAKE) --no-print-directory test-spark >"$$spark" 2>&1 & } && failed= && \
+	    { $(MAKE) --no-print-directory test-core || failed="$$failed test-core"; } && \
+	    { wait $$! || failed="$$failed test-spark"; } && \
+	    cat "$$spark" && { [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }; }
 
 .PHONY: test-core
 test-core: $(STAMP) ## Those of them that start no Spark
