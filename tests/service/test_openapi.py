@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.core.failures import FailureGroup
-from schemathesis.core.transport import Response
 
 import lakebed
 from lakebed.service.service import Service
 from lakebed.web.app import RequestLimits, make_app
 from tests.unit.web.cases import ROWS, SCHEMA
+
+if TYPE_CHECKING:
+    from schemathesis.core.transport import Response
 
 
 def is_described(answer: Response) -> None:
@@ -27,6 +27,10 @@ def is_described(answer: Response) -> None:
 
 def attack(folder: Path, examples: int) -> None:
     """Send that many requests to each operation; the API must not fail, and answer as it says."""
+    # Every process of tests imports this file.
+    import schemathesis
+    from schemathesis.core.failures import FailureGroup
+
     schemathesis.checks.load_all_checks()
     known = schemathesis.checks.CHECKS
     checks = known.get_by_names(["not_a_server_error", "status_code_conformance", "content_type_conformance"])
