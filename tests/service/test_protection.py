@@ -37,23 +37,29 @@ def run(lake, *words):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--host", "0.0.0.0"], "lakebed token create"),
-        (["--host", "::"], "lakebed token create"),
-        (["--tls-cert", __file__], "--tls-cert and --tls-key go together"),
-        (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate chain"),
-        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "--tls-cert /nowhere: there is no such file"),
-        (["--jwks", __file__], "--jwt-issuer"),
-        (["--jwt-issuer", "x"], "need --jwks"),
-        (["--audit-log", "/nowhere/audit.log"], "--audit-log /nowhere/audit.log"),
-    ],
-)
-def test_a_service_without_protection_does_not_start(lake, options, said):
-    ran = run(lake, "serve", "--port", "0", "--no-maintenance", *options)
-    assert ran.returncode == 2, ran.stderr
-    assert said in ran.stderr
+REFUSED = [
+    (["--host", "0.0.0.0"], "lakebed token create"),
+    (["--host", "::"], "lakebed token create"),
+    (["--tls-cert", __file__], "--tls-cert and --tls-key go together"),
+    (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate chain"),
+    (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "--tls-cert /nowhere: there is no such file"),
+    (["--jwks", __file__], "--jwt-issuer"),
+    (["--jwt-issuer", "x"], "need --jwks"),
+    (["--audit-log", "/nowhere/audit.log"], "--audit-log /nowhere/audit.log"),
+]
+"""Options that do not let a service start, and what it says of them."""
+
+
+def test_a_service_without_protection_does_not_start(lake):
+    """One process is asked to start each after the other, for its imports take longest; it ends unless one starts."""
+    lines = [["--instance", lake.url, "serve", "--port", "0", "--no-maintenance", *options] for options, _ in REFUSED]
+    program = "import sys, json\nfrom lakebed.cli import main\nfor line in json.loads(sys.argv[1]):\n"
+    program += "    print(main(line), flush=True)\n    print(chr(0), file=sys.stderr, flush=True)"
+    command = [sys.executable, "-c", program, json.dumps(lines)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert ran.stdout.split() == ["2"] * len(REFUSED), ran.stderr
+    for (_, said), message in zip(REFUSED, ran.stderr.split("\0\n"), strict=False):
+        assert said in message
 
 
 def certificate(folder):
