@@ -97,6 +97,17 @@ def test_columns_encode_as_single_keys_do(case):
     assert [schema.codec.encode_row(table, i) for i in range(len(expected))] == expected
 
 
+@pytest.mark.parametrize("span", [(0, 1), (1, 2), (1, 1), (2, 1), (0, 4), (4, 0)])
+def test_slices_of_text_are_encoded_as_their_values_alone(span):
+    """Zeros are escaped, also where only some of the values of a slice have them."""
+    schema = Schema({"text": "string", "number": "int32"})
+    keys = [("plain", 1), ("", 2), ("a\0b\0", -3), ("é", 4)]
+    columns = [pa.array([key[i] for key in keys], field.type) for i, field in enumerate(schema.row_key)]
+    rows = pa.RecordBatch.from_arrays(columns, schema.row_key_names).slice(*span)
+    expected = [schema.codec.encode_key(key) for key in keys[span[0] : sum(span)]]
+    assert schema.codec.encode_columns(rows).to_pylist() == expected
+
+
 @given(schemas_and_keys(), st.integers(0, 60), st.booleans())
 def test_a_cut_or_succeeding_bound_decodes_to_values_that_cut_alike(case, length, after):
     """Any beginning of a key at a character border, or its successor, is the same cut as bytes and as values."""

@@ -36,9 +36,10 @@ def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> 
         column = rows.column(field.name)
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
-        parts.append(_encode(field, column))
+        parts += _encode(field, column)
     if len(parts) == 1:
         return parts[0]
+    # One join of all parts: each copies every key.
     return pc.binary_join_element_wise(*parts, *of_binary([b""]))
 
 
@@ -113,15 +114,28 @@ def raw(column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
     return np.frombuffer(content, np.uint8, width * len(column), width * column.offset).reshape(-1, width)
 
 
-def _encode(field: Field, column: pa.Array) -> pa.Array:
+def _encode(field: Field, column: pa.Array) -> list[pa.Array | pa.Scalar]:
+    """What, joined, encodes each value: an array, then the terminator if values have no fixed width."""
     import pyarrow.compute as pc
 
     if field.width:
         codes = np.ascontiguousarray(_codes(field.key_type, column))
         kind = pa.binary(field.width)
-        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(codes.tobytes())]).cast(pa.binary())
-    escaped = pc.replace_substring(column.cast(pa.binary()), pattern=b"\x00", replacement=ESCAPED_ZERO)
-    return pc.binary_join_element_wise(escaped, *of_binary([TERMINATOR, b""]))
+        return [pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(codes)]).cast(pa.binary())]
+    content = column.cast(pa.binary())
+    if not np.all(_content_bytes(content)):
+        content = pc.replace_substring(content, pattern=b"\x00", replacement=ESCAPED_ZERO)
+    return [content, *of_binary([TERMINATOR])]
+
+
+def _content_bytes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of all values of a binary array, one after another."""
+    _, offsets, content = column.buffers()
+    if not len(column) or content is None:
+        return np.zeros(0, np.uint8)
+    ends = np.frombuffer(offsets, np.int32)
+    begin, end = int(ends[column.offset]), int(ends[column.offset + len(column)])
+    return np.frombuffer(content, np.uint8, end - begin, begin)
 
 
 def _codes(key: KeyType, column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:

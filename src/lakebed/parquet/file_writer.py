@@ -29,6 +29,7 @@ Errors: SchemaMismatchError, StorageError; Error for rows out of order.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,6 +69,8 @@ _DICTIONARY_REPEATS = 16
 """A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
 lookup pays for the dictionary page, and zstd saves nearly as much."""
 
+_FILTER_PAGE_BYTES = 64 * 1024
+"""Of encoded keys, which are not kept: small enough to stay in the processor's cache."""
 
 _PAGE_ROWS_BYTES = 1024 * 1024
 """The approximate size, in all columns, of the rows of one page of keys: reads and slices are cut at these pages."""
@@ -265,12 +268,40 @@ def _filters_keys(schema: Schema) -> bool:
 def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
     """A Bloom filter over encoded keys with its Parquet header, extracted from a file that Arrow writes."""
     options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    sink = pa.BufferOutputStream()
-    bloom = {"key": {"ndv": len(keys), "fpp": fpp}}
-    pq.write_table(pa.table({"key": keys}), sink, row_group_size=len(keys), bloom_filter_options=bloom, **options)
-    content = sink.getvalue()
-    chunk = pq.read_metadata(pa.BufferReader(content)).row_group(0).column(0)
-    return content.slice(chunk.bloom_filter_offset, chunk.bloom_filter_length)
+    options |= {"data_page_size": _FILTER_PAGE_BYTES, "bloom_filter_options": {"key": {"ndv": len(keys), "fpp": fpp}}}
+    sink = _Tail()
+    table = pa.table({"key": keys})
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=len(keys))
+        begin = sink.begin()
+    chunk = writer.writer.metadata.row_group(0).column(0)
+    return pa.py_buffer(sink.content).slice(chunk.bloom_filter_offset - begin, chunk.bloom_filter_length)
+
+
+class _Tail(io.RawIOBase):
+    """A file in memory of which only what follows :meth:`begin` is kept."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self._at = 0
+        self._keeps = False
+
+    def begin(self) -> int:
+        """Keep what is written from now on; returns its position."""
+        self._keeps = True
+        return self._at
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any) -> int:
+        self._at += len(content)
+        if self._keeps:
+            self.content += content
+        return len(content)
 
 
 def check_key_order(column: pa.ChunkedArray, schema: Schema) -> None:
