@@ -87,6 +87,15 @@ def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
     return WeightedKeys(tuple(keys), tuple(found[key] for key in keys))
 
 
+REDUCER_BYTES_MIN = 16 * 1024 * 1024
+"""A reducer gets at least this much, even if cores are idle: small files cost every later read a request."""
+
+
+def reducer_count(size_bytes: int, file_bytes: int, cores: int) -> int:
+    """How many reducers an import of so many bytes has: one for each file at least, and no core idle if it can be."""
+    return max(1, min(cores, size_bytes // REDUCER_BYTES_MIN), -(-size_bytes // file_bytes))
+
+
 def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> tuple[bytes, ...]:
     """Ascending keys that divide the rows among about ``reducers`` reducers; ``partitions`` are the partition
     boundaries.

@@ -42,7 +42,7 @@ from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark import source_frames
 from lakebed.spark.batch import Place, decode, record_tasks, rows_of, scattered, spark_errors
-from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, weigh
+from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, Progress, in_phase, watched
@@ -66,9 +66,6 @@ if TYPE_CHECKING:
     from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
-
-REDUCER_BYTES_MIN = 16 * 1024 * 1024
-"""A reducer gets at least this much, even if cores are idle: small files cost every later read a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,7 @@ class Importer:
             conformer = replace(conformer, ignored=frozenset(extra))
         else:
             shuffle, conformer = self._growing(shuffle, conformer, columns)
-        return native_input(files, shuffle, conformer, self.stop), shuffle, conformer
+        return native_input(files, shuffle, conformer, self.stop, self._cores), shuffle, conformer
 
     def _divided_files(
         self, files: Sequence[Source], format: str | None, shuffle: Shuffle, reading: SourceReading
@@ -248,7 +245,8 @@ class Importer:
         rejected = [part.rejected for part in staged]
         counted = False
         try:
-            report = self._shuffled(staged_input([new for part in staged for new in part.files]), shuffle, request)
+            found = staged_input([new for part in staged for new in part.files], self._cores())
+            report = self._shuffled(found, shuffle, request)
             counted = not report.repeated
         except UnknownOutcomeError:
             # The import may have been committed; then its rejected rows count.
@@ -285,7 +283,7 @@ class Importer:
         shuffle = self._shuffle(self.table.layout(), merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
         shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
-        found = native_input(files, shuffle, conformer, self.stop)
+        found = native_input(files, shuffle, conformer, self.stop, self._cores)
         made = self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
         return Ingested(made, sum(found.rows))
 
@@ -312,7 +310,7 @@ class Importer:
         staged = stage(frame, staging, rows, self.stop, self.record, progress=self.progress)
         try:
             check(sum(part.taken for part in staged))
-            found = staged_input([new for part in staged for new in part.files])
+            found = staged_input([new for part in staged for new in part.files], self._cores())
             sample = weigh(found.parts)
             self._split_partitions(found, sample)
             made = self._exchange(found, self._divided(found, sample, shuffle))
@@ -322,7 +320,8 @@ class Importer:
 
     def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         partitions = self.table.state().partitions.boundaries
-        boundaries = divide(sample, partitions, self._reducers(found, shuffle.layout.file_bytes))
+        reducers = reducer_count(found.size_bytes, shuffle.layout.file_bytes, found.cores)
+        boundaries = divide(sample, partitions, reducers)
         return replace(shuffle, boundaries=boundaries, partitions=partitions)
 
     def _shuffled(self, found: MapInput, shuffle: Shuffle, request: _Request) -> ImportReport:
@@ -355,11 +354,9 @@ class Importer:
             limits = replace(limits, split_rows=self.partition_rows)
         return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
-    def _reducers(self, found: MapInput, file_bytes: int) -> int:
+    def _cores(self) -> int:
         with self.stop.job(session := self.start()):
-            cores = cores_of(session)
-        busy = min(cores, found.size_bytes // REDUCER_BYTES_MIN)
-        return max(1, busy, -(-found.size_bytes // file_bytes))
+            return cores_of(session)
 
     def _exchange(self, found: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""

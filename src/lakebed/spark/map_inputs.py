@@ -12,7 +12,7 @@ Errors: DamagedError, SchemaMismatchError, StorageError; each names the file.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,10 @@ MAP_SHARE = 3
 """A map task takes a third of the memory limit in uncompressed Parquet: about one chunk of the sort, so that a reducer
 gets one piece of it and merges few of them."""
 
+TASK_BYTES_MIN = 16 * 1024 * 1024
+"""A map task takes at least this much, uncompressed, even if cores are idle: some 200,000 rows, which it sorts in the
+time that Spark and a Python worker need to start a task."""
+
 SAMPLE_THREADS = 4
 
 FileGroups = tuple[tuple[Source, tuple[int, ...]], ...]
@@ -53,7 +57,7 @@ FileGroups = tuple[tuple[Source, tuple[int, ...]], ...]
 class MapInput:
     """What the map tasks read: a value for each task, its number of rows, and a sample of keys.
 
-    ``chunks`` reads what a value says.
+    ``chunks`` reads what a value says. ``cores`` tasks run at once; 1 if there is nothing to run.
     """
 
     tasks: tuple[Any, ...]
@@ -62,15 +66,22 @@ class MapInput:
     size_bytes: int
     files: int
     chunks: Chunks
+    cores: int
 
 
-def native_input(files: Sequence[Source], shuffle: Shuffle, conformer: Conformer, stop: Stop) -> MapInput:
-    """Parquet files, checked and sampled. Raises DamagedError, SchemaMismatchError, KeyboardInterrupt."""
+def native_input(
+    files: Sequence[Source], shuffle: Shuffle, conformer: Conformer, stop: Stop, count_cores: Callable[[], int]
+) -> MapInput:
+    """Parquet files, checked and sampled. ``count_cores`` is called once the files are known to fit, if they have rows.
+
+    Raises DamagedError, SchemaMismatchError, KeyboardInterrupt.
+    """
     home = shuffle.place.connect()
     groups = tuple(
         group for group in read_footers(files, RowEncoder(conformer, shuffle.merge), home, stop) if group.rows
     )
-    tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
+    cores = count_cores() if groups else 1
+    tasks = divide_groups(groups, shuffle.memory_limit_bytes // MAP_SHARE, cores)
     return MapInput(
         tasks=tuple(_file_groups(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
@@ -78,15 +89,21 @@ def native_input(files: Sequence[Source], shuffle: Shuffle, conformer: Conformer
         size_bytes=sum(file.size_bytes for file in files),
         files=len(files),
         chunks=partial(native_chunks, conformer=conformer),
+        cores=cores,
     )
 
 
-def _tasks(groups: Sequence[SourceGroup], bytes_max: int) -> list[list[SourceGroup]]:
-    """The row groups of each map task: neighbours, of about the same size together."""
+def divide_groups(groups: Sequence[SourceGroup], bytes_max: int, cores: int) -> list[list[SourceGroup]]:
+    """The row groups of each map task: neighbours, of at most ``bytes_max`` together unless a single one is larger.
+
+    No core is left idle for want of tasks, if each would get a row group and ``TASK_BYTES_MIN``.
+    """
+    share = max(TASK_BYTES_MIN, sum(group.raw_bytes for group in groups) / cores)
     tasks: list[list[SourceGroup]] = []
     size = 0
     for group in groups:
-        if not tasks or size + group.raw_bytes > bytes_max:
+        # A row group belongs to the share in which its middle lies.
+        if not tasks or size + group.raw_bytes > bytes_max or size + group.raw_bytes / 2 > share:
             tasks.append([])
             size = 0
         tasks[-1].append(group)
@@ -275,7 +292,7 @@ def read_task(task: FileGroups, shuffle: Shuffle) -> Iterator[tuple[pa.RecordBat
 # -- staged files -----------------------------------------------------------------------------------------------
 
 
-def staged_input(files: Sequence[NewFile]) -> MapInput:
+def staged_input(files: Sequence[NewFile], cores: int) -> MapInput:
     """Staged files as the input of map tasks."""
     return MapInput(
         tasks=tuple(new.file for new in files),
@@ -284,6 +301,7 @@ def staged_input(files: Sequence[NewFile]) -> MapInput:
         size_bytes=sum(new.file.size_bytes for new in files),
         files=0,
         chunks=staged_chunks,
+        cores=cores,
     )
 
 

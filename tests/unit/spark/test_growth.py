@@ -39,7 +39,8 @@ def importer(table, tmp_path, monkeypatch):
         return settle(dict(enumerate(found.rows)), made)
 
     monkeypatch.setattr(Importer, "_exchange", exchange)
-    monkeypatch.setattr(Importer, "_reducers", lambda *_: 2)
+    monkeypatch.setattr(Importer, "_cores", lambda _: 2)
+    monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
     return Importer(lambda: pytest.fail("Spark is not needed"), table, Place(table.storage.url))
 
 

@@ -89,7 +89,7 @@ def test_each_value_has_a_task_and_its_result_or_error_in_order():
 
 def test_files_go_through_map_and_reduce(shuffle, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
-    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
+    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop(), lambda: 1)
     pieces = scattered(Session(), found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
     made = Frame(Session(), [[batch for part in pieces.parts for batch in part]])
     (row,) = made.mapInArrow(reduce_function(shuffle), "").toArrow().to_pylist()
@@ -99,7 +99,7 @@ def test_files_go_through_map_and_reduce(shuffle, tmp_path):
 
 def test_staged_files_are_read_by_map_tasks(shuffle, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
-    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
+    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop(), lambda: 1)
     frame = scattered(Session(), found.tasks)
     (staged,) = stage(frame, Staging(shuffle, Conformer(SCHEMA), None), partial(source_rows, shuffle=shuffle), Stop())
     files = [new.file for new in staged.files]
