@@ -156,3 +156,22 @@ def test_lists_of_no_and_of_too_many_items_are_refused():
 
 def test_the_default_of_a_fixed_size_list_has_its_length():
     assert default_column(pa.list_(pa.int8(), 2), 1).to_pylist() == [[0, 0]]
+
+
+def test_views_in_dictionaries_are_taken_inside_other_types_too(lake):
+    """Polars gives categories so, and PyArrow cannot look them up."""
+    views = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.uint32()), pa.array(["a", "b"], pa.string_view()))
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": "string", "s": "struct<x: string>"}))
+    table.write(pa.table({"k": range(3), "v": views, "s": pa.StructArray.from_arrays([views], ["x"])}))
+    assert table.to_arrow()["v"].to_pylist() == ["a", None, "b"]
+    assert table.to_arrow()["s"].to_pylist() == [{"x": "a"}, {"x": None}, {"x": "b"}]
+    frame = pl.DataFrame({"k": [3], "v": pl.Series(["c"], dtype=pl.Categorical)})
+    table.write(frame)
+    assert table.get(3)["v"].to_pylist() == ["c"]
+
+
+def test_views_of_bytes_that_are_no_text_in_a_dictionary_are_refused(lake):
+    raw = pa.array([b"\xff"], pa.binary_view()).view(pa.string_view())
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"c": "string"}))
+    with pytest.raises(lakebed.SchemaMismatchError, match="text that is not UTF-8"):
+        table.write(pa.table({"k": [1], "c": pa.DictionaryArray.from_arrays(pa.array([0]), raw)}))

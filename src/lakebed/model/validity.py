@@ -152,11 +152,15 @@ def mended_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 def canonical(column: pa.Array) -> pa.Array:
     """The same values in the layout that tables keep (:func:`lakebed.model.types.canonical`).
 
-    Raises ArrowNotImplementedError for list views inside a map or a dictionary.
+    Raises ArrowNotImplementedError for list views inside a map.
     """
     import pyarrow.compute as pc
 
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        values = canonical(column.dictionary)
+        # PyArrow 26 looks up no views, of which Polars makes its categories.
+        return pa.DictionaryArray.from_arrays(column.indices, values).cast(values.type)
     # PyArrow 26 casts list views as if they lay in order and without gaps, and gives other values than theirs.
     if "list_view" not in str(kind):
         return column.cast(types.canonical(kind))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model import types
+from lakebed.model import types, validity
 from lakebed.model.arrays import Integers, of_binary
 from lakebed.settings import MIB, Settings
 
@@ -137,10 +137,11 @@ def decoded_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _looked_up(column: pa.DictionaryArray) -> pa.Array:
     """The values of a dictionary column. Arrow reserves the mean length for each value: too much if one is long."""
-    values, kind = column.dictionary, types.canonical(column.type)
+    values = validity.canonical(column.dictionary)
+    kind = values.type
     total, mean = int(value_ends(column)[-1]), values.nbytes / max(1, len(values))
     if mean * len(column) <= 2 * total + BATCH_BYTES or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return column.cast(kind)
+        return validity.canonical(column)
     texts = [value or b"" for value in values.cast(pa.binary()).to_pylist()]
     found = of_binary([texts[index] for index in column.indices.fill_null(0).to_pylist()], kind)
     return pc.if_else(column.is_valid(), found, pa.scalar(None, kind)) if column.null_count else found
