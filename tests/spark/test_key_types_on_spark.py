@@ -97,3 +97,25 @@ def test_lists_of_a_fixed_size_and_nulls_go_through_spark(instance, pipeline, tm
     assert [(field.name, field.dataType.typeName()) for field in frame.schema][1:] == [("f", "array"), ("z", "void")]
     assert frame.where("k = 5").collect()[0].asDict() == {"k": 5, "f": [5.0, 5.5, None], "z": None}
     assert pipeline.export(table, str(tmp_path / "out")).rows == 300
+
+
+def test_a_dictionary_is_its_values_in_spark_and_a_dictionary_again_in_reads(spark, instance, pipeline, tmp_path):
+    def made(numbers):
+        return pa.table({"k": numbers, "c": pa.array([f"c{n % 5}" if n % 7 else None for n in numbers], pa.string())})
+
+    schema = lakebed.Schema({"k": "int64"}, {}, {"c": "dictionary<string>"})
+    table = instance.create_table("t", schema)
+    pq.write_table(
+        made(range(200)).set_column(1, "c", made(range(200))["c"].dictionary_encode()), tmp_path / "in.parquet"
+    )
+    pipeline.bulk_import(table, str(tmp_path / "in.parquet"))
+    table.write(made(range(200, 300)))
+    pipeline.compact(table, strategy="full")
+    frame = pipeline.read(table)
+    assert [field.dataType.typeName() for field in frame.schema] == ["long", "string"]
+    assert frame.where("c = 'c3' and k < 10").collect()[0].asDict() == {"k": 3, "c": "c3"}
+    copy = instance.create_table("copy", schema)
+    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="copy").save()
+    for one in (table, copy):
+        assert one.to_arrow().schema.field("c").type == schema.returned.field("c").type
+        assert one.to_arrow().to_pylist() == made(range(300)).to_pylist()

@@ -34,17 +34,18 @@ def test_a_schema_survives_json_and_pickle_with_its_ids():
     assert schema.arrow.field("k").metadata == {b"PARQUET:field_id": b"1"}
 
 
-def test_from_arrow_takes_one_layout_for_text_and_drops_dictionaries():
-    """Large, view and dictionary types become the plain ones; other columns keep their nullability."""
+def test_from_arrow_takes_one_layout_for_text():
+    """Large and view types become the plain ones, in dictionaries too; other columns keep their nullability."""
     arrow = pa.schema(
         [
             ("k", pa.large_string()),
-            ("d", pa.dictionary(pa.int8(), pa.string())),
+            ("d", pa.dictionary(pa.int8(), pa.large_string())),
             ("l", pa.large_list(pa.large_binary())),
         ]
     )
     schema = Schema.from_arrow(arrow, ["k"])
     assert [str(f.type) for f in schema.fields] == ["string", "string", "list<item: binary>"]
+    assert [f.dictionary for f in schema.fields] == [False, True, False]
 
 
 @pytest.mark.parametrize(

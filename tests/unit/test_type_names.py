@@ -26,7 +26,8 @@ from lakebed.model.type_names import JSON, UUID, name_of, parse_name
         ("null", pa.null()),
         ("map<string, int64>", pa.map_(pa.string(), pa.int64())),
         ("dictionary<string, indices=int8>", pa.dictionary(pa.int8(), pa.string())),
-        ("dictionary<string, indices=int32, ordered=1>", pa.dictionary(pa.int32(), pa.string(), True)),
+        ("dictionary<string>", pa.dictionary(pa.int32(), pa.string())),
+        ("dictionary<string, ordered=1>", pa.dictionary(pa.int32(), pa.string(), True)),
         (
             'struct<x: double, y: int8 not null, "a, \\"b\\"": list<uuid>>',
             pa.struct([("x", pa.float64()), pa.field("y", pa.int8(), nullable=False), ('a, "b"', pa.list_(UUID))]),

@@ -68,7 +68,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
 
     return register_io_source(
         read,
-        schema=polars_frame(schema.arrow.empty_table()).schema,
+        schema=polars_frame(schema.returned.empty_table()).schema,
         is_pure=True,
         explain_name="lakebed",
         explain_detail=name,

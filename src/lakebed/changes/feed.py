@@ -57,9 +57,9 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     columns: Sequence[str] | None = None,
     where: str | None = None,
     removed_rows: bool = False,
-) -> RowStream:
-    """As :meth:`lakebed.table.table.Table.changes`. ``removed_rows``: a removed range is given as a delete of each row
-    that went, for readers who may not know that range.
+) -> tuple[Schema, RowStream]:
+    """As :meth:`lakebed.table.table.Table.changes`, with stored rows, and their schema. ``removed_rows``: a removed
+    range is given as a delete of each row that went, for readers who may not know that range.
     """
     known = table.log.head
     newest = table.state()
@@ -72,7 +72,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     present = newest if last in (first, newest.version) else table.at(version=last).state
     feed = Feed.of(table, present, encoded(ranges, present.created), columns, where)
     feed = replace(feed, removed_rows=removed_rows)
-    return feed.stream(known if known.version == first > 0 else None, first, last)
+    return feed.schema, feed.stream(known if known.version == first > 0 else None, first, last)
 
 
 def follow(  # noqa: PLR0913 - as for changes

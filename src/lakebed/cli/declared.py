@@ -269,7 +269,7 @@ def _schema_changes(
     fields = {one.name: one for one in there.values}
     for field in wanted.values:
         if field.name not in fields:
-            yield f"add field {field.name} ({name_of(field.type)})", AddField(field.name, field.type)
+            yield f"add field {field.name} ({name_of(field.returned_type)})", AddField(field.name, field.returned_type)
         else:
             yield from _field_changes(fields[field.name], field, declaration, (*keys, "values", field.name))
     for name in fields if prune else ():
@@ -282,11 +282,11 @@ def _field_changes(
 ) -> Iterator[tuple[str, SchemaChange]]:
     if there.expression != wanted.expression:
         raise declaration.wrong(keys, "whether and how a field is generated cannot be changed")
-    if there.type != wanted.type:
-        found, becomes = name_of(there.type), name_of(wanted.type)
-        if not types.can_become(there.type, wanted.type):
+    if there.returned_type != wanted.returned_type:
+        found, becomes = name_of(there.returned_type), name_of(wanted.returned_type)
+        if not types.can_become(there.returned_type, wanted.returned_type):
             raise declaration.wrong(keys, f"the field is {found}, and cannot become {becomes}")
-        yield f"widen {there.name} from {found} to {becomes}", WidenField(there.name, wanted.type)
+        yield f"widen {there.name} from {found} to {becomes}", WidenField(there.name, wanted.returned_type)
     if there.nullable and not wanted.nullable:
         raise declaration.wrong(keys, "the field may be null, and rows may have nulls: declare it nullable")
     if wanted.nullable and not there.nullable:

@@ -69,7 +69,7 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
             quote=given.pop("quote"),
             header=given.pop("header"),
             columns=tuple(options.names(given.pop("names")) or ()),
-            types={name: types.parse(kind) for name, kind in given.pop("kinds")},
+            types={name: types.canonical(types.parse(kind)) for name, kind in given.pop("kinds")},
             nulls=given.pop("nulls"),
             timezone=given.pop("timezone"),
             date_format=given.pop("date_format"),

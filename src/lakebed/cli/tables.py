@@ -170,7 +170,7 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         lines.append(f"a view of table {document['view']['table']}, at its version {document['view']['version']}")
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
         lines += [f"{group}:"] if fields else []
-        lines += [f"  {f.name.ljust(width)}  {name_of(f.type)}{_remark(f)}" for f in fields]
+        lines += [f"  {f.name.ljust(width)}  {name_of(f.returned_type)}{_remark(f)}" for f in fields]
     return lines
 
 

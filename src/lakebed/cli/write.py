@@ -149,7 +149,7 @@ def _fields_said(schema: Schema) -> str:
     """The fields of a table, for people."""
     roles = (("row key", schema.row_key), ("sort key", schema.sort_key), ("", schema.values))
     return ", ".join(
-        f"{f.name} {name_of(f.type)}{f' ({role})' if role else ''}" for role, fields in roles for f in fields
+        f"{f.name} {name_of(f.returned_type)}{f' ({role})' if role else ''}" for role, fields in roles for f in fields
     )
 
 

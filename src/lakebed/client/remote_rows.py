@@ -33,6 +33,10 @@ class RemoteRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def read_all(self) -> pa.Table:
+        """The remaining rows. Columns that are dictionaries have one for all of them."""
+        return super().read_all().unify_dictionaries()
+
     def close(self) -> None:
         """End the read, in the service as well. May be called again."""
         self._body.close()

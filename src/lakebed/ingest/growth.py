@@ -5,8 +5,8 @@
 fields, and name them (:attr:`~lakebed.model.files.NewFile.added`); the commit of the files adds the fields in the same
 entry (:mod:`lakebed.state.transactions.schema_growth`).
 
-Rules. A new field is a nullable value field with the canonical type of its column. A column of type null adds nothing.
-A column that has a field is conformed to it, never the other way round. No I/O here.
+Rules. A new field is a nullable value field with the canonical type of its column, or a dictionary of it. A column of
+type null adds nothing. A column that has a field is conformed to it, never the other way round. No I/O here.
 
 Core types: :class:`Growth`. Errors: SchemaMismatchError names source, column and types. Source: docs/decisions/0044.
 """
@@ -65,8 +65,10 @@ class Growth:
             for column in columns:
                 if column.name in known or pa.types.is_null(column.type):
                     continue
-                kind = types.canonical(column.type)
+                kind = types.of_field(column.type)
                 before, first = kinds.get(column.name, (kind, source))
+                if pa.types.is_dictionary(kind) != pa.types.is_dictionary(before):
+                    kind, before = types.canonical(kind), types.canonical(before)
                 if before == kind or types.can_become(kind, before):
                     kinds[column.name] = before, first
                 elif types.can_become(before, kind):

@@ -32,6 +32,7 @@ from lakebed.ingest.source_rows import RowInput, conformed
 from lakebed.log.outcomes import version_of
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.parquet.sizes import gather
+from lakebed.read.row_stream import exactly
 from lakebed.state.transactions import ProposeFeed
 
 if TYPE_CHECKING:
@@ -115,11 +116,10 @@ class _Reading:
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """All rows of the source."""
         with self._snapshot.scan() as rows:
-            yield from rows
+            yield from (exactly(batch, self._snapshot.schema.arrow) for batch in rows)
 
     def new_rows(self) -> Iterator[pa.RecordBatch]:
         """The rows that came after the version that the view has. Raises RejectedError if rows went or changed."""
-        columns = self._snapshot.schema.names
         with self._retained(), closing(self._source.changes(self._fed.version, self._snapshot.version)) as changes:
             for batch in changes:
                 other = pc.index(pc.not_equal(batch.column(CHANGE), _INSERT), pa.scalar(value=True)).as_py()
@@ -127,7 +127,7 @@ class _Reading:
                     version = batch.column(VERSION)[other].as_py()
                     raise self._not_fed(f"version {version} of {self._source.name} removed or changed rows")
                 rows = batch.drop_columns([field.name for field in FEED_COLUMNS])
-                yield pa.RecordBatch.from_arrays([rows.column(n) for n in columns], schema=self._snapshot.schema.arrow)
+                yield exactly(rows, self._snapshot.schema.arrow)
 
     def written(self, rows: Iterable[pa.RecordBatch]) -> Ingested:
         """The files with what the query makes of the rows."""

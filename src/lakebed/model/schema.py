@@ -67,6 +67,8 @@ class Field:
     """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
 
     ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
+    ``dictionary`` says that reads return the values as a dictionary; ``type`` is that of the values, as they are
+    stored. A dictionary type given for ``type`` says both.
     """
 
     id: int
@@ -75,6 +77,7 @@ class Field:
     nullable: bool = False
     expression: str = ""
     inputs: tuple[str, ...] = ()
+    dictionary: bool = False
     key_type: ComputedKeyType = dataclasses.field(init=False, repr=False, compare=False)
     """How values are encoded in keys; None for a type that key fields cannot have."""
     width: int = dataclasses.field(init=False, repr=False, compare=False)
@@ -89,6 +92,12 @@ class Field:
         if not isinstance(self.type, pa.DataType):
             raise Code.SCHEMA_INVALID(f"field {self.name}: {shown(self.type)} is not an Arrow type")
         check_flag("nullable", self.nullable)
+        check_flag("dictionary", self.dictionary)
+        if self.dictionary or pa.types.is_dictionary(self.type):
+            plain = types.canonical(self.type)
+            kept = pa.types.is_dictionary(types.of_field(pa.dictionary(types.INDEX, plain)))
+            object.__setattr__(self, "dictionary", kept)
+            object.__setattr__(self, "type", plain)
         if not is_text(self.expression) or not all(map(is_text, self.inputs)):
             raise Code.GENERATED_FIELD_INVALID(
                 f"field {self.name}: {shown(self.expression)} is not an SQL expression over named fields"
@@ -100,8 +109,13 @@ class Field:
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
 
     @property
+    def returned_type(self) -> pa.DataType:
+        """The type in which reads return the values: that of the field, or a dictionary of it."""
+        return pa.dictionary(types.INDEX, self.type) if self.dictionary else self.type
+
+    @property
     def arrow(self) -> pa.Field:
-        """The Arrow field, with its id in the metadata that Parquet writers use."""
+        """The Arrow field as it is stored, with its id in the metadata that Parquet writers use."""
         return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
     def parse(self, text: str) -> Any:
@@ -136,6 +150,9 @@ class Schema:
         next_id = 1
         for name, group in (("row_key", row_key), ("sort_key", sort_key), ("values", values)):
             fields = _fields(group, next_id, nullable=name == "values")
+            if name != "values":
+                # Keys are compared and sorted as values.
+                fields = tuple(dataclasses.replace(one, dictionary=False) if one.dictionary else one for one in fields)
             object.__setattr__(self, name, fields)
             next_id += len(fields)
         _check(self)
@@ -218,8 +235,18 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of rows in this table."""
+        """The Arrow schema of rows in this table, as they are stored; reads return :attr:`returned`."""
         return pa.schema([f.arrow for f in self.fields])
+
+    @cached_property
+    def dictionaries(self) -> frozenset[str]:
+        """Names of the fields that reads return as dictionaries."""
+        return frozenset(f.name for f in self.fields if f.dictionary)
+
+    @cached_property
+    def returned(self) -> pa.Schema:
+        """The Arrow schema of the rows that reads return: that of the stored rows, with dictionaries."""
+        return pa.schema([f.arrow.with_type(f.returned_type) for f in self.fields])
 
     def arrow_of(self, columns: Iterable[str]) -> pa.Schema:
         """The Arrow schema of rows with these columns alone, in this order; one may come more than once."""
@@ -247,7 +274,8 @@ class Schema:
 
         roles = dict.fromkeys(self.row_key_names, "row key") | {f.name: "sort key" for f in self.sort_key}
         rows = [
-            (f.name, f.type, roles.get(f.name), "" if f.nullable else "not null", f.expression) for f in self.fields
+            (f.name, name_of(f.returned_type), roles.get(f.name), "" if f.nullable else "not null", f.expression)
+            for f in self.fields
         ]
         return grid(("field", "type", "key", "null", "generated"), rows)
 
@@ -292,14 +320,14 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
         if isinstance(kind, Generated):
             fields.append(Field(next_id + offset, name, kind.type, expression=kind.expression))
         elif isinstance(kind, pa.Field):
-            fields.append(Field(next_id + offset, name, kind.type, kind.nullable))
+            fields.append(Field(next_id + offset, name, types.parse(kind.type), kind.nullable))
         elif isinstance(kind, str | pa.DataType):
             fields.append(Field(next_id + offset, name, types.parse(kind), nullable))
         else:
             from lakebed.model.schema_sources import resolved
 
             found, optional = resolved(kind, name)
-            fields.append(Field(next_id + offset, name, found, nullable or bool(optional)))
+            fields.append(Field(next_id + offset, name, types.parse(found), nullable or bool(optional)))
     return tuple(fields)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from lakebed.errors import Code
 from lakebed.model.schema import Field, Schema
+from lakebed.model.type_names import name_of
 
 
 def check_same(name: str, found: Schema, wanted: Schema, *others: str) -> None:
@@ -50,8 +51,8 @@ def _of_values(found: Schema, wanted: Schema) -> list[str]:
 
 def _of_fields(role: str, found: Field, wanted: Field) -> list[str]:
     clauses = []
-    if found.type != wanted.type:
-        clauses.append(f"{role} {found.name} is {found.type}, not {wanted.type}")
+    if found.returned_type != wanted.returned_type:
+        clauses.append(f"{role} {found.name} is {name_of(found.returned_type)}, not {name_of(wanted.returned_type)}")
     if found.nullable != wanted.nullable:
         clauses.append(f"{role} {found.name} may {'' if found.nullable else 'not '}be null")
     if found.expression != wanted.expression:

@@ -76,7 +76,12 @@ def field_from_json(document: Any) -> Field:
 
 def field_to_json(field: Field) -> dict[str, Any]:
     """The JSON document of a field, with its id."""
-    document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
+    document = {
+        "id": field.id,
+        "name": field.name,
+        "type": types.to_json(field.returned_type),
+        "nullable": field.nullable,
+    }
     computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
     return document | computed
 
@@ -106,7 +111,7 @@ def _written(document: Any) -> Any:
 
 def _declared(field: Field, *, nullable: bool) -> Any:
     """The type of a field in a group whose fields are nullable, or not, unless they say otherwise."""
-    kind = name_of(field.type)
+    kind = name_of(field.returned_type)
     if field.expression:
         return {"type": kind, "generated": field.expression}
     return kind if field.nullable is nullable else {"type": kind, "nullable": field.nullable}

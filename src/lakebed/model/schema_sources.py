@@ -108,7 +108,7 @@ def _fields_of(source: Any) -> dict[str, Any]:
     arrow = _arrow_schema(source)
     if repeated := sorted({name for name in arrow.names if arrow.names.count(name) > 1}):
         raise Code.SCHEMA_INVALID("duplicate column names: " + ", ".join(repeated))
-    return {field.name: field.with_type(types.canonical(field.type)) for field in arrow}
+    return {field.name: field.with_type(types.of_field(field.type)) for field in arrow}
 
 
 def _arrow_schema(source: Any) -> pa.Schema:

@@ -77,9 +77,14 @@ def name_of(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(map(_member, kind))}>"
     if pa.types.is_dictionary(kind):
-        ordered = ", ordered=1" if kind.ordered else ""
-        return f"dictionary<{name_of(kind.value_type)}, indices={kind.index_type}{ordered}>"
+        index = "" if kind.index_type == pa.int32() else f", indices={kind.index_type}"
+        return f"dictionary<{name_of(kind.value_type)}{index}{', ordered=1' if kind.ordered else ''}>"
     return str(kind)
+
+
+def words(kind: pa.DataType) -> str:
+    """The type in messages and in the words of a log: in Arrow's own, which are long for a dictionary."""
+    return name_of(kind) if pa.types.is_dictionary(kind) else str(kind)
 
 
 def _member(member: pa.Field) -> str:

@@ -2,8 +2,8 @@
 
 ``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
 it: ``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``,
-``{"fixed_size_list": [item, length]}``, ``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``. Names for people are
-those of :mod:`lakebed.model.type_names`. Pure: no I/O.
+``{"fixed_size_list": [item, length]}``, ``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``, and at the top
+``{"dictionary": values}``. Names for people are those of :mod:`lakebed.model.type_names`. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ float64 does not keep every int64; and nothing becomes text."""
 
 
 def parse(kind: Any) -> pa.DataType:
-    """An Arrow type from a type or its name. Raises UsageError for a name that is none."""
+    """The type of a field (:func:`of_field`) from an Arrow type or its name. Raises UsageError for a name of none."""
     if isinstance(kind, pa.DataType):
         try:
-            return canonical(kind)
+            return of_field(kind)
         except RecursionError:
             raise Code.TYPE_UNSUPPORTED("a type is nested too deeply", levels_max=NESTING_MAX) from None
     if isinstance(kind, str):
-        return canonical(parse_name(kind.strip()))
+        return of_field(parse_name(kind.strip()))
     raise Code.TYPE_INVALID(
         f"not a type: {shown(kind)}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'"
     )
@@ -47,6 +47,8 @@ def parse(kind: Any) -> pa.DataType:
 
 def to_json(kind: pa.DataType) -> Any:
     """The JSON form of a type; :func:`from_json` gives it back."""
+    if pa.types.is_dictionary(kind):
+        return {"dictionary": to_json(kind.value_type)}
     if pa.types.is_list(kind):
         return {"list": to_json(kind.value_type)}
     if pa.types.is_fixed_size_list(kind):
@@ -69,6 +71,8 @@ def from_json(document: Any) -> pa.DataType:
             return pa.struct([pa.field(name, from_json(kind), nullable) for name, kind, nullable in members])
         case {"map": [key, item]}:
             return pa.map_(from_json(key), from_json(item))
+        case {"dictionary": values}:
+            return of_field(pa.dictionary(INDEX, from_json(values)))
         case _:
             return parse(document)
 
@@ -98,6 +102,22 @@ def canonical(kind: pa.DataType) -> pa.DataType:
     if is_list(kind):
         return pa.list_(canonical(kind.value_type))
     return kind
+
+
+INDEX = pa.int32()
+"""The type of the indices of all dictionaries that reads return: what :meth:`pyarrow.Array.dictionary_encode` gives."""
+
+
+def of_field(kind: pa.DataType) -> pa.DataType:
+    """The type that a field has for values of a type: the canonical one, or a dictionary of it.
+
+    Of a dictionary, neither the type of the indices nor an order is kept (docs/decisions/0063). Dictionaries inside
+    other types, and of values that some library cannot take in a dictionary, are their values.
+    """
+    plain = canonical(kind)
+    if not pa.types.is_dictionary(kind) or plain == UUID or pa.types.is_decimal256(plain) or key_type(plain) is None:
+        return plain
+    return pa.dictionary(INDEX, plain)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -289,7 +309,10 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a field of one type may be widened to another."""
+    """Whether a field of one type may be widened to another, or become a dictionary of its values, or no longer be."""
+    if pa.types.is_dictionary(found) or pa.types.is_dictionary(wanted):
+        plain = canonical(found), canonical(wanted)
+        return found != wanted and (plain[0] == plain[1] or can_become(*plain))
     a, b = str(found), str(wanted)
     return any(a in ladder and b in ladder and ladder.index(a) < ladder.index(b) for ladder in WIDENING)
 

@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code
+from lakebed.model.dictionaries import returned, returned_schema
 from lakebed.model.frames import Frames
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.model.schema import Schema
     from lakebed.parquet.read_cache import ReadStatistics
 
 WAITING_ROWS_MAX = 16_384
@@ -152,6 +154,19 @@ def _timed(
             ended(failure)
 
 
+def returned_stream(stream: RowStream, schema: Schema) -> RowStream:
+    """A stream of stored rows of a schema as reads return it: columns that are dictionaries have one in each batch."""
+    if schema.dictionaries.isdisjoint(stream.schema.names):
+        return stream
+
+    def batches() -> Generator[pa.RecordBatch]:
+        with closing(stream):
+            for rows in stream:
+                yield returned(rows, schema)
+
+    return RowStream(returned_schema(stream.schema, schema), batches())
+
+
 class RowStream(Frames, AbstractContextManager["RowStream"]):
     """Record batches of one schema, to be read once. Read it to its end or close it; it is a context manager as well.
 
@@ -186,8 +201,8 @@ class RowStream(Frames, AbstractContextManager["RowStream"]):
         return self._open().read_next_batch()
 
     def read_all(self) -> pa.Table:
-        """The remaining rows."""
-        return self._open().read_all()
+        """The remaining rows. Columns that are dictionaries have one for all of them."""
+        return self._open().read_all().unify_dictionaries()
 
     def close(self) -> None:
         """Stop reading, and release files and memory. May be called again."""

@@ -27,15 +27,17 @@ from lakebed.engine.constants import constant
 from lakebed.engine.predicate import Predicate, check_where, keep
 from lakebed.errors import Code, Error
 from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
+from lakebed.model.dictionaries import returned
 from lakebed.model.keys import KeyCodec, KeyRange
 from lakebed.model.policies import Policy, policy_failed
 from lakebed.model.schema import Schema
+from lakebed.model.types import canonical
 from lakebed.read.counting import Count, reservoir
 from lakebed.read.expressions import narrow
 from lakebed.read.key_ranges import KeySet
 from lakebed.read.plan import coarser, plan
 from lakebed.read.prefix_scan import check_depth
-from lakebed.read.row_stream import RowStream, Unfiltered, filtered
+from lakebed.read.row_stream import RowStream, Unfiltered, filtered, returned_stream
 from lakebed.snapshot.row_conversions import RowConversions
 from lakebed.snapshot.row_views import raw_choice
 
@@ -112,7 +114,8 @@ class RestrictedSnapshot(RowConversions):
         view = self._raw(raw)
         names = view.schema.project(columns)
         predicate = None if where is None else check_where(where, view.schema.arrow)
-        return view.rows(self._whole.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
+        rows = view.rows(self._whole.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
+        return returned_stream(rows, self.schema)
 
     def rows(  # noqa: PLR0913 - what a scan reads, checked
         self,
@@ -210,11 +213,13 @@ class RestrictedSnapshot(RowConversions):
     def _shown(self, found: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
         """What is visible of rows in memory."""
         arrow = self._raw(raw).schema.arrow_of(names)
-        batches: Iterable[pa.RecordBatch] = found.to_batches()
+        # Predicates are over the values of dictionaries.
+        values = pa.schema([field.with_type(canonical(field.type)) for field in found.schema])
+        batches: Iterable[pa.RecordBatch] = found.cast(values).to_batches()
         if self._predicate is not None:
             with evaluating():
                 batches = [keep(batch, self._predicate) for batch in batches]
-        return pa.Table.from_batches(self._with_masks(batches, arrow), arrow)
+        return returned(pa.Table.from_batches(self._with_masks(batches, arrow), arrow), self.schema)
 
     def _masked(self, stream: RowStream, arrow: pa.Schema) -> Generator[pa.RecordBatch]:
         with closing(stream), evaluating():

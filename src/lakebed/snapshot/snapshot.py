@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
+from lakebed.model.dictionaries import returned
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
+from lakebed.read.row_stream import returned_stream
 from lakebed.snapshot.row_conversions import RowConversions
 from lakebed.telemetry import timed_read
 
@@ -89,7 +91,8 @@ class Readable(RowConversions):
         from lakebed.snapshot.row_views import viewed
 
         now = self.snapshot(max_staleness, at_least)
-        return viewed(now, lambda view, names: view.reader.points.get(view.state, key, names), columns, apply, raw=raw)
+        rows = viewed(now, lambda view, names: view.reader.points.get(view.state, key, names), columns, apply, raw=raw)
+        return returned(rows, now.schema)
 
     @timed_read("get_many")
     def get_many(  # noqa: PLR0913 - as scan
@@ -114,7 +117,8 @@ class Readable(RowConversions):
 
         now = self.snapshot(max_staleness, at_least)
         encoded = encoded_keys(keys, now.schema)
-        return viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
+        found = viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
+        return returned(found, now.schema)
 
     def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
         self,
@@ -155,9 +159,10 @@ class Readable(RowConversions):
         now = raw_choice(self.snapshot(max_staleness, at_least), apply, raw=raw, reverse=reverse)
         names = now.schema.project(columns)
         if apply is not None:
-            return applied_scan(now, now.encoded(ranges), apply, names=names, where=where, limit=limit)
+            applied = applied_scan(now, now.encoded(ranges), apply, names=names, where=where, limit=limit)
+            return returned_stream(applied, now.schema)
         planned, predicate = now.planned(now.encoded(ranges), where)
-        return now.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
+        return returned_stream(now.reader.scan(planned, names, limit, where=predicate, reverse=reverse), now.schema)
 
     @timed_read("count")
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
@@ -193,7 +198,7 @@ class Readable(RowConversions):
             )
         names = now.schema.project(columns)
         found = sample(now.state, rows, names, now.reader, clock.chance(seed))
-        return now.scan(columns=columns).read_all() if found is None else found
+        return now.scan(columns=columns).read_all() if found is None else returned(found, now.schema)
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
         """The distinct values of the first ``depth`` row key fields, in key order; of at most ``limit`` of them.
@@ -245,7 +250,7 @@ class Readable(RowConversions):
         now = self.snapshot()
 
         def rows(selection: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
-            return now.reader.scan(plan(now.state, *selection), columns, limit)
+            return returned_stream(now.reader.scan(plan(now.state, *selection), columns, limit), now.schema)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
 
@@ -364,7 +369,7 @@ class Snapshot(Readable):
         self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
     ) -> pa.Table:
         self.snapshot(max_staleness, at_least)
-        return self.reader.points.get(self.state, key, columns)
+        return returned(self.reader.points.get(self.state, key, columns), self.schema)
 
     # -- plans --------------------------------------------------------------------------------------------------
 

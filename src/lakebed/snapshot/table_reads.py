@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock, telemetry
 from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
+from lakebed.model.dictionaries import returned
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.state.time_travel import check_time, locate
 from lakebed.storage.contract import is_near
@@ -111,11 +112,16 @@ class TableReads(Readable):
         if known is None or not known.version:
             # A call of span would be one more for each lookup, so it is made only where it measures something.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
-                return self.reader.points.get(self.state(max_staleness, at_least), key, columns)
-        with telemetry.span("read", kind="get", table=self.id):
-            return self._get_beside_probe(known, key, columns)
+                state = self.state(max_staleness, at_least)
+                found = self.reader.points.get(state, key, columns)
+        else:
+            with telemetry.span("read", kind="get", table=self.id):
+                found, state = self._get_beside_probe(known, key, columns)
+        return returned(found, state.created) if state.created.dictionaries else found
 
-    def _get_beside_probe(self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
+    def _get_beside_probe(
+        self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None
+    ) -> tuple[pa.Table, TableState]:
         """The rows of a key in the latest state, read in a known one while the log is probed for a newer."""
         from concurrent.futures import ThreadPoolExecutor
 
@@ -124,8 +130,8 @@ class TableReads(Readable):
             reading = thread.submit(telemetry.carried(self.reader.points.get), known, key, columns)
             state = self.state()
             if state.version == known.version:
-                return reading.result()
-            return self.reader.points.get(state, key, columns)
+                return reading.result(), state
+            return self.reader.points.get(state, key, columns), state
         finally:
             # Do not wait for a read of an older state.
             thread.shutdown(wait=False, cancel_futures=True)

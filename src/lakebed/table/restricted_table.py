@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.changes.feed import changes, version_of
 from lakebed.model.schema import Schema
-from lakebed.read.row_stream import RowStream
+from lakebed.read.row_stream import RowStream, returned_stream
 from lakebed.snapshot.restricted import RestrictedSnapshot, evaluating, refused
 from lakebed.snapshot.row_conversions import RowConversions
 
@@ -119,11 +119,11 @@ class RestrictedTable(RowConversions):
         names = present.schema.project(columns)
         read = present.columns_read(names)
         with evaluating():
-            stream = changes(
+            _, stream = changes(
                 self._table, since, last, ranges=ranges, columns=read, where=self._policy.where, removed_rows=True
             )
         arrow = change_schema(present.schema, names)
-        return RowStream(arrow, self._masked(present, stream, arrow))
+        return returned_stream(RowStream(arrow, self._masked(present, stream, arrow)), present.schema)
 
     def _masked(self, shown: RestrictedSnapshot, stream: RowStream, arrow: pa.Schema) -> Generator[pa.RecordBatch]:
         names = arrow.names[len(FEED_COLUMNS) :]

@@ -184,8 +184,10 @@ class Table(TableWrites):
                 the name of one of the three.
         """
         from lakebed.changes.feed import changes
+        from lakebed.read.row_stream import returned_stream
 
-        return changes(self, since, until, ranges=ranges, columns=columns, where=where)
+        schema, rows = changes(self, since, until, ranges=ranges, columns=columns, where=where)
+        return returned_stream(rows, schema)
 
     def outcome(self, request_key: str) -> int | None:
         """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.

@@ -28,6 +28,7 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.model.suggestions import did_you_mean
+from lakebed.model.type_names import words
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit
@@ -83,7 +84,7 @@ class RenameField:
 
 @dataclass(frozen=True, slots=True)
 class WidenField:
-    """A type that keeps every value of the old one, see :data:`lakebed.model.types.WIDENING`; for a value field."""
+    """A type that keeps every value of a value field (:func:`lakebed.model.types.can_become`)."""
 
     name: str
     type: Any
@@ -122,13 +123,13 @@ def describe(change: SchemaChange) -> str:
     """The change in words, for people."""
     match change:
         case AddField():
-            return f"add {change.name}: {change.type}"
+            return f"add {change.name}: {words(change.type)}"
         case DropField():
             return f"drop {change.name}"
         case RenameField():
             return f"rename {change.name} to {change.new_name}"
         case WidenField():
-            return f"widen {change.name} to {change.type}"
+            return f"widen {change.name} to {words(change.type)}"
         case AllowNulls():
             return f"allow nulls in {change.name}"
         case _:
@@ -183,10 +184,10 @@ def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
         return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
     match change:
         case WidenField():
-            if types.can_become(field.type, change.type):
+            if types.can_become(field.returned_type, change.type):
                 return None
             wider = ", ".join(_wider(field.type))
-            text = f"{change.name} is {field.type} and cannot become {change.type}"
+            text = f"{change.name} is {words(field.returned_type)} and cannot become {words(change.type)}"
             text += f", only {wider}" if wider else f"; no type is wider than {field.type}"
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
         case AllowNulls():
@@ -219,7 +220,7 @@ def _changed(schema: Schema, change: SchemaChange, next_id: int) -> Schema:
         case RenameField():
             return _with(schema, replace(schema.by_name[change.name], name=change.new_name))
         case WidenField():
-            return _with(schema, replace(schema.by_name[change.name], type=change.type))
+            return _with(schema, replace(schema.by_name[change.name], type=change.type, dictionary=False))
         case AllowNulls():
             return _with(schema, replace(schema.by_name[change.name], nullable=True))
         case _:

@@ -92,7 +92,7 @@ def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
         replace(new, file=replace(new.file, schema_version=schema.version), added=()) if new.added else new
         for new in files
     )
-    words = tuple(describe(AddField(field.name, field.type)) for field in missing.values())
+    words = tuple(describe(AddField(field.name, field.returned_type)) for field in missing.values())
     # A function for the new fields is not in the rows: a table that aggregates is refused here.
     if refused := unfit(state.merge, schema):
         return refused

@@ -95,7 +95,7 @@ def fields_of(schema: Schema) -> tuple[ShownField, ...]:
     """The fields in their order."""
     keys = dict.fromkeys(schema.row_key_names, "row key") | {one.name: "sort key" for one in schema.sort_key}
     return tuple(
-        ShownField(one.name, name_of(one.type), keys.get(one.name, ""), one.nullable, one.expression)
+        ShownField(one.name, name_of(one.returned_type), keys.get(one.name, ""), one.nullable, one.expression)
         for one in schema.fields
     )
 
