@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 APPLICATION = ("$(lakebed --application)", "s3://bucket/lakebed_main.py", "dbfs:/lakebed_main.py")
 """How the pages name the application of ``spark-submit``."""
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*)[^`\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)((?: {4}.*\n|\n(?= {4}))+)")
 
 
@@ -117,14 +117,14 @@ def _literal_beside(lines: list[str], statement: ast.stmt) -> tuple[Any] | None:
 
 def command_lines(block: Block) -> Iterator[list[str]]:
     """The words of each command that a block gives to Lakebed, by its own name or through what submits to Spark."""
-    for line in _shell_lines(block.text):
+    for line in shell_lines(block.text):
         if line.startswith("lakebed "):
             yield shlex.split(line, comments=True)[1:]
         elif any(name in line for name in APPLICATION) and not line.startswith("aws s3 cp"):
             yield _submitted(shlex.split(line))
 
 
-def _shell_lines(text: str) -> Iterator[str]:
+def shell_lines(text: str) -> Iterator[str]:
     """Whole commands: a backslash or an open quote continues one on the next line."""
     command = ""
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The code of docs/import.md, docs/spark.md and docs/clusters.md, on the session of all tests.
+"""The code of docs/import.md, docs/spark.md, docs/streaming.md and docs/clusters.md, on the session of all tests.
 
 Only addresses are changed. Commands that need another cluster are parsed by tests/unit/test_docs.py.
 """
@@ -78,12 +78,22 @@ def test_the_schema_of_the_page_on_import_generates_its_key(instance):
 
 def test_the_code_of_the_page_on_spark_reads_and_writes_a_table(spark, bucket, flights):
     flights.write(FLIGHTS)
-    (python,) = pages.blocks("docs/spark.md", "python")
+    python, upserts, changes = pages.blocks("docs/spark.md", "python")
     names = {"spark": spark}
     pages.run(python.replace(("s3://bucket", str(bucket))), names)
     assert sorted_rows(flights) == sorted(ROWS * 2)
     assert names["frame"].count() == len(ROWS), "a frame is the table at one version"
     assert names["added"].isStreaming
+    # The page's table has changed thirteen times.
+    pages.run(changes.replace(('"12"', '"0"')), names)
+    assert names["changes"].isStreaming
+    assert {"_version", "_change", "_range"} <= set(names["changes"].columns)
+    users = lakebed.open(bucket / "lake").create_table(
+        "users", lakebed.Schema({"id": "int64"}, {}, {"name": "string"}), merge=lakebed.Latest()
+    )
+    rows = [{"op": "+I", "id": 1, "name": "ann"}, {"op": "+I", "id": 2, "name": "bob"}, {"op": "-D", "id": 1}]
+    finished(streamed(upserts, bucket, "users", rows, names))
+    assert users.scan().read_all().to_pylist() == [{"id": 2, "name": "bob"}]
     (sql,) = pages.blocks("docs/spark.md", "sql")
     # The page's table has the column `tailnum`.
     create, count = sql.replace(("s3://bucket", str(bucket)), ("tailnum", "tail")).text.split(";\n")[:2]
@@ -92,6 +102,30 @@ def test_the_code_of_the_page_on_spark_reads_and_writes_a_table(spark, bucket, f
         assert spark.sql(count).collect()[0][0] == 4
     finally:
         spark.sql("DROP VIEW flights")
+
+
+def streamed(block, bucket, folder, rows, names):
+    """The query that a block starts, from JSON lines in the folder that it names."""
+    (bucket / folder).mkdir(exist_ok=True)
+    (bucket / folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    pages.run(block.replace(("s3://bucket", str(bucket))), names)
+    return names["query"]
+
+
+def finished(query):
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def test_the_code_of_the_page_on_streams_adds_what_comes(spark, bucket):
+    schema = lakebed.Schema({"device": "string"}, {"at": "int64"}, {"celsius": "double"})
+    readings = lakebed.open(bucket / "lake").create_table("readings", schema)
+    (block,) = (one for one in pages.blocks("docs/streaming.md", "python") if "spark." in one.text)
+    rows = [{"device": "d1", "at": at, "celsius": at + 0.5} for at in range(3)]
+    finished(streamed(block, bucket, "new", rows, {"spark": spark}))
+    assert readings.scan().read_all().to_pylist() == rows
 
 
 def test_the_commands_of_the_page_on_clusters_run_and_report(spark, bucket, flights):

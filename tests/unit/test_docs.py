@@ -118,7 +118,7 @@ RUN_BY = {
     "docs/types.md": "tests/unit/test_key_types.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
-    "docs/streaming.md": "tests/unit/test_guides.py",
+    "docs/streaming.md": "tests/spark/test_pages.py",  # and tests/unit/test_guides.py
     "docs/tutorial.md": "tests/unit/test_guides.py",
 }
 
