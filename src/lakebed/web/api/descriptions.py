@@ -46,8 +46,9 @@ _MEANINGS = {
     413: "The request is too large.",
     415: "The request's content type is not known here.",
     422: "Keys or rows do not fit the schema.",
+    429: "Too many requests with a wrong token came from this address.",
     500: "The service failed.",
-    503: "The storage cannot be reached, or others keep winning; try again.",
+    503: "The storage cannot be reached, or the commit lost too many races; try again.",
     504: "It is unknown whether the change was made; repeat it with the same commit id.",
 }
 

@@ -1,0 +1,127 @@
+"""The reference pages have what there is, and nothing else: settings, HTTP operations, public names, kinds of errors.
+
+Others: commands in tests/unit/cli/test_reference.py, their JSON in tests/unit/cli/test_json.py, metrics in
+tests/unit/monitoring/test_metrics_page.py, error codes in tests/unit/test_docs.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+
+import pytest
+from litestar.handlers import HTTPRouteHandler
+
+from lakebed import settings
+from lakebed.errors import Code
+from lakebed.model.amounts import count_text, size_text
+from lakebed.web import api
+from lakebed.web.api.descriptions import ERRORS
+from lakebed.web.error_answers import status_of
+from tests import pages
+
+# -- settings -----------------------------------------------------------------------------------------------------
+
+
+def amount(value, unit):
+    """A value of a setting as the page has it."""
+    if unit == "name":
+        return f"`{value}`"
+    if unit == "bytes":
+        return f"{value} bytes" if value < settings.KIB else size_text(value).replace(".0 ", " ")
+    if unit == "seconds":
+        for name, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+            if value and value % seconds == 0:
+                return count_text(value // seconds, name)
+        return f"{value:,} s"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def row_of(setting):
+    allowed = (
+        ", ".join(f"`{choice}`" for choice in setting.choices)
+        if setting.choices
+        else f"{amount(setting.minimum, setting.unit)} to {amount(setting.maximum, setting.unit)}"
+    )
+    return f"| `{setting.name}` | {amount(setting.default, setting.unit)} | {allowed} |"
+
+
+def test_the_page_on_settings_has_each_with_its_default_and_bounds():
+    rows = re.findall(r"^\| `\w+` \|[^|]+\|[^|]+\|[^|]+\|$", pages.text_of("docs/settings.md"), re.MULTILINE)
+    assert [row for row, of in zip(rows, settings.describe(), strict=True) if not row.startswith(row_of(of))] == []
+
+
+# -- HTTP ---------------------------------------------------------------------------------------------------------
+
+OF_LAKEBED = {"POST /v1/catalog/commits", "POST /v1/tables/{table_id}/commits"}
+"""For programs of Lakebed alone (docs/commit-via.md)."""
+
+
+def operations():
+    """Each operation of the API, as ``GET /v1/tables/{table}``."""
+    for handler in api.ROUTES:
+        assert isinstance(handler, HTTPRouteHandler)
+        for path in handler.paths:
+            for method in handler.http_methods:
+                yield f"{method} {re.sub(r':[a-z]+}', '}', path)}"
+
+
+def request_of(command):
+    """The method and the path of a command of curl, as curl takes them."""
+    words = shlex.split(command)
+    (url,) = (word for word in words if word.startswith("$URL/"))
+    sends = any(word in ("--json", "-d", "--data-binary") for word in words) and "-G" not in words
+    method = words[words.index("-X") + 1] if "-X" in words else "POST" if sends else "GET"
+    return method, url.removeprefix("$URL").partition("?")[0]
+
+
+def commands():
+    for block in pages.blocks("docs/http.md", "bash"):
+        for line in pages.shell_lines(block.text):
+            yield line.removeprefix("ID=$(").replace("$'", "'").partition(" | ")[0]
+
+
+def test_the_page_on_http_has_an_example_of_each_operation_and_of_no_other():
+    """They run in tests/service/test_http_docs.py; jobs have none there, so they are named in the text."""
+    patterns = {one: re.compile(re.sub(r"\\{[a-z_]+\\}", r"[^/]+", re.escape(one))) for one in operations()}
+    shown = set()
+    for command in commands():
+        method, path = request_of(command)
+        # The longest: /v1/tables/x is not one with {table} if another path is meant.
+        found = [one for one, pattern in patterns.items() if pattern.fullmatch(f"{method} {path}")]
+        assert found, f"no operation of the API: {command}"
+        shown.update(found)
+    prose = pages.text_of("docs/http.md") + pages.text_of("docs/metrics.md")
+    named = {one for one in patterns if re.search(re.sub(r"\\{[a-z_]+\\}", "ID", re.escape(one)), prose)}
+    missing = set(patterns) - shown - named - OF_LAKEBED - {"GET /metrics"}
+    assert not missing
+    assert "`/metrics`" in prose
+
+
+# -- names and kinds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", re.findall(r"^::: (\S+)$", pages.text_of("docs/api.md"), re.MULTILINE))
+def test_every_name_of_the_api_reference_exists(name):
+    """The module, then the rest of the path in it; `make docs` says so too, after a minute."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = importlib.import_module(name)
+    except ModuleNotFoundError:
+        found = getattr(importlib.import_module(module), attribute)
+    assert found.__doc__
+
+
+def test_the_page_on_json_lists_every_kind_of_error():
+    listed = pages.text_of("docs/cli-json.md").partition("\nKinds: ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == {code.group for code in Code}
+
+
+def test_the_page_on_http_has_every_status_of_an_error():
+    section = pages.text_of("docs/http.md").partition("\n## Errors\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE)
+    listed = {int(status) for row in rows for status in row.split(",")}
+    # That of a path without the method is made by the framework, for every operation.
+    assert listed == {*ERRORS, 405}
+    assert {status_of(code("")) for code in Code} <= listed
