@@ -13,6 +13,7 @@ delete (of a range of keys), maintain, tiny (commits of ten rows), writers (seve
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import platform
@@ -161,7 +162,7 @@ def published(results: Figures, docs: Path, cache: Path) -> None:
     subprocess.run(plot, check=True, cwd=ROOT)
     page = docs / "benchmarks.md"
     before, rest = page.read_text("utf-8").split(BEGIN)
-    text = report.markdown(results["peers"], results["sizes"])
+    text = report.markdown(results["peers"], results["sizes"], results["on"]["date"])
     page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", "utf-8")
 
 
@@ -170,7 +171,8 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = Sizes(**{size.name: getattr(args, size.name) for size in fields(Sizes)})
     results: Figures = {
         "sizes": asdict(sizes),
-        "on": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
+        "on": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+        | {"date": dt.datetime.now(dt.UTC).date().isoformat()},
         "peers": {},
     }
     for name in args.peers:

@@ -81,7 +81,9 @@ def shortfall(measure: str, figures: dict[str, Any], sizes: dict[str, Any]) -> s
     """What a measure could not do in its time, or how it went wrong without ending; empty if neither."""
     wanted = {"ingest": sizes["commits"], "tiny": sizes["tiny"]}.get(measure)
     if wanted is not None and figures["commits"] < wanted:
-        return f"its time was over after {figures['commits']} of {wanted:,} commits: what follows is on as many"
+        return (
+            f"stopped by its time limit after {figures['commits']} of {wanted:,} commits; the lines below are for these"
+        )
     if errors := figures.get("errors"):
         return "; ".join(f"{count} x {error}" for error, count in errors.items())
     return ""
@@ -143,8 +145,8 @@ def table(peers: Peers, sizes: dict[str, Any]) -> str:
     return "\n".join([*text, "", *(f"[{n}] {note}" for n, note in enumerate(notes.said, 1))]).rstrip()
 
 
-def markdown(peers: Peers, sizes: dict[str, Any]) -> str:
-    """The table for a page."""
+def markdown(peers: Peers, sizes: dict[str, Any], date: str) -> str:
+    """The table for a page; ``date`` is that of the run."""
     cells, notes = grid(peers, sizes)
     made = [[re.sub(r"^ {2}", "… ", value).replace("|", "\\|") for value in row] for row in cells]
     rows = ["| " + " | ".join(row) + " |" for row in made]
@@ -156,7 +158,8 @@ def markdown(peers: Peers, sizes: dict[str, Any]) -> str:
         for name, made in made_of.items()
     ]
     run = (
-        f"{sizes['commits']:,} commits of {sizes['rows']:,} rows; at most {sizes['gets']:,} questions of each kind; "
-        f"{sizes['processes']} new processes; {sizes['seconds']:g} s a measure, four times that for the ingest."
+        f"Measured on {date}: {sizes['commits']:,} commits of {sizes['rows']:,} rows; at most {sizes['gets']:,} reads "
+        f"of each kind; {sizes['processes']} new processes; {sizes['seconds']:g} s a measure, four times that for the "
+        "ingest."
     )
     return "\n".join([run, "", *rows, "", *said, "", *versions])

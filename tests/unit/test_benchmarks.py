@@ -86,7 +86,7 @@ def test_a_measure_that_ran_out_of_time_says_how_far_it_came():
     figures = {"commits": 1, "seconds": 5.0, "commit_p50_ms": 5e3, "size_bytes": 1, "peak_mib": 1.0}
     assert shown("ingest", ingest=figures) == (
         "5.00 [1]",
-        ["its time was over after 1 of 2 commits: what follows is on as many"],
+        ["stopped by its time limit after 1 of 2 commits; the lines below are for these"],
     )
 
 
