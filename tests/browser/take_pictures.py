@@ -46,7 +46,7 @@ def main(url: str, folder: Path) -> None:
         browser = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
         for name, path, scheme, width, height in PICTURES:
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme, base_url=url)
-            page.goto(path)
+            page.goto(path, timeout=300_000)  # ms: a loaded machine takes long
             picture = folder / f"{name}.png"
             page.screenshot(path=picture)
             print(f"{picture}: {picture.stat().st_size // 1000} kB")

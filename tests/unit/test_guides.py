@@ -22,7 +22,7 @@ def run_in_memory(page):
     What needs a Spark session runs in tests/spark/test_pages.py.
     """
     names = {"lakebed": lakebed, "pa": pa, "dt": dt} | {name: getattr(lakebed, name) for name in lakebed.__all__}
-    first, *others = (block for block in pages.blocks(page, "python") if not block.text.startswith("stream = spark."))
+    first, *others = (block for block in pages.blocks(page, "python") if "spark.readStream" not in block.text)
     # The instances of memory:// live as long as the process, which other tests share.
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
     return sum(pages.run(block, names) for block in (first, *others))
