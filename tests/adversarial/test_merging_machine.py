@@ -175,7 +175,13 @@ BUGS = (
     ),
     Bug(
         "rows of one write are not merged",
-        _set(sort, "_sorted_and_merged", lambda chunk, schema, mode: sort._sorted(chunk, schema)),
+        _set(
+            sort,
+            "_sorted_rows",
+            lambda chunk, schema, _mode, ahead_bytes=0: sort._in_order(
+                chunk, schema, stable=True, ahead_bytes=ahead_bytes
+            ),
+        ),
     ),
     Bug("a sum is the last value", _sums_of_the_last, "aggregate"),
 )

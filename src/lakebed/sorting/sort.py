@@ -8,10 +8,13 @@ By a merge mode other than ``KeepAll`` rows with equal merge keys become one, in
 sorted stably and merged before it is written, and the chunks are merged in their order. A run then has one row for each
 merge key, however many the input has.
 
-Small chunks are sorted by Arrow, so that a small write does not load an engine. Of large ones, those with a single key
-of integers, dates or timestamps are sorted by NumPy, which takes a third of the CPU of an engine; others by DataFusion,
+Chunks with a single key of integers, dates or timestamps are sorted by NumPy, which takes a third of the CPU of an
+engine. Others are sorted by Arrow if they are small, so that a small write does not load an engine, and by DataFusion,
 which takes about half the time of Arrow for two million rows. DataFusion's sort is not stable, so it gets the position
 of each row as a last column to sort by where that matters.
+
+:func:`sort_runs` holds no sorted copy of a large chunk. Another thread makes its batches, some ahead of those that are
+written (:func:`_made_ahead`), so that rows are gathered and encoded at the same time.
 
 Spills are Arrow IPC files with lz4. They take twice the disk of a data file, but reading one back costs half the CPU of
 Parquet, and a reader holds one batch of it. Batches are therefore small: a merge holds a few of each input.
@@ -23,7 +26,9 @@ Errors: StorageError if there is no room.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +56,10 @@ PIECE_BYTES_MAX = 32 * 1024 * 1024
 _CHUNK_SHARE = 3
 """A chunk, its sorted copy and the keys and indices of the sort take about three times the chunk."""
 
+_STREAMED_CHUNK_SHARE = 2
+"""NumPy sorts keys and positions alone. A chunk that it sorts is held twice at most, while the columns of its batches
+are copied into one piece each; then once, beside the positions, the batches made ahead and a row group."""
+
 _NUMBERED_CHUNK_SHARE = 5
 """The sort of a chunk by the positions of its rows as well encodes keys and positions as one: about as much again, and
 more for narrow rows."""
@@ -60,6 +69,11 @@ _CHUNK_BYTES_MAX = 1024 * 1024 * 1024
 
 _SMALL_ROWS = 100_000
 _SORT_BATCH_ROWS = 32_768
+_SORT_BATCH_BYTES = 8 * 1024 * 1024
+
+_AHEAD_SHARE = 8
+_AHEAD_BYTES_MAX = 64 * 1024 * 1024
+"""The bytes of a row group: the next one is made while one is encoded."""
 
 
 def sort_chunks(
@@ -71,15 +85,18 @@ def sort_chunks(
     function drops its rows.
     """
     share = _CHUNK_SHARE if isinstance(mode, KeepAll) else _NUMBERED_CHUNK_SHARE
-    bytes_max = min(memory_limit_bytes // share, _CHUNK_BYTES_MAX)
-    rows = (as_schema(batch, schema) for batch in batches)
-    for chunk in gather(rows, 2**31 - 1, bytes_max):
-        ordered = _sorted(chunk, schema) if isinstance(mode, KeepAll) else _sorted_and_merged(chunk, schema, mode)
+    for chunk in _chunks(batches, schema, memory_limit_bytes // share):
+        ordered = pa.Table.from_batches(_sorted_rows(chunk, schema, mode), schema=schema.arrow)
         # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
         del chunk
         if ordered.num_rows:
             yield ordered
         del ordered
+
+
+def _chunks(batches: Iterable[pa.RecordBatch], schema: Schema, bytes_max: int) -> Iterator[pa.Table]:
+    """The rows in chunks of a size, not empty."""
+    return gather((as_schema(batch, schema) for batch in batches), 2**31 - 1, min(bytes_max, _CHUNK_BYTES_MAX))
 
 
 def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
@@ -107,34 +124,33 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
         yield from batches
         exhausted = True
 
-    chunks = sort_chunks(watched(), layout.schema, memory_limit_bytes=memory_limit_bytes, mode=mode)
+    schema, limit = layout.schema, memory_limit_bytes
+    ahead = min(_AHEAD_BYTES_MAX, limit // _AHEAD_SHARE)
+    chunks = _chunks(watched(), schema, limit // _share(schema, mode))
     chunk = next(chunks, None)
     if chunk is None:
         return []
     if exhausted:
-        return write_run(
-            chunk.to_batches(),
-            layout,
-            scratch,
-            rows_estimate=chunk.num_rows,
-            cuts=cuts,
-            memory_limit_bytes=memory_limit_bytes,
-        )
+        rows = chunk.num_rows
+        ordered = _sorted_rows(chunk, schema, mode, ahead_bytes=ahead)
+        # Only the sort holds the chunk, and releases what it has copied.
+        del chunk
+        return write_run(ordered, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=limit)
 
     from lakebed.sorting.merge import merge_runs
 
     with scratch_folder(scratch, "sort") as folder:
         spills: list[Path] = []
         while chunk is not None:
-            spills.append(write_spill(chunk.to_batches(), layout.schema.arrow, folder / f"{len(spills):06d}.arrow"))
-            # Release the chunk before the next one is gathered.
+            ordered = _sorted_rows(chunk, schema, mode, ahead_bytes=ahead)
             chunk = None
+            spills.append(write_spill(ordered, schema.arrow, folder / f"{len(spills):06d}.arrow"))
+            # Release the sorted rows before the next chunk is gathered.
+            del ordered
             chunk = next(chunks, None)
         # Return what the sort has freed: the merge uses another allocator.
         pa.default_memory_pool().release_unused()
-        return merge_runs(
-            spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=mode
-        )
+        return merge_runs(spills, layout, scratch, key_range=None, memory_limit_bytes=limit, cuts=cuts, mode=mode)
 
 
 def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> Iterator[tuple[int, pa.Table]]:
@@ -173,53 +189,77 @@ def _encode(table: pa.Table) -> bytes:
     return encoded
 
 
-def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
-    if chunk.num_rows <= _SMALL_ROWS:
-        return _sorted_by_arrow(chunk, schema)
-    return pa.Table.from_batches(_sorted_many(chunk, schema))
+# -- sorting ------------------------------------------------------------------------------------------------------
 
 
-def _sorted_and_merged(chunk: pa.Table, schema: Schema, mode: MergeMode) -> pa.Table:
-    """The sorted rows of a chunk, one for each merge key; rows with equal ones meet in the order of the chunk."""
+def _share(schema: Schema, mode: MergeMode) -> int:
+    """The part of the memory limit that a chunk may take which is written as it is sorted."""
+    if not isinstance(mode, KeepAll):
+        return _NUMBERED_CHUNK_SHARE
+    return _CHUNK_SHARE if _integer_key(schema) is None else _STREAMED_CHUNK_SHARE
+
+
+def _integer_key(schema: Schema) -> Field | None:
+    """The only field to sort by, if NumPy can sort it."""
+    key = schema.by_name[schema.sort_names[0]]
+    return key if len(schema.sort_names) == 1 and key.key_type.form is Form.SIGNED else None
+
+
+def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_bytes: int = 0) -> Iterator[pa.RecordBatch]:
+    """The sorted rows of a chunk; by a mode other than ``KeepAll`` one for each merge key, in the order of the chunk
+    before. At most ``ahead_bytes`` of a large chunk are sorted before they are taken.
+    """
+    if isinstance(mode, KeepAll):
+        return _in_order(chunk, schema, stable=False, ahead_bytes=ahead_bytes)
     visible = visible_schema(schema)
     order = merge_schema(mode, visible, hidden=KIND in schema.by_name)
-    if chunk.num_rows <= _SMALL_ROWS:
-        batches: Iterable[pa.RecordBatch] = _sorted_by_arrow(chunk, order).to_batches()
+    return RowMerger(mode, visible, complete=False).merge(_in_order(chunk, order, stable=True, ahead_bytes=ahead_bytes))
+
+
+def _in_order(chunk: pa.Table, schema: Schema, *, stable: bool, ahead_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a chunk in the order of a schema; ``stable`` keeps that of rows with equal sort columns."""
+    small = chunk.num_rows <= _SMALL_ROWS
+    key = _integer_key(schema)
+    if key is not None:
+        rows = _sorted_by_integers(chunk, key, stable=stable or small)
+    elif small:
+        return iter(sorted_by(chunk.combine_chunks(), schema.sort_names).to_batches())
     else:
-        batches = _sorted_many(chunk, order, stable=True)
-    merged = RowMerger(mode, visible, complete=False).merge(batches)
-    return pa.Table.from_batches(merged, schema=schema.arrow)
+        rows = _sorted_by_engine(chunk, schema, stable=stable)
+    return _made_ahead(rows, ahead_bytes // _batch_bytes(chunk)) if ahead_bytes and not small else rows
 
 
-def _sorted_by_arrow(chunk: pa.Table, schema: Schema) -> pa.Table:
-    """Sorted stably."""
-    return sorted_by(chunk.combine_chunks(), schema.sort_names)
+def _made_ahead(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """The batches, of which a thread makes ``count``, at least one, before they are taken."""
+    thread = ThreadPoolExecutor(1, "lakebed-sort")
+    try:
+        ahead = deque(thread.submit(next, batches, None) for _ in range(max(1, count)))
+        while (batch := ahead.popleft().result()) is not None:
+            ahead.append(thread.submit(next, batches, None))
+            yield batch
+    finally:
+        thread.shutdown(wait=True, cancel_futures=True)
 
 
-def _sorted_many(chunk: pa.Table, schema: Schema, *, stable: bool = False) -> Iterator[pa.RecordBatch]:
-    """The sorted rows of a large chunk."""
-    if len(schema.sort_names) == 1 and schema.by_name[schema.sort_names[0]].key_type.form is Form.SIGNED:
-        rows = chunk.combine_chunks().to_batches()
-        # Text of over 2 GiB stays in several chunks.
-        if len(rows) == 1:
-            return _sorted_by_integers(rows[0], schema.by_name[schema.sort_names[0]], stable=stable)
-    return _sorted_by_engine(chunk, schema, stable=stable)
-
-
-def _sorted_by_integers(rows: pa.RecordBatch, key: Field, *, stable: bool) -> Iterator[pa.RecordBatch]:
+def _sorted_by_integers(chunk: pa.Table, key: Field, *, stable: bool) -> Iterator[pa.RecordBatch]:
     """The rows sorted by one column of integers, dates or times."""
+    batch_rows, schema, columns = _batch_rows(chunk), chunk.schema, chunk.columns
+    # A column goes, in the batches that it came in, before the next one is copied into one piece.
+    del chunk
+    for index in range(len(columns)):
+        columns[index] = columns[index].combine_chunks()
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    del columns
     keys = rows.column(key.name).view(f"int{8 * key.width}").to_numpy()
     places = pa.array(np.argsort(keys, kind="stable" if stable else None))
-    return (rows.take(places.slice(begin, _SORT_BATCH_ROWS)) for begin in range(0, len(places), _SORT_BATCH_ROWS))
+    for begin in range(0, len(places), batch_rows):
+        yield rows.take(places.slice(begin, batch_rows))
 
 
 def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool) -> Iterator[pa.RecordBatch]:
     from lakebed.engine.datafusion import column, context, sort_order
 
-    # Offsets of strings have 32 bits, so a batch has fewer rows if they are wide.
-    row_bytes = max(1, chunk.nbytes // chunk.num_rows)
-    batch_rows = max(1, min(_SORT_BATCH_ROWS, 16 * 1024 * 1024 // row_bytes))
-    engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=2**62)
+    engine = context(partitions=1, batch_rows=_batch_rows(chunk), pool_bytes=2**62)
     order = sort_order(schema)
     if stable:
         chunk = chunk.append_column(ARRIVAL, pa.array(np.arange(chunk.num_rows)))
@@ -229,6 +269,19 @@ def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool) -> Itera
         frame = frame.select(*map(column, schema.names))
     for batch in frame.execute_stream():
         yield as_schema(batch.to_pyarrow(), schema)
+
+
+def _batch_rows(chunk: pa.Table) -> int:
+    """Rows of a sorted batch: offsets of strings have 32 bits, so it has fewer if they are wide."""
+    return max(1, min(_SORT_BATCH_ROWS, _SORT_BATCH_BYTES // _row_bytes(chunk)))
+
+
+def _batch_bytes(chunk: pa.Table) -> int:
+    return _batch_rows(chunk) * _row_bytes(chunk)
+
+
+def _row_bytes(chunk: pa.Table) -> int:
+    return int(max(1, chunk.nbytes // chunk.num_rows))
 
 
 # -- spills -------------------------------------------------------------------------------------------------------

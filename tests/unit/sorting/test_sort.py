@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
-from lakebed.parquet.file_writer import gather
+from lakebed.parquet.file_writer import gather, write_run
 from lakebed.sorting import sort
-from lakebed.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs
+from lakebed.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs, write_spill
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, piece_rows, small_layout, sort_keys
 
 SHUFFLED = [n * 7919 % 20_011 for n in range(20_011)]
@@ -50,6 +52,81 @@ def test_chunks_keep_to_a_third_of_the_limit_and_hold_every_row():
     assert max(chunk.nbytes for chunk in chunks) <= 110_000
     assert sum(chunk.num_rows for chunk in chunks) == 20_061
     assert all(sort_keys(bench_schema(), c) == sorted(sort_keys(bench_schema(), c)) for c in chunks)
+
+
+@pytest.mark.parametrize(("key", "spilled"), [("int64", False), ("float64", True)])
+def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(monkeypatch, tmp_path, key, spilled):
+    """Others a third. Rows of 16 bytes: 320,000 bytes, of a limit of 700,000."""
+    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    spills = []
+    monkeypatch.setattr(sort, "write_spill", lambda *given: spills.append(given) or write_spill(*given))
+    schema = Schema({"k": key}, values={"v": "int64"})
+    batches = [batch_of(schema, [(n * 7919 % 20_000, n) for n in range(at, at + 500)]) for at in range(0, 20_000, 500)]
+    layout = small_layout(schema, file_bytes=1 << 30, row_group_rows=7_000)
+
+    [file] = sort_runs(batches, layout, tmp_path, memory_limit_bytes=700_000)
+
+    assert bool(spills) == spilled
+    found = pq.read_table(file.path)
+    assert found["k"].to_pylist() == list(range(20_000))
+    assert [v * 7919 % 20_000 for v in found["v"].to_pylist()] == list(range(20_000))
+
+
+def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(monkeypatch, tmp_path):
+    """One batch's columns are released when the chunk has each in one piece, so that only that one is held."""
+    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    schema = Schema({"k": "int64"}, values={"v": "int64"})
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    held = []
+
+    def batches():
+        for at in range(0, 20_000, 500):
+            columns = [pa.array(range(at, at + 500), pa.int64(), memory_pool=pool) for _ in range(2)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+    def written(ordered, *given, **more):
+        def seen():
+            for batch in ordered:
+                held.append(pool.bytes_allocated())
+                yield batch
+
+        return write_run(seen(), *given, **more)
+
+    monkeypatch.setattr(sort, "write_run", written)
+    sort_runs(batches(), small_layout(schema), tmp_path, memory_limit_bytes=700_000)
+
+    assert held
+    # The generator of the batches still has the columns of the last one.
+    assert max(held) <= 2 * 500 * 8 + 1_024
+
+
+def test_batches_are_made_ahead_by_a_thread_that_ends_with_them():
+    made = []
+
+    def batches():
+        for n in range(100):
+            made.append(n)
+            yield bench_rows([n])
+
+    ahead = sort._made_ahead(batches(), 3)
+    assert sort_keys(bench_schema(), pa.Table.from_batches([next(ahead)])) == sort_keys(bench_schema(), bench_rows([0]))
+    ahead.close()
+
+    assert len(made) <= 4
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-sort")]
+
+
+def test_a_sort_that_fails_in_its_thread_says_so_and_leaves_nothing(monkeypatch, tmp_path):
+    def failing(*_, **__):
+        yield bench_rows([1])
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    monkeypatch.setattr(sort, "_sorted_by_engine", failing)
+    with pytest.raises(MemoryError, match="no more"):
+        sort_runs([bench_rows(SHUFFLED)], small_layout(bench_schema()), tmp_path, memory_limit_bytes=64 << 20)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_spills_are_gone_after_a_sort_in_parts(tmp_path):
