@@ -7,8 +7,9 @@ A commit adds one file to one table; its data lie ready, so that the log alone i
 a. One writer on local disk, durable and not, and how long the last 100 commits took against those around the 100th.
    The peer inserts as many rows of a kilobyte into SQLite, one a transaction, ``synchronous`` FULL and OFF.
 b. Threads of one process, each request to the store delayed (data of the log and its checkpoints alike).
-c. Processes of one writer each, delayed alike. *lost* is how many creates were refused for each that was not, *shares*
-   the fewest and the most commits of a process.
+c. Processes of one writer each, delayed alike. *lost* is how many creates were refused for each that was not,
+   *requests* those for each entry, *waits* the milliseconds of a commit that a process slept (after a lost race, to
+   give way to others, or for its turn), *shares* the fewest and the most commits of a process.
 d. Processes of one writer each on local disk, durable; every acknowledged commit must be there exactly once.
 
 Everyone shares this machine, and all processes of one line its cores.
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.logs import SCHEMA, prepared
+from lakebed import clock
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
@@ -185,11 +187,20 @@ def processes(count: int, place: Path, latency_s: float, commits: int, seconds: 
 
     def work() -> None:
         storage = Distant(LocalStorage(place, durability="none"), latency_s) if latency_s else Near(place)
-        log, proposals = table(storage), [prepared() for _ in range(commits)]
+        log, proposals, sleep = table(storage), [prepared() for _ in range(commits)], clock.sleep
+        slept_s = [0.0]
+
+        def sleeping(seconds: float) -> None:
+            begin = time.perf_counter()
+            sleep(seconds)
+            slept_s[0] += time.perf_counter() - begin
+
+        clock.sleep = sleeping
         storage.requests.clear()
         ready.wait()
         times = timed(log, proposals, time.perf_counter() + seconds)
-        told.put((times, dict(storage.requests), [new.file.id for o in proposals[: len(times)] for new in o.files]))
+        asked = {**storage.requests, "slept_us": round(slept_s[0] * 1e6)}
+        told.put((times, asked, [new.file.id for o in proposals[: len(times)] for new in o.files]))
 
     children = [FORK.Process(target=work) for _ in range(count)]
     for child in children:
@@ -215,7 +226,8 @@ def many_processes(name: str, count: int, latency_s: float, commits: int, second
         shares = f"{min(map(len, times))}-{max(map(len, times))}"
         made = log.head.version - 1
         each = sum(asked[kind] for kind in ("create", "get", "last_modified", "replace")) / made
-        rest = f"{entries(made, taken)}{asked['lost'] / made:>8.1f}{each:>12.1f}{shares:>10}"
+        waits = asked["slept_us"] / 1e3 / made
+        rest = f"{entries(made, taken)}{asked['lost'] / made:>8.1f}{each:>12.1f}{waits:>10.1f}{shares:>10}"
         show(f"{count} processes, {name}", np.concatenate(times), taken, rest)
 
 
@@ -236,7 +248,7 @@ def main() -> None:
         threads(1, arguments.seconds, latency_s)
         threads(arguments.threads, arguments.seconds, latency_s)
     if "c" in parts or "d" in parts:
-        titles = f"{'entries/s':>12}{'lost':>8}{'requests':>12}{'shares':>10}"
+        titles = f"{'entries/s':>12}{'lost':>8}{'requests':>12}{'waits ms':>10}{'shares':>10}"
         print(f"\n{'':36}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}{titles}")
     if "c" in parts:
         distant = f"{arguments.latency_ms:.0f} ms a request"

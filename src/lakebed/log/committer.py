@@ -261,8 +261,11 @@ class Log(Generic[State, Proposed, Change]):
                 _report_all(group, Contended(lost))
                 return None
             clock.sleep(self._backoff.after_losing_s(lost))
-            if lost > 1 or reading.head.version < self.head.version:
-                # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
+            # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
+            # The log start is read after the put, which proves what is read here as well.
+            if lost > 1 and (amiss := self.tail.read_to_end(reading)):
+                self.tail.prove(reading, amiss)
+            if reading.head.version < self.head.version:
                 self.follow()
                 reading = self.tail.reading()
         return None if done is _NoPut.REPORTED else done

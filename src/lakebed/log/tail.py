@@ -114,13 +114,7 @@ class LogTail(Generic[State]):
         for _ in range(OPENINGS_MAX):
             with self._advancing:
                 reading = self._nothing_read()
-            amiss: Amiss | None = None
-            try:
-                while (data := self._backend.get(reading.head.version + 1)) is not None:
-                    self.read_on(reading, data)
-            except (DamagedError, UnsupportedFormatError) as error:
-                amiss = error
-            if self.prove(reading, amiss):
+            if self.prove(reading, self.read_to_end(reading)):
                 if self._may_be_behind:
                     self._move_on()
                 return self._head
@@ -183,6 +177,18 @@ class LogTail(Generic[State]):
         if entry.last_modified_us is not None:
             self.last_modified_times.note(version, from_us(entry.last_modified_us))
         reading.take(after, data, weight_bytes(data, entry.sidecars))
+
+    def read_to_end(self, reading: ReadAhead[State]) -> Amiss | None:
+        """Apply all entries that follow; one request for each, and one that finds none. What was read is not proven.
+
+        Returns the error that ended the reading, for :meth:`prove`, because a truncated log explains it.
+        """
+        try:
+            while (data := self._backend.get(reading.head.version + 1)) is not None:
+                self.read_on(reading, data)
+        except (DamagedError, UnsupportedFormatError) as error:
+            return error
+        return None
 
     def prove(self, reading: ReadAhead[State], amiss: Amiss | None = None, *, log_start: int | None = None) -> bool:
         """Publish what was read if the log start proves it; False: the log was truncated beyond, and opened again.

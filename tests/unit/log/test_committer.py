@@ -226,6 +226,29 @@ def test_a_lost_race_takes_one_read(store, monkeypatch):
     assert counting.calls == {"create": 2, "get": 1 + 1}
 
 
+def test_a_second_lost_race_reads_to_the_end_of_the_log_and_no_log_start(store, monkeypatch):
+    """The log start is read once, after the put, and proves all that was read before."""
+    monkeypatch.setattr(committer, "LAST_MODIFIED_PAUSE_S", 3600.0)
+    rival, races = created(store), iter(range(2))
+
+    class Raced(CountingStorage):
+        def create(self, name, data):
+            for race in races:
+                rival.commit(adding(f"rival-{race}"))
+                break
+            return super().create(name, data)
+
+    counting = Raced(store)
+    log = log_on(counting)
+    log.follow()
+    log.tail.looked_past_end = True
+    counting.clear()
+    assert log.commit(adding("ours")) == Committed(4)
+    winners, end, log_start = 2, 1, 1
+    assert (counting.calls["create"], counting.calls["get"]) == (3, winners + end + log_start)
+    assert set(log.head.state.files) == {"rival-0", "rival-1", "ours"}
+
+
 def test_losing_is_bounded_by_time(store, monkeypatch):
     """A rival takes each version just before; the waits alone make the time."""
     created(store)
