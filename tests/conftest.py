@@ -64,6 +64,7 @@ LONGEST_FIRST = (
     "pipeline/test_maintenance.py",
     "unit/read/test_merged_reads.py",
     "unit/cli/test_process.py",
+    "unit/cli/test_completion_in_shells.py",
     "unit/spark/test_worker_pool.py",
     "service/test_sandbox.py",
     "service/test_commit_via.py",

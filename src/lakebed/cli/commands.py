@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 import lakebed
-from lakebed.cli.grammar import COMPLETION_VARIABLE, Deferred, Group, command
+from lakebed.cli.grammar import Deferred, Group, command
 from lakebed.cli.invocation import Invocation
+
+COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
+"""Set by completion scripts, which run ``lakebed`` to list the possible next words."""
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as Click calls it
@@ -40,12 +42,10 @@ def complete() -> int:
 
     Says nothing on stderr, which would be written into the line that the user types.
     """
-    from click.shell_completion import shell_complete
+    from lakebed.cli.completion_scripts import answer
 
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception):
-        return shell_complete(
-            LAKEBED, {"obj": Invocation()}, "lakebed", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
-        )
+        click.echo(answer(LAKEBED, Invocation()))
     return 0
 
 
@@ -60,15 +60,9 @@ def completion(_: Invocation, *, shell: str) -> None:
 
     fish: run `lakebed completion fish > ~/.config/fish/completions/lakebed.fish`.
     """
-    from click.shell_completion import get_completion_class
+    from lakebed.cli.completion_scripts import SCRIPTS
 
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(LAKEBED, {}, "lakebed", COMPLETION_VARIABLE).source()
-    # A value is to follow the equals sign, in the same word.
-    click.echo(
-        script.replace("    return 0\n", "    [[ ${COMPREPLY[*]} == *= ]] && compopt -o nospace\n    return 0\n")
-    )
+    click.echo(SCRIPTS[shell], nl=False)
 
 
 LAKEBED = Group(

@@ -31,6 +31,14 @@ def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return _starting(incomplete, _read(ctx, lambda lake, _: lake.tables()))
 
 
+def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Local files and folders, which the shell lists."""
+    from click.shell_completion import CompletionItem
+
+    del ctx, param
+    return [CompletionItem(incomplete, type="file")]
+
+
 def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The columns of the table that the line names, after those that stand before a comma already."""
     del param
@@ -118,9 +126,11 @@ def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
 def _read(ctx: click.Context, names: Names) -> list[str]:
     """The names, if the instance gives them in time."""
     found: list[str] = []
+    is_remote = "://" in (ctx.obj.url_if_given() or "")
     # Imported before the time is taken: how long that takes is up to the machine.
     import_module("lakebed.table.opening")
-    import_module("lakebed.storage.object_store")
+    if is_remote:
+        import_module("lakebed.storage.object_store")
 
     def read() -> None:
         try:
@@ -131,5 +141,5 @@ def _read(ctx: click.Context, names: Names) -> list[str]:
     # A daemon: a store that does not answer does not keep the process.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    reader.join(REMOTE_READ_S if "://" in (ctx.obj.url_if_given() or "") else LOCAL_READ_S)
+    reader.join(REMOTE_READ_S if is_remote else LOCAL_READ_S)
     return [] if reader.is_alive() else found

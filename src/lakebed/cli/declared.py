@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.access import check_role_fits
 from lakebed.cli.declarations import (
     Declaration,
@@ -55,7 +55,13 @@ class PlannedChange:
 
 
 @command
-@click.argument("file", metavar="FILE", type=Path, help="A declaration: .yaml, .json or .toml (docs/apply.md).")
+@click.argument(
+    "file",
+    metavar="FILE",
+    type=Path,
+    shell_complete=completions.paths,
+    help="A declaration: .yaml, .json or .toml (docs/apply.md).",
+)
 @click.option("--plan", "plan_only", is_flag=True, help="Print the changes, and make none.")
 @click.option(
     "--prune", is_flag=True, help="Also drop tables, views, fields, settings, tags and roles that the file lacks."

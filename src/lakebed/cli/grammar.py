@@ -28,9 +28,6 @@ from lakebed.cli.invocation import (
     Invocation,
 )
 
-COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
-"""Set by completion scripts, which run ``lakebed`` to list the possible next words."""
-
 _NEGATIVE_NUMBER = re.compile(r"-([0-9]+|[0-9]*\.[0-9]+)", re.ASCII)
 
 
@@ -57,7 +54,12 @@ _SHARED = (
         shell_complete=completions.instances,
         help=f"Root of the instance, or its name in the configuration. Default: {INSTANCE_VARIABLE}, or {HERE}.",
     ),
-    _shared("--config", metavar="FILE", help=f"The configuration (docs/configuration.md). Default: {CONFIG_VARIABLE}."),
+    _shared(
+        "--config",
+        metavar="FILE",
+        shell_complete=completions.paths,
+        help=f"The configuration (docs/configuration.md). Default: {CONFIG_VARIABLE}.",
+    ),
     _shared(
         "--profile",
         "profile_name",
@@ -83,7 +85,11 @@ _SHARED = (
     _shared("--log-format", type=click.Choice(["text", "json"]), help="Log lines as text or as JSON."),
     _shared("--no-pager", is_flag=True, help="Print long output directly. Default: LAKEBED_PAGER, PAGER or less."),
     _shared(
-        "--report", "report_url", metavar="URL", help="Write the outcome there, as JSON: a path or s3://…, gs://…."
+        "--report",
+        "report_url",
+        metavar="URL",
+        shell_complete=completions.paths,
+        help="Write the outcome there, as JSON: a path or s3://…, gs://….",
     ),
 )
 

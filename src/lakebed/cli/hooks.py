@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 @click.option("--command", "words", metavar="CMD", help="Run this command for each event, without a shell.")
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Only such transactions, as in `history`; repeat.")
 @click.option("--since", metavar="VERSION", type=WholeNumber(min=0), help="Begin after this version.")
-@click.option("--secret-file", metavar="FILE", help="Sign requests with the secret in this file.")
+@click.option(
+    "--secret-file",
+    metavar="FILE",
+    shell_complete=completions.paths,
+    help="Sign requests with the secret in this file.",
+)
 def add(
     cli: Invocation,
     *,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import command_bar
@@ -102,7 +102,9 @@ def _at_risk(finding: Finding, table: str) -> str:
 
 @command
 @options.table
-@click.option("--removed", metavar="FOLDER", help="A local folder for rows that are removed.")
+@click.option(
+    "--removed", metavar="FOLDER", shell_complete=completions.paths, help="A local folder for rows that are removed."
+)
 @options.dry_run
 def repair(cli: Invocation, *, table: str, removed: str | None, dry_run: bool) -> None:
     """Replace invalid values, such as text that is not UTF-8.

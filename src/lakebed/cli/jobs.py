@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns, shown
@@ -36,7 +36,13 @@ _FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
 
 
 @command
-@click.argument("table", metavar="[TABLE]", required=False, help="Only jobs of this table; or the id of a job.")
+@click.argument(
+    "table",
+    metavar="[TABLE]",
+    required=False,
+    shell_complete=completions.tables,
+    help="Only jobs of this table; or the id of a job.",
+)
 @click.option("--failed", is_flag=True, help="Only jobs that failed or were lost, or of which a task failed.")
 @click.option("--running", is_flag=True, help="Only jobs under way.")
 @click.option("--parked", is_flag=True, help="Only jobs that are not tried again before `lakebed jobs retry`.")

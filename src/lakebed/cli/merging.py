@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.argument_types import KEY_WORD, name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
@@ -74,7 +74,9 @@ def filter_lines(document: dict[str, Any]) -> list[str]:
 
 @command
 @click.argument("name", metavar="NAME", type=KEY_WORD, help="The view's name.")
-@click.option("--source", metavar="TABLE", required=True, help="The table that feeds it.")
+@click.option(
+    "--source", metavar="TABLE", required=True, shell_complete=completions.tables, help="The table that feeds it."
+)
 @click.option("--select", metavar="SQL", required=True, help="A query over the table `source`.")
 @click.option("--row-key", metavar="A,B", multiple=True, required=True, help="Row key columns of the query.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of the query.")

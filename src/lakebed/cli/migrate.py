@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import pyarrow as pa
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
@@ -29,7 +29,12 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
 
 @command
 @options.table
-@click.argument("source", metavar="SOURCE", help="A folder or a URL; of Iceberg also a metadata file or a name.")
+@click.argument(
+    "source",
+    metavar="SOURCE",
+    shell_complete=completions.paths,
+    help="A folder or a URL; of Iceberg also a metadata file or a name.",
+)
 @click.option("--from", "system", type=click.Choice([*SYSTEMS]), required=True, help="The system that wrote it.")
 @click.option("--row-key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing.")
 @click.option("--sort-key", metavar="C", multiple=True, help="With --row-key: the sort key of the new table.")

@@ -69,7 +69,7 @@ def limit(help: str) -> Decorator:
 
 def file(name: str, help: str) -> Decorator:
     """An option with a local file."""
-    return click.option(name, metavar="FILE", type=Path, help=help)
+    return click.option(name, metavar="FILE", type=Path, shell_complete=completions.paths, help=help)
 
 
 def run_once_id(name: str) -> Decorator:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.errors import Code
@@ -39,7 +39,13 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
         metavar="URL",
         help=f"The service to ask. Default: {SERVICE_VARIABLE}; its token: {TOKEN_VARIABLE}.",
     )
-    @click.option("--ca-file", metavar="FILE", type=Path, help="Certificates of the authority of its TLS, as PEM.")
+    @click.option(
+        "--ca-file",
+        metavar="FILE",
+        type=Path,
+        shell_complete=completions.paths,
+        help="Certificates of the authority of its TLS, as PEM.",
+    )
     @functools.wraps(function)
     def with_service(*args: Any, service_url: str | None, ca_file: Path | None, **others: Any) -> None:
         from lakebed.client.connect import connect
@@ -54,7 +60,9 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @command
-@click.argument("table", metavar="[TABLE]", required=False, help="The table to scan.")
+@click.argument(
+    "table", metavar="[TABLE]", required=False, shell_complete=completions.tables, help="The table to scan."
+)
 @click.option("--sql", "statement", metavar="STATEMENT", help="In place of TABLE: a query in SQL.")
 @options.ranges
 @options.columns
@@ -62,7 +70,12 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
 @options.limit("Stop after this many rows.")
 @options.reverse
 @options.at
-@click.option("--url", metavar="URL", help="Write the rows to this empty folder, in place of keeping them.")
+@click.option(
+    "--url",
+    metavar="URL",
+    shell_complete=completions.paths,
+    help="Write the rows to this empty folder, in place of keeping them.",
+)
 @click.option(
     "--format",
     "file_format",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
@@ -171,7 +171,12 @@ def _with_key_advice(instance: Instance, table: str) -> Error:
 
 
 @command
-@click.argument("file", metavar="FILE", help="A local path, s3://… and the like, or - for standard input.")
+@click.argument(
+    "file",
+    metavar="FILE",
+    shell_complete=completions.paths,
+    help="A local path, s3://… and the like, or - for standard input.",
+)
 @click.option("--key", metavar="A,B", multiple=True, help="Row key columns.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns.")
 @reading_options

@@ -22,8 +22,8 @@ A command prints its answer to stdout; messages and progress go to stderr. With 
 [cli-json.md](cli-json.md) specifies. Commands that print rows or a listing have `--format`: csv, json (an array), jsonl
 (an object a line), markdown, arrow (an IPC stream) or parquet. On a terminal a table is cut to its width, and one that
 is longer than the screen goes to a pager; with `NO_COLOR` there are no colours. Commands, options, JSON and exit codes
-are stable interfaces. `lakebed completion` prints a script with which bash, zsh or fish completes commands, options and
-choices."""
+are stable interfaces. `lakebed completion` prints a script with which bash, zsh or fish completes commands, options,
+choices, files, and the names of tables, columns, tags, instances and profiles."""
 
 
 def reference() -> str:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed import errors
-from lakebed.cli.commands import LAKEBED, complete
-from lakebed.cli.grammar import COMPLETION_VARIABLE
+from lakebed.cli.commands import COMPLETION_VARIABLE, LAKEBED, complete
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 from lakebed.cli.invocation import Invocation
 

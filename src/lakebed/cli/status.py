@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.cli.queries import SERVICE_VARIABLE
@@ -39,7 +40,7 @@ _WHY_CHARS = 100
 
 
 @command
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, help="Only these tables.")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=completions.tables, help="Only these tables.")
 @click.option(
     "--service",
     "urls",
@@ -63,7 +64,7 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
 
 
 @command
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, help="Only these tables.")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=completions.tables, help="Only these tables.")
 @click.option("--every", metavar="SECONDS", type=click.FloatRange(min=0.2), default=2.0, help="Default: 2.")
 def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
     """Show the status live, in a terminal.

@@ -44,7 +44,13 @@ if TYPE_CHECKING:
 
 
 @command
-@click.argument("url", metavar="[URL]", required=False, help="A path, file://, s3://, gs:// or az://.")
+@click.argument(
+    "url",
+    metavar="[URL]",
+    required=False,
+    shell_complete=completions.paths,
+    help="A path, file://, s3://, gs:// or az://.",
+)
 @click.option("--among-others", is_flag=True, help="Even if the folder holds other files.")
 def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
     """Create an instance, by default in the folder lake."""
@@ -61,7 +67,9 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 @command
 @click.argument("name", metavar="NAME")
 @options.file("--schema", "A JSON file with the schema.")
-@click.option("--schema-from", metavar="FILE", help="Take columns and types of a data file.")
+@click.option(
+    "--schema-from", metavar="FILE", shell_complete=completions.paths, help="Take columns and types of a data file."
+)
 @click.option("--row-key", "--key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns, with --schema-from.")
 @reading_options

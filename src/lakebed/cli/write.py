@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import options
+from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
@@ -60,7 +60,12 @@ _cast = click.option(
 @command
 @options.table
 @click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, help="Paths, folders, globs, s3://…, or - (stdin)."
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    shell_complete=completions.paths,
+    help="Paths, folders, globs, s3://…, or - (stdin).",
 )
 @_key
 @_sort_key
@@ -235,7 +240,9 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
 
 # -- large files ---------------------------------------------------------------------------------------------------
 
-sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+sources_argument = click.argument(
+    "sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=completions.paths
+)
 
 
 @command
@@ -248,7 +255,12 @@ sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, requ
 @_cast
 @reading_options_of(*SPARK_FORMATS)
 @click.option("--select", metavar="SQL", help="Import the rows of this Spark SQL query over the view `source`.")
-@click.option("--quarantine", metavar="URL", help="Write rows that do not fit there, and import the others.")
+@click.option(
+    "--quarantine",
+    metavar="URL",
+    shell_complete=completions.paths,
+    help="Write rows that do not fit there, and import the others.",
+)
 @options.run_once_id("--job-id")
 @click.option(
     "--partition-rows", metavar="N", type=int, help="Split partitions that would get more rows. Default: split_rows."
@@ -330,7 +342,9 @@ def _added(verb: str, report: ImportReport | AttachReport) -> str:
 
 @command
 @options.table
-@click.argument("url", metavar="URL", help="An empty or new folder, or s3://… and the like.")
+@click.argument(
+    "url", metavar="URL", shell_complete=completions.paths, help="An empty or new folder, or s3://… and the like."
+)
 @options.ranges
 @options.where
 @click.option("--format", type=click.Choice(EXPORT_FORMATS), default="parquet", show_default=True)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -115,31 +111,6 @@ def test_a_key_word_with_a_minus_sign_comes_after_two(cli: Cli, table: str) -> N
     assert cli("scan", table, "--prefix=-x").err == "no rows there\n"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_of_the_shell(cli: Cli, shell: str) -> None:
-    ran = cli("completion", shell)
-    assert (ran.code, ran.err) == (0, "")
-    assert f"_LAKEBED_COMPLETE={shell}_complete" in ran.out
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("lakebed ta", ["table", "tag", "tail"]),
-        ("lakebed table al", ["alter"]),
-        ("lakebed scan t --sta", ["--starts-with"]),
-        ("lakebed --instance x compact t --strategy size", ["size-ratio"]),
-    ],
-)
-def test_commands_options_and_choices_are_completed(line: str, words: list[str]) -> None:
-    asked = {"_LAKEBED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    ran = subprocess.run(
-        [sys.executable, "-m", "lakebed.cli"], env=os.environ | asked, capture_output=True, check=True, text=True
-    )
-    assert [answer.partition(",")[2] for answer in ran.stdout.splitlines()] == words
-    assert ran.stderr == ""
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -181,27 +152,3 @@ def test_a_log_that_the_user_has_not_agreed_to_is_not_contacted(
     completing = ShellComplete(LAKEBED, {"obj": Invocation()}, "lakebed", "_LAKEBED_COMPLETE")
     assert completing.get_completions(["get"], "r") == []
     assert contacted == []
-
-
-SCRIPTS = {
-    "bash": (
-        'eval "$(lakebed completion bash)"; COMP_WORDS=(lakebed get r); COMP_CWORD=2; _lakebed_completion lakebed; '
-        'echo "${COMPREPLY[@]}"'
-    ),
-    "fish": 'lakebed completion fish | source; complete -C "lakebed get r"',
-}
-
-
-@pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_shells_complete_a_table(table: str, url: str, shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    ran = subprocess.run(
-        [shell, "-c", SCRIPTS[shell]],
-        env=os.environ | {"LAKEBED_INSTANCE": url, "PATH": path},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert ran.stdout.split() == [table]
