@@ -103,8 +103,9 @@ TESTS_OF_OLDEST := $(patsubst %,tests/spark/test_%.py,placement import ingest ex
 .PHONY: test-spark-oldest
 test-spark-oldest: $(STAMP) ## The pipeline and the data source on the lowest version of Spark
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SPARK_OLDEST)
-	@$(BIN)/uv pip install --quiet --python $(SPARK_OLDEST)/bin/python --editable '.[connect,spark]' 'pyspark[connect]==4.0.*' \
-	    polars pytest pytest-xdist
+	@$(BIN)/uv pip install --quiet --python $(SPARK_OLDEST)/bin/python --editable \
+	    '.[connect,duckdb,flight,polars,serve,spark]' 'pyspark[connect]==4.0.*' adbc-driver-flightsql adbc-driver-manager \
+	    hypothesis psutil pytest pytest-xdist
 	@$(WITH_JAVA) $(SPARK_OLDEST)/bin/python -m pytest -q $(SPREAD_OF_SPARK) -m 'slow or not slow' $(TESTS_OF_OLDEST) </dev/null
 
 .PHONY: test-browser
