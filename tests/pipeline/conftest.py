@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed.spark import InProcess, Pipeline
+from lakebed.spark import Pipeline
+from tests.workers import in_process
 
 
 @pytest.fixture
@@ -18,5 +19,5 @@ def instance(tmp_path: Path) -> lakebed.Instance:
 
 @pytest.fixture
 def pipeline(instance: lakebed.Instance) -> Iterator[Pipeline]:
-    with Pipeline(instance, launcher=InProcess(workers=2)) as pipeline:
+    with in_process(instance) as pipeline:
         yield pipeline

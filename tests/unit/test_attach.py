@@ -10,7 +10,7 @@ from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, Usage
 from lakebed.ingest.attach import check_sorted
 from lakebed.model import types
 from lakebed.parquet import row_groups
-from lakebed.spark import InProcess, Pipeline
+from tests.workers import in_process
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})
 
@@ -131,12 +131,12 @@ def test_a_zero_that_is_not_the_one_of_keys_is_refused(path):
 
 def test_an_export_with_nan_in_its_keys_is_attached(tmp_path):
     lake = lakebed.create(tmp_path / "lake")
-    pipeline = Pipeline(lake, launcher=InProcess(workers=1))
     table = lake.create_table("t", Schema({"k": "double"}, {"s": "float"}))
     table.write([{"k": k, "s": s} for k in (1.0, float("nan")) for s in (float("nan"), 2.0, float("-inf"))])
-    pipeline.export(table, str(tmp_path / "out"))
     copy = lake.create_table("copy", table.schema)
-    pipeline.attach(copy, str(tmp_path / "out"))
+    with in_process(lake) as pipeline:
+        pipeline.export(table, str(tmp_path / "out"))
+        pipeline.attach(copy, str(tmp_path / "out"))
     assert repr(copy.to_arrow().to_pylist()) == repr(table.to_arrow().to_pylist())
     assert copy.get(float("nan")).num_rows == 3
     assert copy.scan(where="s > 1").read_all().num_rows == table.scan(where="s > 1").read_all().num_rows == 4

@@ -8,7 +8,7 @@ import pytest
 import lakebed
 from lakebed import Schema, UsageError
 from lakebed.model.operations import TableOperation
-from lakebed.spark import InProcess, Pipeline
+from tests.workers import in_process
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 
@@ -42,7 +42,7 @@ def test_maintenance_leaves_out_what_is_paused(instance: lakebed.Instance) -> No
     for _ in range(5):
         table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
     instance.pause("flights")
-    with Pipeline(instance, launcher=InProcess(workers=1)) as pipeline:
+    with in_process(instance) as pipeline:
         report = pipeline.maintain("flights")
         assert report.paused == tuple(sorted(TableOperation))
         assert not report.compactions

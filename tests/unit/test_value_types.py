@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed.model import types
 from lakebed.model.defaults import default_column
-from lakebed.spark import InProcess, Pipeline
+from tests.workers import in_process
 
 SCHEMA = lakebed.Schema(
     {"k": "int64"},
@@ -76,20 +76,20 @@ def test_every_read_gives_them_back(table, lake):
 
 
 def test_they_survive_compaction_export_and_attach(table, lake, tmp_path):
-    pipeline = Pipeline(lake, launcher=InProcess(workers=1))
-    pipeline.compact(table, strategy="full")
-    assert table.to_arrow().equals(rows(range(COUNT)))
-    pipeline.export(table, str(tmp_path / "out"))
-    pipeline.export(table, str(tmp_path / "json"), format="json")
-    pipeline.attach(lake.create_table("attached", SCHEMA), str(tmp_path / "out"))
-    assert lake.table("attached").to_arrow().equals(rows(range(COUNT)))
-    lake.create_table("read", SCHEMA).write(next((tmp_path / "json").glob("part-*")))
-    assert lake.table("read").to_arrow().equals(rows(range(COUNT)))
-    table.alter(lakebed.AddField("later", "fixed_size_list<double>[2]"))
-    assert table.get(5)["later"].to_pylist() == [None]
-    pipeline.rewrite(table, delete_where="k = 5", set={"h": "h + 1"}, where="k = 7")
-    assert table.get(5).num_rows == 0
-    assert table.get(7)["h"].to_pylist() == [4.5]
+    with in_process(lake) as pipeline:
+        pipeline.compact(table, strategy="full")
+        assert table.to_arrow().equals(rows(range(COUNT)))
+        pipeline.export(table, str(tmp_path / "out"))
+        pipeline.export(table, str(tmp_path / "json"), format="json")
+        pipeline.attach(lake.create_table("attached", SCHEMA), str(tmp_path / "out"))
+        assert lake.table("attached").to_arrow().equals(rows(range(COUNT)))
+        lake.create_table("read", SCHEMA).write(next((tmp_path / "json").glob("part-*")))
+        assert lake.table("read").to_arrow().equals(rows(range(COUNT)))
+        table.alter(lakebed.AddField("later", "fixed_size_list<double>[2]"))
+        assert table.get(5)["later"].to_pylist() == [None]
+        pipeline.rewrite(table, delete_where="k = 5", set={"h": "h + 1"}, where="k = 7")
+        assert table.get(5).num_rows == 0
+        assert table.get(7)["h"].to_pylist() == [4.5]
 
 
 def test_merged_rows_have_them_too(lake):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AgeOff, Aggregate, KeyRange, Latest, Schema, SetFilter, clock
 from lakebed.errors import Code, RejectedError, UsageError
-from lakebed.spark import InProcess, Pipeline
 from lakebed.state.transactions import ProposeCut, SetMerge
+from tests.workers import in_process
 
 SCHEMA = Schema(
     {"k": "string", "at": "timestamp[ms, tz=UTC]"},
@@ -176,7 +176,8 @@ def test_an_export_has_the_visible_rows(filtered, lake, tmp_path):
     _, expected = filtered
     for where in (None, "n < 1000"):
         folder = tmp_path / f"export-{where is None}"
-        Pipeline(lake, launcher=InProcess()).export("t", str(folder), where=where)
+        with in_process(lake) as pipeline:
+            pipeline.export("t", str(folder), where=where)
         wanted = expected if where is None else expected.filter(pc.field("n") < 1000)
         files = list(folder.glob("*.parquet"))
         found = pa.concat_tables([pq.read_table(file) for file in files]) if files else SCHEMA.arrow.empty_table()

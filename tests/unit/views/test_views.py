@@ -13,7 +13,7 @@ import lakebed
 from lakebed import Aggregate, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, NotFoundError, RejectedError, SchemaMismatchError, UsageError
 from lakebed.maintenance import view_feed
-from lakebed.spark import InProcess, Pipeline
+from tests.workers import in_process
 
 FLIGHTS = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
 BY_ORIGIN = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP BY origin"
@@ -26,7 +26,7 @@ def lake(tmp_path):
 
 @pytest.fixture
 def pipeline(lake):
-    with Pipeline(lake, launcher=InProcess(workers=1)) as made:
+    with in_process(lake) as made:
         yield made
 
 
@@ -108,7 +108,7 @@ def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_fact
         "totals", source="flights", select=BY_ORIGIN, row_key=["origin"], merge=Aggregate({"n": "sum", "delay": "max"})
     )
     counted = {}
-    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+    with in_process(lake) as pipeline:
         for step in [*steps, "refresh"]:
             if step == "refresh":
                 pipeline.refresh(totals)
