@@ -30,8 +30,9 @@ SLEEP = "__import__('time').sleep(600)"
 MIB = 2**20
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
+    """For all tests that leave it usable, which also says that it is after whatever they did to its workers."""
     pool = WorkerPool(2)
     yield pool
     pool.close()
@@ -93,7 +94,8 @@ def test_workers_are_started_when_needed_and_used_again() -> None:
     assert all(map(is_gone, pids))
 
 
-def test_a_task_keeps_to_one_core_and_may_print(pool: WorkerPool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_task_keeps_to_one_core_and_may_print(capfd: pytest.CaptureFixture[str]) -> None:
+    pool = WorkerPool(1)
     assert run(pool, "print('loud')", "__import__('pyarrow').cpu_count()") == [None, 1]
     pool.close()
     assert capfd.readouterr().out == ""
