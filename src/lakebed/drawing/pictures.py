@@ -14,6 +14,7 @@ from pathlib import Path
 from lakebed.drawing.funnel import WIDTH as FUNNEL_WIDTH
 from lakebed.drawing.funnel import FunnelStep
 from lakebed.drawing.key_space import WIDTH, KeyCell, KeySpace, layout
+from lakebed.model.amounts import count_text
 
 _COLOURS = (
     ("#e6eef5", "#1b2937"), ("#c3daee", "#1d3e5e"), ("#93bfe3", "#205683"), ("#5b9dd2", "#2a70a9"),
@@ -72,7 +73,7 @@ def partitions_picture(space: KeySpace) -> Picture:
         84,
         "Partitions in key order: width by rows, colour by files",
         f'<g class="cells">{cells}</g>{legend}<text class="muted" x="102" y="80">{least:,.0f} to {most:,.0f} files a '
-        f"partition; {drawn.whole.partitions:,} partitions, {drawn.whole.rows:,} rows</text>",
+        f"partition; {count_text(drawn.whole.partitions, 'partition')}, {count_text(drawn.whole.rows, 'row')}</text>",
     )
 
 
@@ -90,11 +91,12 @@ def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:
     rows = []
     for place, step in enumerate(steps):
         y = 26 * place
+        count = count_text(step.count, step.unit.removesuffix("s"))
         left_out = f", {step.left_out:,} left out" if step.left_out else ""
         rows.append(
             f'<text x="190" y="{y + 15}" text-anchor="end">{escape(step.name)}</text>'
             f'<rect class="bar" x="{200 + step.x}" y="{y + 2}" width="{step.width}" height="18"/>'
-            f'<text class="muted" x="{210 + FUNNEL_WIDTH}" y="{y + 15}">{step.count:,} {step.unit}{left_out}</text>'
+            f'<text class="muted" x="{210 + FUNNEL_WIDTH}" y="{y + 15}">{count}{left_out}</text>'
         )
     return _picture(FUNNEL_WIDTH + 400, 26 * len(steps), "What the read left out, step by step", "".join(rows))
 

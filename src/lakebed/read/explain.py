@@ -83,10 +83,10 @@ class Explanation:
         by_bounds = self.files_considered - self.files_out_by_bounds
         return [
             *of_table,
-            ("with these keys", "partitions", self.partitions, left_out),
+            ("Partitions with these keys", "partitions", self.partitions, left_out),
             ("Files of these partitions", "files", self.files_considered, None),
-            ("by the bounds of their keys", "files", by_bounds, self.files_out_by_bounds),
-            ("by their filters", "files", by_bounds - self.files_out_by_filter, self.files_out_by_filter),
+            ("Files left by key bounds", "files", by_bounds, self.files_out_by_bounds),
+            ("Files left by filters", "files", by_bounds - self.files_out_by_filter, self.files_out_by_filter),
             ("Pages read", "pages", self.pages, None),
             ("Rows returned", "rows", self.rows, None),
         ]
@@ -99,9 +99,13 @@ class Explanation:
         return funnel_picture(bars_of(self.counts()))
 
     def _repr_html_(self) -> str:
+        from lakebed.model.amounts import count_text
         from lakebed.model.html_tables import facts, view
 
-        read = f"{self.row_groups:,} row groups, {self.pages:,} pages, {self.size_bytes:,} bytes"
+        read = ", ".join(
+            count_text(count, noun)
+            for count, noun in ((self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte"))
+        )
         merged = [("merged", f"{self.rows_merged:,} rows of files by {self.merge}")] if self.rows_merged else []
         shown = [("read", read), ("by", "DataFusion" if self.engine else "pages"), *merged]
         shown += [

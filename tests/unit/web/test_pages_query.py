@@ -97,7 +97,7 @@ def test_a_read_is_explained_as_a_funnel(browser, stations):
     page = browser.get("/query.json?table=stations&low.id=alpha&explain=true&run=true").json()
     counts = {bar["name"]: bar["count"] for bar in page["funnel"]["bars"]}
     assert counts["Partitions of the table"] == 3
-    assert counts["with these keys"] == 1
+    assert counts["Partitions with these keys"] == 1
     assert counts["Rows returned"] == 2
 
 
