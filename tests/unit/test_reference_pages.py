@@ -125,3 +125,15 @@ def test_the_page_on_http_has_every_status_of_an_error():
     # That of a path without the method is made by the framework, for every operation.
     assert listed == {*ERRORS, 405}
     assert {status_of(code("")) for code in Code} <= listed
+
+
+def test_the_page_on_architecture_has_a_section_of_each_folder_and_only_modules_that_exist():
+    source = pages.ROOT / "src" / "lakebed"
+    folders = {path.parent.name for path in source.glob("*/__init__.py")}
+    modules = {path.stem for path in source.rglob("*.py")} | {path.parent.name for path in source.rglob("__init__.py")}
+    text = pages.text_of("docs/architecture.md").partition("\n## Three walks\n")[0]
+    sections = {part.partition("\n")[0]: part for part in text.split("\n### ")[1:]}
+    assert set(sections) == folders
+    for name, part in sections.items():
+        named = {word.removeprefix("lakebed.").split(".")[0] for word in re.findall(r"`([a-z_][a-z_.]*)`", part)}
+        assert not named - modules, name
