@@ -111,6 +111,7 @@ def test_a_funnel_narrows_with_what_is_left():
     assert [bar.left_out for bar in bars] == [None, 998, None, 30, 19, None, None]
     assert bars[0].width == 600
     assert all(bar.x + bar.width / 2 == pytest.approx(300, abs=0.1) for bar in bars)
+    assert ">1 file, 19 left out<" in took.plot()._repr_svg_()
 
 
 def test_values_are_shown_whole_and_escaped(instance, browser):
