@@ -47,15 +47,10 @@ help: ## Print these lines
 demo: $(STAMP) ## Real flights through Spark into a table, and back by key
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# Both halves at once, for the second waits more than it works. What it prints comes when it has ended, so that the lines
-# of the two do not mix; what either found fails the run, after both have ended.
+# At once, for the second waits more than it works.
 .PHONY: test
 test: $(CLASSES) ## Every test a change has to pass
-	@spark=$$(mktemp) && trap 'rm -f "$$spark"' EXIT && \
-	    { $(MAKE) --no-print-directory test-spark >"$$spark" 2>&1 & } && failed= && \
-	    { $(MAKE) --no-print-directory test-core || failed="$$failed test-core"; } && \
-	    { wait $$! || failed="$$failed test-spark"; } && \
-	    cat "$$spark" && { [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }; }
+	@MAKE="$(MAKE)" scripts/run-at-once test-core test-spark
 
 .PHONY: test-core
 test-core: $(STAMP) ## Those of them that start no Spark
