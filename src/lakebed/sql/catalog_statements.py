@@ -202,7 +202,7 @@ def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
         count, least, most, unique, mean, deviation = rest[6 * place : 6 * place + 6]
         nulls = round(100 * (total - count) / total, 2) if total else None
         shown = [None if one is None else _shown(one) for one in (least, most)]
-        one = (field.name, name_of(field.returned_type), *shown, unique, mean, deviation, total, nulls)
+        one = (field.name, name_of(field.type), *shown, unique, mean, deviation, total, nulls)
         rows.append(dict(zip(_SUMMARY.names, one, strict=True)))
     return pa.Table.from_pylist(rows, schema=_SUMMARY)
 
