@@ -18,6 +18,9 @@ from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS
 from lakebed.export.publication import LocalFile
+from lakebed.model.arrays import empty_batch
+from lakebed.model.extension_values import texts_of_uuids
+from lakebed.model.type_names import JSON, UUID
 from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
 
@@ -96,9 +99,9 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Pa
 def _write_csv(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) -> None:
     import pyarrow.csv as pacsv
 
-    with writing_to(path.parent), pacsv.CSVWriter(path, arrow) as writer:
+    with writing_to(path.parent), pacsv.CSVWriter(path, _with_texts(empty_batch(arrow)).schema) as writer:
         for batch in batches:
-            writer.write_batch(batch)
+            writer.write_batch(_with_texts(batch))
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:
@@ -106,7 +109,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
     from lakebed.engine.datafusion import context
 
     with scratch_folder(path.parent, "json") as folder, path.open("wb") as whole:
-        for number, table in zip(count(), gather(batches, _JSON_ROWS, bytes_max), strict=False):
+        for number, table in zip(count(), gather(map(_with_texts, batches), _JSON_ROWS, bytes_max), strict=False):
             part = folder / f"{number:06d}.json"
             with writing_to(folder):
                 context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(table).write_json(part)
@@ -114,3 +117,12 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
                     while chunk := stream.read(2**20):
                         whole.write(chunk)
             part.unlink()
+
+
+def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with UUIDs and JSON as text. Arrow's writer of CSV takes neither; the engine's of JSON shows bytes."""
+    columns = [
+        texts_of_uuids(column) if column.type == UUID else column.storage if column.type == JSON else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

@@ -311,7 +311,9 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         parts = [decode_array([None if v is None else v.get(m.name) for v in values], m.type) for m in members]
         return pa.StructArray.from_arrays(parts, fields=members, mask=_nulls(values))
     if pa.types.is_map(kind):
-        items = [pair for value in values if value is not None for pair in value]
+        # Pairs, or an object, which is how most programs write a map with keys of text.
+        maps = [list(value.items()) if isinstance(value, dict) else value for value in values if value is not None]
+        items = [pair for pairs in maps for pair in pairs]
         keys = decode_array([key for key, _ in items], kind.key_type)
         found = decode_array([item for _, item in items], kind.item_type)
         return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, found, kind)
@@ -349,7 +351,13 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
     # Through Arrow, whose times have nanoseconds and years beyond 9999.
     if any(not isinstance(value, str | None) for value in values):
         raise TypeError("dates and times are text in ISO 8601")
-    return pa.array(values, pa.string()).cast(kind)
+    texts = pa.array(values, pa.string())
+    if pa.types.is_time(kind):
+        import pyarrow.compute as pc
+
+        # Arrow casts no text to a time of day.
+        texts = pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns"))
+    return texts.cast(kind)
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
