@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -30,16 +31,42 @@ class Frames:
         """The same as a pandas frame. Raises UsageError where pandas is missing."""
         rows = self.read_all()
         with optional_imports():
-            return rows.to_pandas()
+            return _pandas_frame(rows)
 
     def to_polars(self) -> pl.DataFrame:
         """The same as a Polars frame. Raises UsageError where Polars is missing."""
         return polars_frame(self.read_all())
 
 
+def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
+    """Arrow rows as a pandas frame."""
+    import pyarrow as pa
+
+    try:
+        return rows.to_pandas()
+    except pa.ArrowNotImplementedError:
+        import pandas as pd
+
+    # PyArrow 26 makes no lists of UUIDs or of bytes of a fixed size: these columns become Python's values.
+    columns = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            columns.append(column.to_pandas().rename(name))
+        except pa.ArrowNotImplementedError:
+            columns.append(pd.Series(column.to_pylist(), dtype=object, name=name))
+    return pd.concat(columns, axis="columns")
+
+
 def polars_frame(rows: Any) -> pl.DataFrame:
-    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing."""
+    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing, or has no such type."""
     with optional_imports():
         import polars as pl
+    for field in rows.schema:
+        if "decimal256" in str(field.type):
+            raise Code.TYPE_UNSUPPORTED(
+                f"column {field.name} is {field.type}, and Polars has decimals of up to 38 digits; scan the other "
+                "columns (columns=…)",
+                column=field.name,
+            )
     found: pl.DataFrame = pl.from_arrow(rows)  # type: ignore[assignment]
     return found
