@@ -22,8 +22,8 @@ from lakebed.errors import RejectedError
 from lakebed.model import types
 from lakebed.security.principal import Permission, Principal
 from lakebed.security.roles import Role
-from lakebed.spark import InProcess, Pipeline
 from tests.unit.web.serving import serving
+from tests.workers import in_process
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = Schema({"k": "int64"}, values={"c": TEXTS, "n": "int64"})
@@ -328,7 +328,7 @@ def test_merge_modes_see_values(lake):
 
 
 def test_it_survives_maintenance_and_export(table, lake, tmp_path):
-    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+    with in_process(lake) as pipeline:
         pipeline.compact(table, strategy="full")
         assert (table.to_arrow().schema, table.to_arrow().to_pylist()) == (SCHEMA.returned, EXPECTED)
         pipeline.export(table, str(tmp_path / "out"))
@@ -348,7 +348,7 @@ def test_views_of_a_table_see_values(table, lake):
     select = "SELECT c, count(*) AS n FROM source WHERE c IS NOT NULL GROUP BY c"
     merge = lakebed.Aggregate({"n": "sum"})
     view = lake.create_view_table("v", source="t", select=select, row_key=["c"], merge=merge)
-    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+    with in_process(lake) as pipeline:
         pipeline.refresh("v")
         table.write([{"k": 100, "c": "mid", "n": 0}])
         pipeline.refresh("v")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -175,3 +178,82 @@ def test_views_of_bytes_that_are_no_text_in_a_dictionary_are_refused(lake):
     table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"c": "string"}))
     with pytest.raises(lakebed.SchemaMismatchError, match="text that is not UTF-8"):
         table.write(pa.table({"k": [1], "c": pa.DictionaryArray.from_arrays(pa.array([0]), raw)}))
+
+
+UUIDS = pa.array([uuid.UUID(int=5).bytes, None], pa.binary(16)).cast(pa.uuid())
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("list<uuid>", pa.ListArray.from_arrays([0, 1, 2], UUIDS)),
+        ("fixed_size_list<uuid>[1]", pa.FixedSizeListArray.from_arrays(UUIDS, 1)),
+        ("struct<x: json>", pa.StructArray.from_arrays([pa.array(["1", None]).cast(pa.json_())], ["x"])),
+        ("map<string, uuid>", pa.MapArray.from_arrays([0, 1, 2], pa.array(["a", "b"]), UUIDS)),
+        ("list<fixed_size_binary[2]>", pa.array([[b"ab", None], None], pa.list_(pa.binary(2)))),
+    ],
+)
+def test_uuids_and_json_inside_other_types_go_through_every_door(lake, kind, values):
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": kind}))
+    table.write(pa.table({"k": [1, 2], "v": values}))
+    table.write(pa.table({"k": [3], "v": values[:1]}))
+    expected = [*values.to_pylist(), *values[:1].to_pylist()]
+    shown = ["k", "v"]
+    for found in (
+        table.to_arrow(),
+        table.get_many([1, 2, 3]),
+        table.scan(where="k > 0").read_all(),
+        table.sample(3),
+        pa.table(table.changes(0)).select(shown).sort_by("k"),
+    ):
+        assert found["v"].to_pylist() == expected
+    assert table.get_many([]).schema == table.get(9).schema == table.schema.arrow
+    assert lake.sql("select * from t order by k").read_all().num_rows == 3
+    assert lake.sql("select k from t where v is not null order by k").read_all()["k"].to_pylist()[-1] == 3
+    assert table.lazy_polars().select("k").collect()["k"].to_list() == [1, 2, 3]
+    assert table.to_polars().shape == (3, 2)
+    assert table.to_duckdb().count("*").fetchall() == [(3,)]
+    frame = table.to_pandas()
+    assert frame["k"].tolist() == [1, 2, 3]
+    assert (frame["v"][1] is None) == (expected[1] is None)
+    assert len(frame["v"][0]) == len(expected[0])
+
+
+def test_polars_names_a_column_that_it_cannot_have(lake):
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"d": "decimal256(50, 2)"}))
+    for read in (table.to_polars, table.lazy_polars):
+        with pytest.raises(lakebed.UsageError, match=r"column d is decimal256.*Polars has decimals of up to 38"):
+            read()
+    assert table.to_polars(columns=["k"]).columns == ["k"]
+
+
+def test_exports_as_text_are_read_back(lake, tmp_path):
+    """UUIDs, JSON and times of day in CSV and JSON; maps as objects."""
+    plain = {"u": "uuid", "j": "json", "t": "time32[s]", "n": "time64[ns]"}
+    row = {"k": 1, "u": str(uuid.UUID(int=5)), "j": '{"a": 1}', "t": "12:30:00", "n": "00:00:00.000000005"}
+    with in_process(lake) as pipeline:
+        for form, values in (("csv", plain), ("json", plain | {"m": "map<string, int64>", "l": "list<uuid>"})):
+            schema = lakebed.Schema({"k": "int64"}, values=values)
+            nested = {"m": {"a": 1, "b": 2}, "l": [row["u"]]} if form == "json" else {}
+            (tmp_path / f"in-{form}.jsonl").write_text("\n".join(map(json.dumps, (row | nested, {"k": 2}))))
+            table = lake.create_table(form, schema)
+            table.write(tmp_path / f"in-{form}.jsonl")
+            pipeline.export(table, str(tmp_path / form), format=form)
+            part = next((tmp_path / form).glob("part-*"))
+            assert row["u"] in part.read_text()
+            again = lake.create_table(f"{form}-again", schema)
+            again.write(part)
+            assert again.to_arrow().equals(table.to_arrow())
+            assert [found is None for found in again.to_arrow()["n"].to_pylist()] == [False, True]
+    assert again.to_arrow()["m"].to_pylist() == [[("a", 1), ("b", 2)], None]
+    (tmp_path / "bad.jsonl").write_text('{"k": 1, "t": "25:00:00"}')
+    with pytest.raises(lakebed.SchemaMismatchError, match=r"line 1, column t: '25:00:00' is not time32\[s\]"):
+        lake.table("csv").write(tmp_path / "bad.jsonl")
+
+
+def test_summarize_shows_types_of_every_kind(lake):
+    lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": "list<uuid>", "d": "dictionary<string>"}))
+    found = lake.sql("summarize t").to_arrow().to_pylist()
+    assert [(row["column_name"], row["column_type"]) for row in found] == [
+        ("k", "int64"), ("v", "list<uuid>"), ("d", "string"),
+    ]  # fmt: skip

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from lakebed.errors import Code
+from lakebed.model.arrays import empty_table
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.key_values import value_of
 from lakebed.model.keys import EncodedRange
@@ -48,7 +49,7 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
     direct, overlapping = divided(plan)
     files = live_files(direct)
     opened = [reader.open(live.file, schema) for live in files]
-    empty = target.from_arrow(schema.arrow.empty_table())
+    empty = target.from_arrow(empty_table(schema.arrow))
     kinds = {f.id: str(kind) for f, kind in zip(schema.fields, empty.types, strict=True)}
     sources = [_source(target, one, reader) for one in opened]
     selects = [_select(*one, schema, kinds) for one in zip(sources, opened, files, strict=True)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from lakebed.model.arrays import empty_table
 from lakebed.model.documents import load
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.frames import polars_frame
@@ -68,7 +69,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
 
     return register_io_source(
         read,
-        schema=polars_frame(schema.returned.empty_table()).schema,
+        schema=polars_frame(empty_table(schema.returned)).schema,
         is_pure=True,
         explain_name="lakebed",
         explain_detail=name,

@@ -23,6 +23,7 @@ from lakebed.engine.predicate import OF_A_ROW, columns_named, operators_of, reas
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
+from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import translate_errors
 
@@ -122,7 +123,7 @@ def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str,
     """The type of the expression, and the columns that it names. Raises UsageError if it is not one over a row."""
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):
-            frame = row_engine().from_arrow(schema.arrow.empty_table())
+            frame = row_engine().from_arrow(empty_table(schema.arrow))
             made = frame.select(frame.parse_sql_expr(one.sql).alias("value"))
             operators = operators_of(made.execution_plan().display_indent())
             found: pa.DataType = made.schema().field("value").type

@@ -19,6 +19,7 @@ from lakebed.engine.datafusion import column, drop_non_row_functions, expression
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
+from lakebed.model.arrays import empty_batch
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.schema import Field, Schema
 
@@ -80,7 +81,7 @@ def _checked(field: Field, schema: Schema) -> Field:
 
 def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
     """The type of the expression, from its evaluation over no rows."""
-    rows = pa.RecordBatch.from_pylist([], schema=pa.schema([f.arrow for f in plain]))
+    rows = empty_batch(pa.schema([f.arrow for f in plain]))
 
     def refused(error: BaseException) -> Error:
         return Code.GENERATED_FIELD_INVALID(

@@ -26,6 +26,7 @@ from lakebed.engine.datafusion import context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
+from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import translate_errors
 
@@ -114,7 +115,7 @@ def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or the reason why it is invalid."""
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):
-            frame = row_engine().from_arrow(schema.empty_table())
+            frame = row_engine().from_arrow(empty_table(schema))
             wanted = frame.filter(bounds.text)
             operators = operators_of(wanted.execution_plan().display_indent())
             named, parts = columns_named(bounds.text, schema), tuple(_parts(wanted))
@@ -170,7 +171,7 @@ def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)
-    pending = [engine.from_arrow(schema.empty_table()).filter(where).select(lit(1)).optimized_logical_plan()]
+    pending = [engine.from_arrow(empty_table(schema)).filter(where).select(lit(1)).optimized_logical_plan()]
     found: list[str] = []
     while pending:
         one = pending.pop()

@@ -19,6 +19,7 @@ from lakebed.engine.datafusion import query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
 from lakebed.model import types
+from lakebed.model.arrays import empty_batch
 from lakebed.model.foreign_errors import error_text, translate_errors
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class RowQuery:
         self._bounds = fitted(select, "the query")
         self._context = query_context()
         with translate_errors(self._failed):
-            kinds, scans, found = self._run(self._looked_at, no_rows(rows))
+            kinds, scans, found = self._run(self._looked_at, empty_batch(rows))
         for kind, said in _WHOLE_INPUT.items():
             if kind in kinds:
                 raise Code.SQL_INVALID(f"a query that is applied to rows as they come cannot have {said}: {select}")
@@ -89,11 +90,6 @@ class RowQuery:
 
     def _failed(self, error: BaseException) -> Error:
         return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {error_text(error)}")
-
-
-def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _nodes(plan: LogicalPlan) -> Iterator[str]:

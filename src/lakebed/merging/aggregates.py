@@ -234,7 +234,7 @@ def _by_map_key(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _no_members(column: pa.Array) -> tuple[pa.Array, pa.Array, pa.DataType]:
-    return pa.array([], column.type.key_type), pa.array([], column.type.item_type), column.type
+    return pa.nulls(0, column.type.key_type), pa.nulls(0, column.type.item_type), column.type
 
 
 _COMBINE: dict[str, Callable[[pa.Array, Groups], pa.Array]] = {

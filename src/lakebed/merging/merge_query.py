@@ -20,7 +20,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
-from lakebed.model.arrays import of_integers
+from lakebed.model.arrays import empty_batch, of_integers
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.row_kinds import ARRIVAL
 
@@ -58,7 +58,7 @@ def check_query(text: str, schema: Schema) -> None:
         )
 
     with translate_errors(refused):
-        found = evaluate(text, schema, pa.RecordBatch.from_pylist([], schema=schema.arrow))
+        found = evaluate(text, schema, empty_batch(schema.arrow))
     if sorted(found.column_names) != sorted(schema.names):
         missing = [name for name in schema.names if name not in found.column_names]
         what = f"it has no column {', '.join(missing)}" if missing else f"it has {', '.join(found.column_names)}"

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import Code, Error
 from lakebed.merging.groups import Groups
-from lakebed.model.arrays import booleans, of_integers
+from lakebed.model.arrays import booleans, empty_batch, of_integers
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.validity import invalid
 
@@ -196,7 +196,7 @@ class WholeKeys:
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if batches else empty_batch(table.schema)
 
 
 def _key_at(rows: pa.RecordBatch, place: int, names: Iterable[str]) -> str:

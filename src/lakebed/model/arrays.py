@@ -29,6 +29,16 @@ def of_binary(values: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Ar
     return pa.Array.from_buffers(kind or pa.binary(), len(values), buffers)
 
 
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """A table without rows. Arrow's own ``empty_table`` fails for lists of UUIDs."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows, as :func:`empty_table`."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def integers(column: pa.Array) -> Integers:
     """The numbers of an array of 64-bit integers without nulls."""
     found: Integers = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)

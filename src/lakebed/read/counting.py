@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from lakebed.model.arrays import empty_table
 from lakebed.model.files import summary_name
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_summaries import Summary
@@ -220,7 +221,7 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
         return None
     wanted = schema.arrow_of(columns)
     needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
-    tables = [wanted.empty_table()]
+    tables = [empty_table(wanted)]
     for index, positions in _divided(sorted(chance.sample(range(sum(held)), rows)), held):
         located = _located(state, partitions[index].partition, positions, cuts)
         read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in located])

@@ -40,6 +40,7 @@ from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
 from lakebed.engine.datafusion import column, inside, read_as, scalars, scan_context
+from lakebed.model.arrays import empty_table
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import without_hidden
@@ -306,7 +307,7 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
     if copy is not None:
         frames.append(engine.copied_rows(copy, schema))
     if not frames:
-        return Frame(SessionContext().from_arrow(schema.arrow.empty_table()), ())
+        return Frame(SessionContext().from_arrow(empty_table(schema.arrow)), ())
     return Frame(_union(frames), opened, copy)
 
 

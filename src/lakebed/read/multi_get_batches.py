@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model.arrays import booleans, integers, of_binary, of_integers
+from lakebed.model.arrays import booleans, empty_table, integers, of_binary, of_integers
 from lakebed.model.key_columns import comparable, plain
 from lakebed.parquet.open_files import OPENED_AT_ONCE
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows, row_keys
@@ -66,7 +66,7 @@ class BatchReader:
         assert request.among is not None, "a multi-get has a list of keys"
         overlap = any(len(part.files) > 1 for part in parts)
         search = _Search(self, request, request.among, multi_get_fields(request, sorted_rows=overlap))
-        tables = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]).empty_table()]
+        tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]))]
         for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
             request.statistics.add(statistics)
             tables.append(rows)
@@ -286,7 +286,7 @@ class _Batch:
         # a store, where another round trip takes longer than decoding a page in vain.
         arrow = pa.schema([(field.name, field.type) for field in fields])
         rows = read_rows(cuts, schema.row_key, fields, find, along=certain, arrow=arrow)
-        columns = arrow.empty_table().columns if rows is None else rows.columns
+        columns = empty_table(arrow).columns if rows is None else rows.columns
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 
     def _matches(self, keys: pa.RecordBatch, starts: Integers) -> tuple[Integers, Integers]:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code, DamagedError, Error
+from lakebed.model.arrays import empty_table
 from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.schema import Schema
@@ -183,7 +184,7 @@ class Reader:
         if state.filter_version:
             return visible_rows(state, columns, lambda bare, names: self.get_many(bare, keys, names, statistics))
         schema = _selected(state.created, columns)
-        tables = [schema.empty_table()]
+        tables = [empty_table(schema)]
         if keys:
             counted = ReadStatistics() if statistics is None else statistics
             bounds = EncodedRange(keys[0], successor(keys[-1]))
@@ -239,7 +240,7 @@ class Reader:
         with self.attribute_errors([file]):
             cuts = list(cuts_at(self._paged(self._files.local(file, schema), schema), positions))
             if not cuts:
-                return wanted.empty_table()
+                return empty_table(wanted)
             decoded = read_columns(cuts, fields)
         return pa.Table.from_arrays([decoded[name] for name in columns], schema=wanted)
 

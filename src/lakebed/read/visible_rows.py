@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.model.arrays import empty_table
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import plan
 from lakebed.state.sums import table_rows
@@ -88,7 +89,7 @@ def visible_sample(
     if count <= rows:
         return None
     wanted = sorted(chance.sample(range(count), rows))
-    found = [visible.schema.arrow_of(columns).empty_table()]
+    found = [empty_table(visible.schema.arrow_of(columns))]
     begin = 0
     with reader.scan(visible, columns, None) as batches:
         for batch in batches:

@@ -31,11 +31,11 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import read_only, statement_context
-from lakebed.engine.row_query import no_rows
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error
+from lakebed.model.arrays import empty_batch, empty_table
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.suggestions import did_you_mean
@@ -157,7 +157,7 @@ class SqlEngine:
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
         text = with_bytes(text, uuid_columns(snapshot.schema.arrow for snapshot in snapshots.values()))
         empties = {
-            name: Table(pads.dataset(snapshot.schema.arrow.empty_table())) for name, snapshot in snapshots.items()
+            name: Table(pads.dataset(empty_table(snapshot.schema.arrow))) for name, snapshot in snapshots.items()
         }
         scans = self._scans(context, text, empties, snapshots)
         read: list[tuple[Reader, Frame]] = []
@@ -171,7 +171,7 @@ class SqlEngine:
                 read.append(_files(snapshot, ranges, keys, scan))
                 tables[name] = Table(read[-1][1].rows)
             else:
-                tables[name] = Table(context.read_batches(rows.to_batches() or [no_rows(rows.schema)]))
+                tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
         frame = self._planned(context, text, tables)
         schema = schema_of(frame)
         try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 import pyarrow as pa
 
 from lakebed.errors import encode_error
+from lakebed.model.arrays import empty_batch
 from lakebed.model.documents import dump, load
 from lakebed.sql.limited import ERROR_MARK, held_bytes
 from lakebed.table import opening
@@ -104,7 +105,7 @@ def _answer(
         stream = pa.ipc.new_stream(sink, rows.schema)
         # The writer sends the schema with the first batch. This one has no rows, so that the caller need not wait for
         # them; the other end drops it.
-        stream.write_batch(pa.RecordBatch.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema))
+        stream.write_batch(empty_batch(rows.schema))
         answer.flush()
         for batch in rows:
             stream.write_batch(batch)
