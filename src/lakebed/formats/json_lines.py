@@ -9,34 +9,27 @@ Errors: SchemaMismatchError, which names the file, the line and the column.
 
 from __future__ import annotations
 
-import binascii
 import codecs
 import io
 import json
 import re
-import uuid
-from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
+from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
-from lakebed.model.type_names import JSON, UUID
 
 BATCH_ROWS = 8_192
 
 _TEXT: Any = object()
 """The type of columns that become text."""
-
-_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
 
 def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
@@ -79,17 +72,6 @@ def _has_decimals(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind))
 
 
-class _Float(float):
-    """A number with its digits, of which a float keeps some."""
-
-    digits: str
-
-    def __new__(cls, digits: str) -> Self:
-        made = super().__new__(cls, digits)
-        made.digits = digits
-        return made
-
-
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
@@ -104,7 +86,8 @@ class _Decoders:
 
 _FAST = _Decoders(msgspec.json.Decoder(), json.JSONDecoder(parse_constant=_refuse_constant))
 _EXACTLY = _Decoders(
-    msgspec.json.Decoder(float_hook=_Float), json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_Float)
+    msgspec.json.Decoder(float_hook=WrittenFloat),
+    json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat),
 )
 
 
@@ -266,7 +249,7 @@ def _batch(
         kind = fields.get(name)
         try:
             arrays.append(_array([row.get(name) for row in rows], kind))
-        except _UNCONVERTIBLE as error:
+        except UNCONVERTIBLE as error:
             raise _unread(name, kind, [row.get(name) for row in rows], (numbers, lines)) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(given))
 
@@ -280,7 +263,7 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return value.digits if isinstance(value, _Float) else msgspec.json.encode(value).decode()
+    return value.digits if isinstance(value, WrittenFloat) else msgspec.json.encode(value).decode()
 
 
 def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], _Lines]) -> Error:
@@ -290,7 +273,7 @@ def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple
     for index, value in enumerate(values):
         try:
             _array([value] if kind is not None else values[: index + 1], kind)
-        except _UNCONVERTIBLE as error:
+        except UNCONVERTIBLE as error:
             what = "the type of the values before" if kind is None else kind
             at = lines.in_file(numbers[index])
             return Code.VALUE_NOT_REPRESENTABLE(
@@ -300,109 +283,3 @@ def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple
                 row=at,
             )
     return Code.VALUE_NOT_REPRESENTABLE(f"{source}: column {name} cannot be read as {kind}", column=name, source=source)
-
-
-def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """JSON values as a column of the type. Raises TypeError, ValueError, ArrowException for one that does not fit."""
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _times(values, kind)
-    if pa.types.is_struct(kind):
-        members = [kind.field(i) for i in range(kind.num_fields)]
-        parts = [decode_array([None if v is None else v.get(m.name) for v in values], m.type) for m in members]
-        return pa.StructArray.from_arrays(parts, fields=members, mask=_nulls(values))
-    if pa.types.is_map(kind):
-        # Pairs, or an object, which is how most programs write a map with keys of text.
-        maps = [list(value.items()) if isinstance(value, dict) else value for value in values if value is not None]
-        items = [pair for pairs in maps for pair in pairs]
-        keys = decode_array([key for key, _ in items], kind.key_type)
-        found = decode_array([item for _, item in items], kind.item_type)
-        return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, found, kind)
-    if pa.types.is_fixed_size_list(kind):
-        return decode_array(values, pa.list_(kind.value_type)).cast(kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        items = [item for value in values if value is not None for item in _list(value)]
-        cls, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
-        return cls.from_arrays(_offsets(values, offset), decode_array(items, kind.value_type), type=kind)
-    convert = _converter(kind)
-    return pa.array([None if v is None else convert(v) for v in values], kind)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not a list")
-    return value
-
-
-def _nulls(values: list[Any]) -> pa.Array:
-    return pa.array([value is None for value in values], pa.bool_())
-
-
-def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """The offsets of lists; a null offset makes its list null."""
-    offsets: list[int | None] = []
-    end = 0
-    for value in values:
-        offsets.append(None if value is None else end)
-        end += 0 if value is None else len(value)
-    return pa.array([*offsets, end], kind)
-
-
-def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    # Through Arrow, whose times have nanoseconds and years beyond 9999.
-    if any(not isinstance(value, str | None) for value in values):
-        raise TypeError("dates and times are text in ISO 8601")
-    texts = pa.array(values, pa.string())
-    if pa.types.is_time(kind):
-        import pyarrow.compute as pc
-
-        # Arrow casts no text to a time of day.
-        texts = pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns"))
-    return texts.cast(kind)
-
-
-def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
-    if kind == UUID:
-        return uuid.UUID
-    if kind == JSON:
-        return _json
-    if pa.types.is_integer(kind):
-        return _integer
-    if pa.types.is_floating(kind):
-        return _float
-    if pa.types.is_decimal(kind):
-        return _decimal
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return _binary
-    return lambda value: value
-
-
-def _json(value: Any) -> str:
-    """The text of a value of a JSON column: a text is JSON itself, and any other value is encoded."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"{value!r} is not a whole number")
-    return int(value)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, str):
-        return _FLOATS[value]
-    if isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _decimal(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | str | _Float):
-        raise TypeError(f"{value!r} is not a decimal, as a number or in text")
-    return Decimal(value.digits if isinstance(value, _Float) else value)
-
-
-def _binary(value: Any) -> bytes:
-    try:
-        return b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"{str(value)[:100]!r} is not base64: {error}") from error
