@@ -98,18 +98,18 @@ def _condition(node: Any) -> Condition:
             return And(parts) if operator == "And" else Or(parts)
         case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
             operator = _OPERATORS[name]
-            if _column(left) is None:
+            if _column_name(left) is None:
                 left, right, operator = right, left, FLIPPED[operator]
             return _comparison(left, operator, right)
         case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
             return And((_comparison(side, ">=", low), _comparison(side, "<=", high)))
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
-            column, values = _column(side), _literal(listed)
+            column, values = _column_name(side), _literal(listed)
             if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
                 return UNKNOWN
             return OneOf(column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
-            column, value = _column(side), _literal(stem)
+            column, value = _column_name(side), _literal(stem)
             text = None if value is None else value.as_py()
             return StartsWith(column, text) if column is not None and isinstance(text, str) else UNKNOWN
         case _:
@@ -128,12 +128,12 @@ def _chain(node: Any, operator: str) -> Iterator[Any]:
 
 
 def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
-    name = _column(side)
+    name = _column_name(side)
     value = None if name is None or "Literal" not in literal else _literal(literal)
     return UNKNOWN if name is None or value is None else Comparison(name, operator, value)
 
 
-def _column(node: Any) -> str | None:
+def _column_name(node: Any) -> str | None:
     """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
     match node:
         case {"Column": str(name)} | {"Cast": {"expr": {"Column": str(name)}}}:

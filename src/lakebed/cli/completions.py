@@ -43,7 +43,7 @@ def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     """The columns of the table that the line names, after those that stand before a comma already."""
     del param
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _starting(last, _read(ctx, _columns))]
+    return [f"{before}{comma}{name}" for name in _starting(last, _read(ctx, _column_names))]
 
 
 def tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -94,15 +94,15 @@ def profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
         return []
 
 
-def _columns(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
-    return lake.table(_table(ctx)).schema.names
+def _column_names(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
+    return lake.table(_table_name(ctx)).schema.names
 
 
 def _tags(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
-    return lake.table(_table(ctx)).tags()
+    return lake.table(_table_name(ctx)).tags()
 
 
-def _table(ctx: click.Context) -> str:
+def _table_name(ctx: click.Context) -> str:
     """The table that the line names; Click leaves words unparsed before an option without its value."""
     return ctx.params.get("table") or ctx.args[0]
 

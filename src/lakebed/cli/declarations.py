@@ -93,7 +93,7 @@ def read_declaration(path: Path) -> Declaration:
     found = Declaration(where)
     _check_names(found, (), document, _TOP)
     groups = {group: _group(found, group, document) for group in _TOP[1:]}
-    declared = {name: _table(found, ("tables", name), value) for name, value in groups["tables"].items()}
+    declared = {name: _declared_table(found, ("tables", name), value) for name, value in groups["tables"].items()}
     for name, value in groups["views"].items():
         if name in declared:
             raise found.wrong(("views", name), "there is a table of that name in the file")
@@ -177,12 +177,12 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     return text
 
 
-def _table(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
+def _declared_table(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
     _check_names(found, keys, given, _OF_TABLE)
     if "schema" not in given:
         raise found.wrong(keys, "a table needs a schema, with row_key, sort_key and values")
-    schema = _checked(found, (*keys, "schema"), lambda: Schema.from_json(given["schema"]))
-    merge = _checked(found, (*keys, "merge"), lambda: check_mode(mode_of(given.get("merge")), schema))
+    schema = _with_place(found, (*keys, "schema"), lambda: Schema.from_json(given["schema"]))
+    merge = _with_place(found, (*keys, "merge"), lambda: check_mode(mode_of(given.get("merge")), schema))
     return _declared(found, keys, given, DeclaredTable(keys, str(keys[-1]), schema, merge=merge))
 
 
@@ -196,7 +196,7 @@ def _view(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
         if not are_texts(value) or (key == "row_key" and not value):
             raise found.wrong((*keys, key), "must be a list of columns of the query, such as [origin, day]")
     view = DeclaredView(given["source"], given["select"], **names)
-    merge = _checked(found, (*keys, "merge"), lambda: mode_of(given.get("merge")))
+    merge = _with_place(found, (*keys, "merge"), lambda: mode_of(given.get("merge")))
     return _declared(found, keys, given, DeclaredTable(keys, str(keys[-1]), None, view, merge))
 
 
@@ -210,9 +210,9 @@ def _declared(found: Declaration, keys: Keys, given: Any, table: DeclaredTable) 
         raise found.wrong((*keys, "tags"), "must map names to versions, which are whole numbers")
     filters: list[FilterChange] = []
     if "filter" in given:
-        filters.append(_checked(found, (*keys, "filter"), lambda: SetFilter(given["filter"])))
+        filters.append(_with_place(found, (*keys, "filter"), lambda: SetFilter(given["filter"])))
     if "age_off" in given:
-        filters.append(_checked(found, (*keys, "age_off"), lambda: _age_off(found, keys, given["age_off"])))
+        filters.append(_with_place(found, (*keys, "age_off"), lambda: _age_off(found, keys, given["age_off"])))
     settings = _settings(found, (*keys, "settings"), given.get("settings"))
     return replace(table, online=online, settings=settings, tags=tags, filters=tuple(filters))
 
@@ -233,7 +233,7 @@ def _role(found: Declaration, keys: Keys, given: Any) -> Role:
 
     _check_names(found, keys, given, _OF_ROLE)
     whole: dict[str, Any] = {"permission": "read", "tables": None, "where": "", "hidden": [], "masks": {}}
-    return _checked(found, keys, lambda: Role.from_json(whole | given | {"name": str(keys[-1])}))  # type: ignore[no-any-return]
+    return _with_place(found, keys, lambda: Role.from_json(whole | given | {"name": str(keys[-1])}))  # type: ignore[no-any-return]
 
 
 def _is_version(value: Any) -> bool:
@@ -247,11 +247,11 @@ def _settings(found: Declaration, keys: Keys, given: Any) -> Mapping[str, Any] |
         raise found.wrong(keys, "must map names of settings to values")
     valid: dict[str, Any] = {}
     for name, value in given.items():
-        valid |= _checked(found, (*keys, name), partial(settings.validate, {name: value}))
+        valid |= _with_place(found, (*keys, name), partial(settings.validate, {name: value}))
     return valid
 
 
-def _checked(found: Declaration, keys: Keys, make: Callable[[], Any]) -> Any:
+def _with_place(found: Declaration, keys: Keys, make: Callable[[], Any]) -> Any:
     """What ``make`` returns; an error of it names the place in the file."""
     try:
         return make()

@@ -31,13 +31,13 @@ def reference() -> str:
     root = _context(LAKEBED, "lakebed", None)
     codes = [f"| {code} | {_escaped(text)} |" for code, text in EXIT_CODES.items()]
     parts = [_OPENING, "## Options of every command", "They may stand before or after the command."]
-    parts.append(_table(LAKEBED.get_params(root), root))
+    parts.append(_argument_table(LAKEBED.get_params(root), root))
     parts += ["## Exit codes", "\n".join(["| code | meaning |", "|---|---|", *codes])]
     for command, context in every_command():
         usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
         text = inspect.cleandoc(command.help or "")
         parts += [f"## `{context.command_path}`", _escaped(text), f"```\n{usage}\n```"]
-        table = _table(command.own_params, context)
+        table = _argument_table(command.own_params, context)
         parts += [table] if table else []
     return "\n\n".join(parts) + "\n"
 
@@ -60,7 +60,7 @@ def _context(command: click.Command, name: str, parent: click.Context | None) ->
     return click.Context(command, info_name=name, parent=parent, **HELP_SETTINGS)
 
 
-def _table(params: Iterable[click.Parameter], context: click.Context) -> str:
+def _argument_table(params: Iterable[click.Parameter], context: click.Context) -> str:
     records = [param.get_help_record(context) for param in params]
     rows = [f"| `{r[0].replace('|', chr(92) + '|')}` | {_escaped(r[1])} |" for r in records if r is not None and r[1]]
     return "\n".join(["| argument | meaning |", "|---|---|", *rows]) if rows else ""

@@ -208,7 +208,7 @@ def files(cli: Invocation, *, table: str) -> None:
     rows = file_rows(state, found.id, found.storage.object_url)
     bounds = [(key_text(r["min_key"]), key_text(r["max_key"])) for r in rows]
     cells = [
-        (r["partition"], _rows(r), size_text(r["size_bytes"]), *keys, r["version"], r["url"])
+        (r["partition"], _row_count_text(r), size_text(r["size_bytes"]), *keys, r["version"], r["url"])
         for r, keys in zip(rows, bounds, strict=True)
     ]
     text = columns(("partition", "rows", "size", "min key", "max key", "version", "url"), cells)
@@ -227,14 +227,22 @@ def partitions(cli: Invocation, *, table: str) -> None:
     state = found.state()
     rows = partition_rows(state)
     cells = [
-        (r["partition"], key_text(r["min"]), key_text(r["max"]), _rows(r), size_text(r["bytes"]), r["files"], r["runs"])
+        (
+            r["partition"],
+            key_text(r["min"]),
+            key_text(r["max"]),
+            _row_count_text(r),
+            size_text(r["bytes"]),
+            r["files"],
+            r["runs"],
+        )
         for r in rows
     ]
     text = columns(("partition", "from", "to", "rows", "size", "files", "runs"), cells)
     cli.out.document({"table": found.name, "version": state.version, "partitions": rows}, [text])
 
 
-def _rows(row: dict[str, Any]) -> int | str:
+def _row_count_text(row: dict[str, Any]) -> int | str:
     return row["rows"] if row["exact"] else f"{ABOUT}{row['rows']}"
 
 

@@ -27,13 +27,15 @@ def remote_table_view(title: str, table: RemoteTable | RemoteSnapshot) -> str:
         snapshot = table.snapshot()
         partitions = snapshot.partitions()
     except AccessError:
-        return described_view(title, [_rows(table), ("partitions", "not shown to this role")], None, table.schema)
+        return described_view(title, [_row_figure(table), ("partitions", "not shown to this role")], None, table.schema)
     space = KeySpace.of_rows(snapshot.version, partitions)
     stored = [("stored bytes", int(space.size_bytes.sum())), ("partitions", len(partitions))]
-    return described_view(title, [("version", snapshot.version), _rows(snapshot), *stored], space, snapshot.schema)
+    return described_view(
+        title, [("version", snapshot.version), _row_figure(snapshot), *stored], space, snapshot.schema
+    )
 
 
-def _rows(table: RemoteReads) -> Figure:
+def _row_figure(table: RemoteReads) -> Figure:
     count = table.count()
     return "rows", rows_text(count.rows, exact=count.exact)
 

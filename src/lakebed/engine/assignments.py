@@ -56,7 +56,7 @@ def check_assignments(changes: Any, schema: Schema) -> tuple[Assignment, ...]:
         raise Code.ARGUMENT_INVALID(
             f'set = {shown(changes)}: must map columns to SQL expressions, such as {{"delay": "delay + 1"}}'
         )
-    return tuple(_checked(column, text, schema) for column, text in changes.items())
+    return tuple(_assignment(column, text, schema) for column, text in changes.items())
 
 
 def assigned(rows: pa.RecordBatch, assignments: Sequence[Assignment]) -> pa.RecordBatch:
@@ -71,7 +71,7 @@ def assigned(rows: pa.RecordBatch, assignments: Sequence[Assignment]) -> pa.Reco
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _checked(column: Any, text: Any, schema: Schema) -> Assignment:
+def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
     field = _assignable(column, schema)
     if not is_text(text):
         raise Code.ARGUMENT_INVALID(

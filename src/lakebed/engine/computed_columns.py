@@ -41,7 +41,7 @@ def checked(schema: Schema) -> Schema:
     Raises UsageError for an expression that is not SQL, names no field or an unknown one, is not deterministic, or has
     another type than its field.
     """
-    fields = {field.id: _checked(field, schema) for field in schema.generated}
+    fields = {field.id: _generated_field(field, schema) for field in schema.generated}
     groups = [tuple(fields.get(f.id, f) for f in group) for group in (schema.row_key, schema.sort_key, schema.values)]
     return Schema(*groups, version=schema.version)
 
@@ -60,7 +60,7 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
         return _evaluated(field, rows.select(list(field.inputs))).cast(field.type)
 
 
-def _checked(field: Field, schema: Schema) -> Field:
+def _generated_field(field: Field, schema: Schema) -> Field:
     plain = [f for f in schema.fields if not f.expression]
     found = _type_of(field, plain)
     if not types.widens(found, field.type):

@@ -80,7 +80,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
     bounds = fitted(with_bytes(where, uuid_columns([schema])), "the predicate")
-    check = _checked if len(where) <= _CACHED_CHARACTERS_MAX else _checked.__wrapped__
+    check = _predicate_or_reason if len(where) <= _CACHED_CHARACTERS_MAX else _predicate_or_reason.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):
         raise Code.PREDICATE_INVALID(
@@ -111,7 +111,7 @@ def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
 
 
 @lru_cache(maxsize=256)
-def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
+def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or the reason why it is invalid."""
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):

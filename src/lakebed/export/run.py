@@ -149,7 +149,7 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
             name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
             for name, file in files.items()
         }
-        written = _written(task, _rows(task, paths, scratch), scratch)
+        written = _written(task, _rows_to_export(task, paths, scratch), scratch)
     return () if written is None else (send(written, task.export, task.index, target),)
 
 
@@ -185,7 +185,7 @@ def _written(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -
     return file if file.rows else None
 
 
-def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
+def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
     from lakebed.engine.predicate import check_where, keep
     from lakebed.read.visible_rows import both
     from lakebed.sorting.merge import merge_stream

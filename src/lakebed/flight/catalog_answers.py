@@ -83,7 +83,7 @@ def _catalogs(_: Any, __: Instance, ___: Principal) -> pa.Table:
 
 def _db_schemas(command: Any, _: Instance, __: Principal) -> pa.Table:
     found = [(CATALOG, SCHEMA)] if _is_ours(command) else []
-    return _table(found, _DB_SCHEMAS)
+    return _arrow_table(found, _DB_SCHEMAS)
 
 
 def _tables(command: Any, instance: Instance, principal: Principal) -> pa.Table:
@@ -93,11 +93,11 @@ def _tables(command: Any, instance: Instance, principal: Principal) -> pa.Table:
         names = [name for name in names if _matches(command, "table_name_filter_pattern", name)]
         rows = [(CATALOG, SCHEMA, name, TABLE_TYPE) for name in names]
         if command.include_schema:
-            rows = [(*row, _columns(instance, principal, row[2])) for row in rows]
-    return _table(rows, _TABLES_WITH_SCHEMA if command.include_schema else _TABLES)
+            rows = [(*row, _schema_bytes(instance, principal, row[2])) for row in rows]
+    return _arrow_table(rows, _TABLES_WITH_SCHEMA if command.include_schema else _TABLES)
 
 
-def _columns(instance: Instance, principal: Principal, name: str) -> bytes:
+def _schema_bytes(instance: Instance, principal: Principal, name: str) -> bytes:
     schema: pa.Schema = principal.readable(instance.table(name)).schema.arrow
     data: bytes = schema.serialize().to_pybytes()
     return data
@@ -116,7 +116,7 @@ def _primary_keys(command: Any, instance: Instance, principal: Principal) -> pa.
             (CATALOG, SCHEMA, command.table, one.name, "row_key", number)
             for number, one in enumerate(schema.row_key, 1)
         ]
-    return _table(rows, _PRIMARY_KEYS)
+    return _arrow_table(rows, _PRIMARY_KEYS)
 
 
 def _foreign_keys(_: Any, __: Instance, ___: Principal) -> pa.Table:
@@ -134,7 +134,7 @@ def _xdbc_types(command: Any, _: Instance, __: Principal) -> pa.Table:
                 None if radix is None else False, False, None, name, scale, 38 if name == "DECIMAL" else scale,
                 number if subcode is None else _DATETIME, subcode, radix, None,
             ))  # fmt: skip
-    return _table(rows, _TYPES)
+    return _arrow_table(rows, _TYPES)
 
 
 def _service_facts(command: Any, _: Instance, __: Principal) -> pa.Table:
@@ -194,7 +194,7 @@ def _matches(command: Any, field: str, name: str) -> bool:
 _PATTERNS = {"%": ".*", "_": "."}
 
 
-def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def _arrow_table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema

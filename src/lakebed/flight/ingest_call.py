@@ -31,7 +31,7 @@ def ingest(instance: Instance, principal: Principal, command: Any, rows: Any) ->
     _check_place(command)
     metadata = {key.decode(): value.decode() for key, value in (rows.schema.metadata or {}).items()}
     metadata |= {option.key: option.value for option in command.options}
-    table = _table(instance, principal, command, rows.schema, metadata)
+    table = _target_table(instance, principal, command, rows.schema, metadata)
     counted = _Counted(rows)
     table.write(counted.reader, commit_id=metadata.get(_COMMIT_ID))
     return counted.rows
@@ -46,7 +46,9 @@ def _check_place(command: Any) -> None:
         raise Code.TABLE_NOT_FOUND(f"all tables are in {CATALOG}.{SCHEMA}; leave catalog and schema out")
 
 
-def _table(instance: Instance, principal: Principal, command: Any, arrow: pa.Schema, metadata: dict[str, str]) -> Table:
+def _target_table(
+    instance: Instance, principal: Principal, command: Any, arrow: pa.Schema, metadata: dict[str, str]
+) -> Table:
     """The table to write to, created if the command says so."""
     options, name = command.table_definition_options, command.table
     if name in instance.tables():

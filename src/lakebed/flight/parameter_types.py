@@ -29,7 +29,7 @@ def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataTy
     found = places(query)
     numbers = {place.start: place.value for place in found if isinstance(place.value, int)}
     tokens = list(_with_places(tokens_of(query), numbers, {place.end for place in found}))
-    columns = _columns(schemas[name] for name in {name_of_token(one) for one in tokens} & schemas.keys())
+    columns = _types_by_name(schemas[name] for name in {name_of_token(one) for one in tokens} & schemas.keys())
     types: dict[int, set[pa.DataType]] = {number: set() for number in numbers.values()}
     for index, token in enumerate(tokens):
         if token.kind == PLACE:
@@ -47,7 +47,7 @@ def _with_places(tokens: Iterable[Token], numbers: Mapping[int, int], ends: set[
             yield token
 
 
-def _columns(schemas: Iterable[Schema]) -> dict[str, pa.DataType]:
+def _types_by_name(schemas: Iterable[Schema]) -> dict[str, pa.DataType]:
     """The types of the columns, by names that mean one type in all the tables."""
     types: dict[str, set[pa.DataType]] = {}
     for schema in schemas:

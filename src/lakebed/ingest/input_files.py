@@ -151,10 +151,10 @@ def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions
     """The rows of files, or parts of files, in order; as :func:`open_files`."""
     found = [_opened(file, text, options) for file in files]
     untyped = any(one.line_of is not None for one in found)
-    return RowInput(tuple((str(one.file), one.columns) for one in found), _rows(found), untyped=untyped)
+    return RowInput(tuple((str(one.file), one.columns) for one in found), _rows_of_inputs(found), untyped=untyped)
 
 
-def _rows(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
+def _rows_of_inputs(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
     for one in opened:
         before = 0
         for batch in one.batches():

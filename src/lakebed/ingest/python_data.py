@@ -60,7 +60,7 @@ def open_stream(data: Any, schema: Callable[[], Schema], home: Storage | None = 
     if reader is not None:
         return RowInput.of(reader)
     if isinstance(data, Mapping):
-        return _columns(data, schema())
+        return _rows_of_dict(data, schema())
     if isinstance(data, Iterable) and not isinstance(data, bytes | bytearray):
         return _items(data, schema)
     raise _no_rows(data)
@@ -141,7 +141,7 @@ def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
 # -- rows and columns of Python values ------------------------------------------------------------------------------
 
 
-def _columns(data: Mapping[Any, Any], schema: Schema) -> RowInput:
+def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
     """A dict of columns."""
     _check_names(data)
     single = [

@@ -163,16 +163,16 @@ def files_table(
         )
     whole = {live.file.id: live.whole for live in live_files(asked)}
     rows = [
-        known[partition.partition, file.id] | _bounds(keys, state.created) | {"whole": whole[file.id]}
+        known[partition.partition, file.id] | _key_bounds(keys, state.created) | {"whole": whole[file.id]}
         for partition in asked.partitions
         for file in partition.files
         for keys in partition.ranges
         if file.reaches(keys)
     ]
-    return _table(rows, schema)
+    return _report_table(rows, schema)
 
 
-def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
+def _key_bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
     codec = schema.codec
     after = codec.decode_bound(keys.min).after, keys.max is not None and codec.decode_bound(keys.max).after
     return {
@@ -226,21 +226,23 @@ def partitions_table(state: TableState) -> pa.Table:
             ("runs", pa.int64()),
         ]
     )
-    return _table(partition_rows(state), schema)
+    return _report_table(partition_rows(state), schema)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def _report_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """The rows as Arrow; keys are structs."""
-    columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
+    columns = [_report_column([row[field.name] for row in rows], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _report_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == UUID:
         # Arrow makes no array of these from Python's values.
         return pa.array([None if one is None else one.bytes for one in values], UUID.storage_type).cast(UUID)
     if not pa.types.is_struct(kind):
         return pa.array(values, kind)
-    members = [_column([None if one is None else one.get(field.name) for one in values], field.type) for field in kind]
+    members = [
+        _report_column([None if one is None else one.get(field.name) for one in values], field.type) for field in kind
+    ]
     nulls = pa.array([one is None for one in values], pa.bool_())
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)

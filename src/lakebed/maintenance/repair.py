@@ -141,7 +141,7 @@ def find(table: Table) -> tuple[InvalidRows, ...]:
     for file in files.values():
         rows = in_keys = 0
         columns: set[str] = set()
-        for batch in _rows(table.storage, table.id, file, schema):
+        for batch in _undecoded_rows(table.storage, table.id, file, schema):
             split = _split(batch, schema)
             rows += split.mended.num_rows + split.removed.num_rows
             in_keys += split.removed.num_rows
@@ -237,7 +237,7 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
     def kept() -> Iterator[pa.RecordBatch]:
         nonlocal read
         for file in task.inputs:
-            for rows in _rows(storage, task.table_id, file, schema):
+            for rows in _undecoded_rows(storage, task.table_id, file, schema):
                 held = rows.filter(inside(schema.codec.encode_columns(rows), task.keys))
                 read += held.num_rows
                 split = _split(held, schema)
@@ -264,7 +264,7 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
     return files
 
 
-def _rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+def _undecoded_rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
     """All rows of a data file with the schema's columns. Text is not decoded, so that invalid text can be read."""
     import pyarrow.parquet as pq
 

@@ -160,7 +160,7 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
     """
     try:
         metadata = decode_struct(footer[:-_TAIL_BYTES])
-        columns = list(_columns(metadata[2]))
+        columns = list(_columns_with_leaves(metadata[2]))
         names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
         leaves = [(element[9], leaf) for element, parts in columns for leaf in parts]
         metadata_pairs = {pair[1]: pair[2] for pair in metadata.get(5, ()) if 2 in pair}
@@ -181,7 +181,9 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
         ) from error
 
 
-def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
+def _columns_with_leaves(
+    elements: Sequence[dict[int, Any]],
+) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
     """Each column's schema element, and those of its leaves: itself, or None for each leaf of a nested column."""
     position = 1
     for _ in range(elements[0][5]):
@@ -254,7 +256,9 @@ def _row_group(
             # Statistics of other physical types, such as INT96 in attached files, cannot be compared here.
             chunks[number] = replace(chunks[number], column_index=None, bloom_filter=None)
             statistics[number] = {}
-    bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in fields]
+    bounds = [
+        _bounds_of_statistics(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in fields
+    ]
     size_bytes = sum(column[3][7] for column in group[1])
     content_bytes = sum(column[3][6] for column in group[1])
     keys = _key_bounds(schema, bounds)
@@ -290,7 +294,7 @@ def _byte_range(fields: dict[int, Any], offset: int, length: int) -> tuple[int, 
     return (fields[offset], fields[length]) if offset in fields and length in fields else None
 
 
-def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Content, Content] | None:
+def _bounds_of_statistics(field: Field, low: bytes | None, high: bytes | None) -> tuple[Content, Content] | None:
     return None if low is None or high is None else (content_of(field, low), content_of(field, high))
 
 

@@ -355,7 +355,7 @@ class PagedFile:
             assert column.chunk.column_index is not None
             index = decode_struct(self.read(column.chunk.column_index))
             bounds.append((field, index[2], index[3]))
-        return KeyPages(first_rows, Fences.of([_bounds(bounds, page) for page in range(len(first_rows))]))
+        return KeyPages(first_rows, Fences.of([_page_bounds(bounds, page) for page in range(len(first_rows))]))
 
 
 def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
@@ -369,7 +369,7 @@ def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
     yield byte_ranges[first:]
 
 
-def _bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
+def _page_bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
     """A range that includes the keys of a page, from the minimum and maximum values of each key field in all pages.
 
     It ends with the first field that varies: the minimum of the next field need not be in the first row.

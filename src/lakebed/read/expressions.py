@@ -102,7 +102,7 @@ def _binary(expression: Expr, depth: int) -> Condition:
 
 
 def _comparison(side: Expr, operator: Operator, literal: Expr) -> Condition:
-    name = _column(side)
+    name = _column_name(side)
     if name is None or literal.variant_name() != "Literal":
         return UNKNOWN
     return Comparison(name, operator, literal.python_value())
@@ -110,7 +110,7 @@ def _comparison(side: Expr, operator: Operator, literal: Expr) -> Condition:
 
 def _in_list(expression: Expr) -> Condition:
     side, *listed = expression.rex_call_operands()
-    name = _column(side)
+    name = _column_name(side)
     if name is None or any(item.variant_name() != "Literal" for item in listed):
         return UNKNOWN
     one_of = OneOf(name, [item.python_value() for item in listed])
@@ -122,7 +122,7 @@ def _starts_with(expression: Expr) -> Condition:
     operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
     if operator not in ("like", "starts_with") or len(operands) != 2 or operands[1].variant_name() != "Literal":
         return UNKNOWN
-    name, pattern = _column(operands[0]), operands[1].python_value().as_py()
+    name, pattern = _column_name(operands[0]), operands[1].python_value().as_py()
     if name is None or not isinstance(pattern, str):
         return UNKNOWN
     if operator == "starts_with":
@@ -150,7 +150,7 @@ def _chain(expression: Expr, operator: str) -> list[Expr]:
     return parts
 
 
-def _column(side: Expr) -> str | None:
+def _column_name(side: Expr) -> str | None:
     """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]

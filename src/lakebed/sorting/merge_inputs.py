@@ -212,7 +212,7 @@ def _row(file: pq.ParquetFile, span: GroupSpan, offset: int, schema: Schema) -> 
 
 def _open_parquet(path: Path, schema: Schema) -> MergeInput:
     with pq.ParquetFile(path, memory_map=True) as file:
-        columns = _columns(file.schema_arrow, schema, path)
+        columns = _columns_of_fields(file.schema_arrow, schema, path)
         metadata = file.metadata
         rows = metadata.num_rows
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -230,7 +230,7 @@ def _open_parquet(path: Path, schema: Schema) -> MergeInput:
 def _open_arrow(path: Path, schema: Schema) -> MergeInput:
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
-        columns = _columns(reader.schema, schema, path)
+        columns = _columns_of_fields(reader.schema, schema, path)
         count = reader.num_record_batches
         first = reader.get_batch(0) if count else None
         last_rows = reader.get_batch(count - 1).num_rows if count > 1 else 0
@@ -245,7 +245,7 @@ def _open_arrow(path: Path, schema: Schema) -> MergeInput:
     )
 
 
-def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
+def _columns_of_fields(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
     """The column of each field of the schema, by field id; None for a field that was added after the file."""
     by_id = {stored_id(column): column for column in found}
     columns = tuple(by_id.get(field.id) for field in schema.fields)

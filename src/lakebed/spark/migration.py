@@ -44,7 +44,7 @@ def migrate_on_spark(
     check_runs(table)
     columns = pa.schema([one for one in source.schema if one.name not in chosen.ignored])
     counted = partial(check_count, source, table=table)
-    made = importer.staged(bundled(source.parts()), _rows, chosen.conformer, [(source.name, columns)], counted)
+    made = importer.staged(bundled(source.parts()), _rows_of_parts, chosen.conformer, [(source.name, columns)], counted)
     version, repeated = None, False
     if made.files or job_id is not None:
         outcome = commit_files(table, ProposeFiles(made.files, job_id, state.version))
@@ -67,7 +67,7 @@ def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
     return [tuple(task) for task in tasks]
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
+def _rows_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
     """The rows of the parts of a task."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():

@@ -81,11 +81,11 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str
         _Share(importer.place, source.id, replace(planned, partitions=share), select, memory_limit_bytes)
         for share in shares
     ]
-    made = importer.staged(tasks, partial(_rows, name=f"the query of view {importer.table.name}"))
+    made = importer.staged(tasks, partial(_query_results, name=f"the query of view {importer.table.name}"))
     return replace(made, rows_read=snapshot.count().rows)
 
 
-def _rows(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
+def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
     """What the queries of the tasks make of their rows."""
     from lakebed.engine.row_query import RowQuery
     from lakebed.read.reader import Reader

@@ -357,7 +357,7 @@ def _columns_of(expression: Expr, schema: Schema) -> set[str]:
     return found
 
 
-def _rows(
+def _scanned_rows(
     snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, names: Sequence[str], limit: int | None
 ) -> RowStream:
     if isinstance(snapshot, RestrictedSnapshot):
@@ -384,7 +384,7 @@ def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scan
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    with _rows(snapshot, ranges, keys, read, scans.limit) as reader:
+    with _scanned_rows(snapshot, ranges, keys, read, scans.limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows

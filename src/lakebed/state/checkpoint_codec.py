@@ -104,8 +104,8 @@ def stored_segments(document: Any) -> dict[str, list[Any]]:
 
 def of_table(state: TableState) -> EncodedState[TableState]:
     """Encode a table's state. Segments without changes since the last checkpoint are shared with it."""
-    files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
-    requests, open_requests = _columns(REQUESTS, state.requests), _columns(OPEN_REQUESTS, state.open_requests)
+    files, references = _as_columns(FILES, state.files), _as_columns(REFERENCES, state.references)
+    requests, open_requests = _as_columns(REQUESTS, state.requests), _as_columns(OPEN_REQUESTS, state.open_requests)
     rebased = replace(
         state,
         files=PersistentTable(files),
@@ -162,7 +162,7 @@ def rebase_table(state: TableState, then: TableState, rebased: TableState) -> Ta
     )
 
 
-def _columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
+def _as_columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
     base: Any = table.base
     changes: Any = table.changes
     columns: Columns[K, V] = base if isinstance(base, Columns) else Columns(codec)

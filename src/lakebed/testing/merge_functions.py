@@ -71,7 +71,7 @@ def _named(function: Callable[[pa.RecordBatch], Any]) -> RowsFunction:
 
 
 def _check(function: RowsFunction, schema: Schema, runs: tuple[Run, Run], same: Callable[..., bool]) -> None:
-    older, newer = (_table(run, schema) for run in runs)
+    older, newer = (_run_table(run, schema) for run in runs)
     once = _merged(function, schema, [older, newer])
     first, second = (_merged(function, schema, [run]) for run in (older, newer))
     for text, regrouped in (
@@ -105,7 +105,7 @@ def _broken(function: RowsFunction, text: str, runs: tuple[Run, Run], once: pa.T
     )
 
 
-def _table(run: Run, schema: Schema) -> pa.Table:
+def _run_table(run: Run, schema: Schema) -> pa.Table:
     return pa.Table.from_pylist(run, schema=schema.arrow)
 
 

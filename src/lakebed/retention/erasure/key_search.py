@@ -85,7 +85,7 @@ class KeySearch:
 
         assert self.predicate is not None
         columns = {
-            field.name: _column(field, [one[place] if place < len(one) else None for one in values])
+            field.name: _key_column(field, [one[place] if place < len(one) else None for one in values])
             for place, field in enumerate(key)
         }
         for name in self.predicate.columns:
@@ -93,7 +93,7 @@ class KeySearch:
         return int(pc.sum(is_true(pa.RecordBatch.from_pydict(columns), self.predicate)).as_py() or 0)
 
 
-def _column(field: Field, values: Sequence[Any]) -> pa.Array:
+def _key_column(field: Field, values: Sequence[Any]) -> pa.Array:
     return field.key_type.array(list(values))
 
 
