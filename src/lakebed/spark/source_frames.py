@@ -10,11 +10,9 @@ Errors: UsageError for formats and queries, NotFoundError for paths, SchemaMisma
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -56,9 +54,6 @@ _NULL = "\ufdd0"
 
 _BYTES = "ISO-8859-1"
 """The encoding that CSV is read with, which keeps every byte. With UTF-8, Spark replaces other bytes silently."""
-
-_FILES = ("csv", "json", "orc")
-_FILE = "_lakebed_file"
 
 
 def check_format(format: str | None) -> None:
@@ -108,26 +103,10 @@ def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
     return frame
 
 
-def with_files(frame: DataFrame, format: str) -> DataFrame:
-    """The frame with an additional column, the file of each row, if it was read from files of this format."""
-    return frame.selectExpr("*", f"_metadata.file_path AS {_FILE}") if format in _FILES else frame
-
-
 def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
-    """The rows of a partition of :func:`with_files`, with the name of their file, or else of the source."""
-    import pyarrow.compute as pc
-
+    """The rows of a partition of a frame, with the name of their source."""
     for batch in batches:
-        if _FILE not in batch.schema.names or not batch.num_rows:
-            yield SourceRows(batch.drop_columns([c for c in (_FILE,) if c in batch.schema.names]), source)
-            continue
-        files = batch.column(_FILE)
-        rows, begin = batch.drop_columns([_FILE]), 0
-        # One file comes after another.
-        changes = pc.indices_nonzero(pc.not_equal(files[1:], files[:-1])).to_pylist()
-        for end in [*(change + 1 for change in changes), len(files)]:
-            yield SourceRows(rows.slice(begin, end - begin), re.sub("^file:(//)?", "", unquote(files[begin].as_py())))
-            begin = end
+        yield SourceRows(batch, source)
 
 
 def columns_of(frame: DataFrame) -> pa.Schema:
