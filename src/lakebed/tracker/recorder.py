@@ -60,7 +60,11 @@ _SECRET_OPTIONS = ("key", "secret", "token", "password", "credential", "sas", "s
 
 
 class Recorder:
-    """The tracker of one instance in this process. Safe to use from many threads. See :class:`~.runs.Tracker`."""
+    """Takes notes of the runs of one instance in this process. Safe to use from many threads.
+
+    ``begin``, ``progress``, ``task`` and ``end`` neither raise nor wait for a store; :meth:`running` calls them for a
+    block of code.
+    """
 
     def __init__(self, storage: Storage, kept_s: Callable[[], float] = lambda: Settings().jobs_kept_s) -> None:
         self._storage = storage
@@ -107,7 +111,7 @@ class Recorder:
         return run.id
 
     def progress(self, run: str, **given: Any) -> None:
-        """How far a run is. See :meth:`~lakebed.tracker.runs.Tracker.progress`."""
+        """How far a run is: fields of :class:`~lakebed.tracker.runs.JobRun`; None: as it was."""
         known = {name: value for name, value in given.items() if value is not None}
         if "detail" in known:
             known["detail"] = _utf8(known["detail"])
@@ -324,7 +328,7 @@ class RunHandle:
         self._nothing = False
 
     def progress(self, **given: int | str | None) -> None:
-        """How far the run is; see :meth:`~lakebed.tracker.runs.Tracker.progress`."""
+        """How far the run is; see :meth:`Recorder.progress`."""
         if self._recorder is not None:
             self._recorder.progress(self.id, **given)
 

@@ -1,10 +1,10 @@
-"""Runs of jobs and of their tasks, as values, and the interface with which work is recorded.
+"""Runs of jobs and of their tasks, as values.
 
 A job run is one piece of work that a user or a service asked for: an import, the compaction of a table, a submitted
 query. It has tasks where its work is divided among worker processes or Spark. What a run changed is in the table's log
 and nowhere else: a record that is lost, or that could not be written, costs knowledge and no row.
 
-Core types: :class:`JobRun`, :class:`TaskRun`, :class:`Tracker`. Pure: no I/O.
+Core types: :class:`JobRun`, :class:`TaskRun`. Pure: no I/O.
 
 Source: docs/jobs.md.
 """
@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from msgspec import Struct, structs
-
-if TYPE_CHECKING:
-    from lakebed.errors import Error
 
 
 class WorkKind(StrEnum):
@@ -155,42 +152,6 @@ class Begun(Struct, frozen=True, kw_only=True):
     key: str | None = None
     detail: str = ""
     tries: int = 0
-
-
-class Tracker(Protocol):
-    """Takes notes of runs. No method raises or waits for a store, and each may be called from any thread.
-
-    :meth:`lakebed.tracker.recorder.Recorder.running` does all three for a block of code.
-    """
-
-    def begin(self, begun: Begun) -> str:
-        """A run begins; returns its id."""
-
-    def progress(  # noqa: PLR0913 - each is optional
-        self,
-        run: str,
-        *,
-        rows_done: int | None = None,
-        rows_total: int | None = None,
-        bytes_done: int | None = None,
-        bytes_total: int | None = None,
-        detail: str | None = None,
-    ) -> None:
-        """How far a run is; None: as it was."""
-
-    def task(self, task: TaskRun) -> None:
-        """A task of a run ended."""
-
-    def end(
-        self,
-        run: str,
-        outcome: RunOutcome,
-        *,
-        version: int | None = None,
-        error: BaseException | Error | None = None,
-        parked: bool = False,
-    ) -> None:
-        """A run ended. A second end of the same run changes nothing."""
 
 
 def run_document(run: JobRun) -> dict[str, Any]:
