@@ -4,7 +4,9 @@ random keys were written into, commit by commit, with nothing compacted since.
     python -m benchmarks.lookups [--rows 20000000] [--gets 2000] [--commits 100] [--commit-rows 50000]
 
 Everything goes through the public face: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm:
-the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
+the reader is open, its page indexes are decoded, the files are in the page cache. Lakebed keeps the pages that short
+reads decode, so a few hundred scans of the smaller table leave all of it in memory; the lines *new pages* drop these
+pages before each question, and so does the comparison with SlateDB. Keys are drawn at random from the
 rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a snapshot over the
 files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
 With ``--slatedb`` (it needs ``pip install slatedb``) SlateDB is asked for the same keys and ranges, over a database
@@ -34,9 +36,12 @@ import lakebed
 from benchmarks.lookup_under_ingest.peers import peer_of
 from benchmarks.writes import batches
 from lakebed import KeyRange
+from lakebed.parquet.read_cache import READ_CACHE, CacheKind
 
 WARM_UP = 300
 SCAN_ROWS = 1_000
+NEW_PAGES = ", new pages"
+"""The end of the name of a question before which the decoded pages are dropped."""
 
 Question = Callable[[str], int]
 
@@ -80,10 +85,18 @@ def halves(keys: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return keys[: len(keys) // 2], keys[len(keys) // 2 :]
 
 
-def timed(question: Question, keys: Sequence[str], expected: int | None) -> np.ndarray:
+def drop_pages() -> None:
+    """Drop the decoded pages from the read cache, and nothing else."""
+    for key in [key for key in READ_CACHE._entries if key[0] is CacheKind.ROWS]:
+        READ_CACHE._drop(key)
+
+
+def timed(name: str, question: Question, keys: Sequence[str], expected: int | None) -> np.ndarray:
     """Milliseconds of each question but the first few."""
     times = []
     for key in keys:
+        if name.endswith(NEW_PAGES):
+            drop_pages()
         begin = time.perf_counter()
         found = question(key)
         times.append((time.perf_counter() - begin) * 1e3)
@@ -96,12 +109,13 @@ def ours(table: lakebed.Table, step: int) -> dict[str, Question]:
     def neighbours(key: str) -> int:
         return sum(b.num_rows for b in table.scan(KeyRange(key, after(key, step))))
 
-    return {
+    questions: dict[str, Question] = {
         "get": lambda key: table.get(key).num_rows,
         "get, not there": lambda key: table.get(key + "x").num_rows,
         f"scan, limit {SCAN_ROWS}": lambda key: sum(b.num_rows for b in table.scan(KeyRange(key), limit=SCAN_ROWS)),
         f"scan, range of ~{SCAN_ROWS}": neighbours,
     }
+    return questions | {name + NEW_PAGES: question for name, question in questions.items()}
 
 
 def duckdb(table: lakebed.Table, step: int) -> dict[str, Question]:
@@ -208,35 +222,40 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
     print(f"{rows:,} rows in {files.num_rows} files, {size / 1e6:.0f} MB; milliseconds")
     keys = sample_keys(table, rows, min(args.gets + WARM_UP, rows))
     step = int(SCAN_ROWS * 2**62 / rows)
-    print(f"{'':26}{'p50':>8}{'p99':>8}   {'DuckDB p50':>11}{'p99':>8}   {'ratio of p50':>12}")
+    print(f"{'':34}{'p50':>8}{'p99':>8}   {'DuckDB p50':>11}{'p99':>8}   {'ratio of p50':>12}")
     peers = duckdb(table, step)
     for name, question in ours(table, step).items():
-        expected = {"get": 1, "get, not there": 0}.get(name)
-        times = timed(question, keys if "get" in name else keys[: args.scans], expected)
-        peer = timed(peers[name], keys[: args.peer_gets], expected)
+        asked_of_peer = name.removesuffix(NEW_PAGES)
+        expected = {"get": 1, "get, not there": 0}.get(asked_of_peer)
+        times = timed(name, question, keys if "get" in name else keys[: args.scans], expected)
+        peer = timed(asked_of_peer, peers[asked_of_peer], keys[: args.peer_gets], expected)
         p50, p99 = np.percentile(times, [50, 99])
         peer_p50, peer_p99 = np.percentile(peer, [50, 99])
         print(
-            f"{name:<26}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
+            f"{name:<34}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
             flush=True,
         )
     if args.slatedb:
         others = slatedb(table, folder, step, args.commit_rows)
         asked = ours(table, step)
-        for name, question in others.items():
+        for name in (name + pages for name in others for pages in ("", NEW_PAGES)):
+            question = others[name.removesuffix(NEW_PAGES)]
             few = keys if "get" in name else keys[: args.scans]
-            expected = {"get": 1, "get, not there": 0}.get(name)
+            expected = {"get": 1, "get, not there": 0}.get(name.removesuffix(NEW_PAGES))
             # By turns: each gets the machine in the state that the other had.
-            pairs = [(timed(asked[name], part, expected), timed(question, part, expected)) for part in halves(few)]
+            pairs = [
+                (timed(name, asked[name], part, expected), timed("SlateDB", question, part, expected))
+                for part in halves(few)
+            ]
             mine, theirs = (np.median(np.concatenate(times)) for times in zip(*pairs, strict=True))
             print(
-                f"{name:<26}{mine:8.2f}           SlateDB {theirs:6.2f}            {theirs / mine:11.1f}x", flush=True
+                f"{name:<34}{mine:8.2f}           SlateDB {theirs:6.2f}            {theirs / mine:11.1f}x", flush=True
             )
     imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
-    print(f"{'get, fresh process':<26}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
+    print(f"{'get, fresh process':<34}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
     one, two, many = (gets_a_second(table, keys, threads) for threads in (1, 2, 8))
     print(
-        f"{'gets a second, 1 thread':<26}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
+        f"{'gets a second, 1 thread':<34}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
         f"{many:.0f} of 8, {many / one:.2f} times",
         flush=True,
     )
