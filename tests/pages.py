@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 APPLICATION = ("$(lakebed --application)", "s3://bucket/lakebed_main.py", "dbfs:/lakebed_main.py")
 """How the pages name the application of ``spark-submit``."""
 
-_FENCE = re.compile(r"^```(\w*)[^`\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)[^`\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)((?: {4}.*\n|\n(?= {4}))+)")
 
 
@@ -63,7 +63,11 @@ def text_of(page: str) -> str:
 def blocks(page: str, language: str | None = None) -> list[Block]:
     """The blocks of a page in order, or those of one language."""
     text = text_of(page)
-    found = [Block(page, _line(text, at.start(2)), at[1], at[2]) for at in _FENCE.finditer(text)]
+    # In a list a block is indented.
+    found = [
+        Block(page, _line(text, at.start(3)), at[2], re.sub(f"^{at[1]}", "", at[3], flags=re.MULTILINE))
+        for at in _FENCE.finditer(text)
+    ]
     # Without the fenced ones, but with as many characters and lines.
     rest = _FENCE.sub(lambda at: re.sub(r"[^\n]", ".", at[0]), text)
     found += [
@@ -72,6 +76,11 @@ def blocks(page: str, language: str | None = None) -> list[Block]:
     ]
     found.sort(key=lambda block: block.line)
     return [block for block in found if language is None or block.language == language]
+
+
+def is_fenced(block: Block) -> bool:
+    """Whether the block stands between fences, not in an indented paragraph."""
+    return text_of(block.page).splitlines()[block.line - 2].lstrip().startswith("```")
 
 
 def _line(text: str, position: int) -> int:

@@ -96,6 +96,13 @@ def test_every_language_of_a_block_is_checked_by_a_test():
     assert all(f'"{page}"' in (pages.ROOT / test).read_text("utf-8") for (page, _), test in RUN_BY.items())
 
 
+def test_every_fence_of_a_page_begins_or_ends_a_block_that_is_found():
+    """Those of lists are indented. ``lakebed verify --files``, which there is not, was on a page because of that."""
+    for page in pages.pages():
+        found = sum(pages.is_fenced(block) for block in pages.blocks(page))
+        assert pages.text_of(page).count("```") == 2 * found, page
+
+
 def test_no_code_is_in_a_block_without_a_language():
     """Nothing would run it. Errors that stand below a statement are no Python, and are checked where they stand."""
     for page in pages.pages():
