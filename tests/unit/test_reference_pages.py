@@ -14,6 +14,7 @@ import pytest
 from litestar.handlers import HTTPRouteHandler
 
 from lakebed import settings
+from lakebed.cli.reference import every_command
 from lakebed.errors import Code
 from lakebed.model.amounts import count_text, size_text
 from lakebed.web import api
@@ -137,3 +138,20 @@ def test_the_page_on_architecture_has_a_section_of_each_folder_and_only_modules_
     for name, part in sections.items():
         named = {word.removeprefix("lakebed.").split(".")[0] for word in re.findall(r"`([a-z_][a-z_.]*)`", part)}
         assert not named - modules, name
+
+
+OF_OTHERS = {"--application", "--help", "--deploy-mode", "--archives", "--packages", "--py-files"}
+"""Of ``spark-submit``, and of ``lakebed`` itself without a command."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages.pages() if "performance" not in page and page != "docs/cli.md"]
+)
+def test_every_option_that_a_page_names_is_one_of_a_command(page):
+    """In running text, with its command or without. The pages on performance have options of benchmarks."""
+    options = {
+        name for command, _ in every_command() for one in command.params for name in (*one.opts, *one.secondary_opts)
+    }
+    prose = re.sub(r"^ *```.*?^ *```$", "", pages.text_of(page), flags=re.MULTILINE | re.DOTALL)
+    named = {name for code in re.findall(r"`[^`\n]*`", prose) for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
+    assert not named - options - OF_OTHERS
