@@ -36,7 +36,7 @@ COMMANDS = (
     "lakebed table list",
     "lakebed table show flights",
     "lakebed scan flights --prefix N14228 --columns time_hour,carrier,origin,dest,dep_delay --limit 4",
-    'lakebed sql "SELECT origin, count(*) AS flights, avg(dep_delay) AS delay FROM flights GROUP BY 1 ORDER BY 1"',
+    'lakebed sql "SELECT origin, count(*) AS n, round(avg(dep_delay), 1) AS delay FROM flights GROUP BY 1 ORDER BY 1"',
     "lakebed get flight N14228",
 )
 """What the picture of the terminal shows; the last one is a mistake."""

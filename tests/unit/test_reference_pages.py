@@ -155,3 +155,10 @@ def test_every_option_that_a_page_names_is_one_of_a_command(page):
     prose = re.sub(r"^ *```.*?^ *```$", "", pages.text_of(page), flags=re.MULTILINE | re.DOTALL)
     named = {name for code in re.findall(r"`[^`\n]*`", prose) for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
     assert not named - options - OF_OTHERS
+
+
+def test_the_environment_variables_of_the_code_are_on_pages_and_no_others():
+    variable = re.compile(r"\bLAKEBED_[A-Z_]+\b")
+    source = "".join(path.read_text("utf-8") for path in sorted((pages.ROOT / "src").rglob("*.py")))
+    shown = "".join(map(pages.text_of, pages.pages()))
+    assert set(variable.findall(source)) - set(Code.__members__) == set(variable.findall(shown))
