@@ -29,27 +29,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import datafusion
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakebed
-from benchmarks.bulk_import import core_seconds, measured
 from benchmarks.row_kinds import KINDS, KindOfRows
 from benchmarks.session_here import SessionHere
+from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
 from lakebed.spark import Pipeline
 
 SIDES = ("spark", "here", "bare", "duckdb")
-Found = dict[str, Any]
-Turn = Callable[[int], Found]
 
 
 # -- runs -------------------------------------------------------------------------------------------------------
@@ -169,28 +163,6 @@ def in_child(module: str, *arguments: str) -> Found:
 # -- turns and tables -------------------------------------------------------------------------------------------
 
 
-def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
-    """What each side found in each round."""
-    found: dict[str, list[Found]] = {name: [] for name in sides}
-    names = list(sides)
-    for number in range(rounds):
-        for name in names if number % 2 == 0 else reversed(names):
-            busy, begin, cores = busy_seconds(), time.perf_counter(), core_seconds()
-            made = sides[name](number)
-            taken = time.perf_counter() - begin
-            made["others"] = max(0.0, busy_seconds() - busy - (core_seconds() - cores)) / taken
-            found[name].append(made)
-    rows = {one["rows"] for side in found.values() for one in side}
-    assert len(rows) == 1, f"the sides made {rows} rows"
-    return found
-
-
-def busy_seconds() -> float:
-    """Of all cores of the machine since its start."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
-
-
 def show(kind: str, found: dict[str, list[Found]], peers: tuple[str, ...]) -> None:
     for name, side in found.items():
         rows = side[0]["rows"] / 1e6
@@ -205,15 +177,6 @@ def show(kind: str, found: dict[str, list[Found]], peers: tuple[str, ...]) -> No
                 if peer in found
             ]
         print("  ".join(cells), flush=True)
-
-
-def spread(values: list[float], unit: str) -> str:
-    return f"{median(values):7.3f} ({min(values):.3f}-{max(values):.3f}){unit}"
-
-
-def ratio(side: list[Found], other: list[Found], what: str = "core_seconds") -> str:
-    found = [a[what] / b[what] for a, b in zip(side, other, strict=True)]
-    return f"{median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
 
 
 def compare(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines: Pipelines) -> None:

@@ -36,8 +36,9 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.bulk_import import core_seconds, make_rows
+from benchmarks.bulk_import import make_rows
 from benchmarks.session_here import SessionHere
+from benchmarks.turns import core_seconds
 from benchmarks.writes import batches
 
 ROOT = Path(__file__).parents[1]

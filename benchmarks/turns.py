@@ -1,0 +1,62 @@
+"""Sides of a benchmark that take turns, and what they took: seconds, core-seconds and what others took meanwhile.
+
+Core-seconds are those of the whole process tree: driver, JVM and workers. A result is a median and its range; ratios
+are medians over rounds. *Others* is what other processes took of the machine's cores meanwhile: above a tenth of a
+core, seconds mean little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import psutil
+
+Found = dict[str, Any]
+"""What a side found in one round: ``seconds``, ``core_seconds``, ``rows`` and what it likes."""
+
+Turn = Callable[[int], Found]
+
+
+def core_seconds() -> float:
+    """Of this process and all below it, those that have ended included."""
+    me = psutil.Process()
+    return sum(sum(process.cpu_times()[:4]) for process in [me, *me.children(recursive=True)])
+
+
+def measured(begin: float, begin_cores: float) -> Found:
+    """What was taken since a :func:`time.perf_counter` and :func:`core_seconds`."""
+    return {"seconds": time.perf_counter() - begin, "core_seconds": core_seconds() - begin_cores}
+
+
+def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
+    """What each side found in each round."""
+    found: dict[str, list[Found]] = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            busy, begin, cores = busy_seconds(), time.perf_counter(), core_seconds()
+            made = sides[name](number)
+            taken = time.perf_counter() - begin
+            made["others"] = max(0.0, busy_seconds() - busy - (core_seconds() - cores)) / taken
+            found[name].append(made)
+    rows = {one["rows"] for side in found.values() for one in side}
+    assert len(rows) == 1, f"the sides made {rows} rows"
+    return found
+
+
+def busy_seconds() -> float:
+    """Of all cores of the machine since its start."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def spread(values: list[float], unit: str) -> str:
+    return f"{median(values):7.3f} ({min(values):.3f}-{max(values):.3f}){unit}"
+
+
+def ratio(side: list[Found], other: list[Found], what: str = "core_seconds") -> str:
+    found = [a[what] / b[what] for a, b in zip(side, other, strict=True)]
+    return f"{median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
