@@ -13,7 +13,7 @@ NAMES = (
     "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction",
     "amplification", "prefixes", "merging", "idle_service", "service_day", "http_get", "commit_via", "csv_write",
 )  # fmt: skip
-WITH_PEERS = ("lookup_under_ingest", "upserts")
+WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 
 
 def main() -> int:
