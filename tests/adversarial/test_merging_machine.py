@@ -159,8 +159,8 @@ BUGS = (
     Bug("the order of arrival is reversed, first row", _arrival_reversed, "first"),
     Bug("a predicate is evaluated below the merge", _below(where=lambda request: request.where), doors=(scan_where,)),
     Bug("a limit is applied below the merge", _below(limit=lambda request: request.limit), doors=(scan_limit,)),
-    Bug("files that are no neighbours are merged", _any_files_merged),
-    Bug("an output is the last file of its partition", _set(job_changes, "_in_place", lambda state, _: state)),
+    Bug("files that are no neighbours are merged", _any_files_merged, "first"),
+    Bug("an output is the last file of its partition", _set(job_changes, "_in_place", lambda state, _: state), "first"),
     Bug("rows of files are counted", _set(counting, "is_merged", lambda _mode, _files: False), doors=(count,)),
     Bug("a lookup reads the newest files only", _lookups_of_one_file, doors=(get,), slow=True),
     Bug(
