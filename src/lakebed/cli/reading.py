@@ -102,6 +102,21 @@ def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[I
         yield find_inputs(given, home)
 
 
+def store_of(cli: Invocation, file: str) -> Storage | None:
+    """A store with the options in force, for a file that is looked at without the instance; None for their defaults.
+
+    The options are those of the file, unless they are those of an instance on another kind of store.
+    """
+    from lakebed.storage import connect
+    from lakebed.storage.external import kind_of
+
+    options, kind = cli.options_in_force(), kind_of(file)
+    if not options or kind == "file" or kind_of(cli.url_if_given() or "") not in {kind, "file"}:
+        return None
+    scheme, _, path = file.partition("://")
+    return connect(f"{scheme}://{path.partition('/')[0]}", options)
+
+
 def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) -> Schema:
     """The schema of a table for the rows of a file. Raises UsageError."""
     from lakebed.model.schema import Schema
@@ -190,7 +205,7 @@ def infer(
     """
     from lakebed.ingest.input_files import inferred
 
-    with inputs([file]) as found:
+    with inputs([file], store_of(cli, file)) as found:
         seen = inferred(found[0], reading)
     keys = Keys.of(key, sort_key)
     schema = None if keys.row_key is None else _short(schema_of(seen, keys.row_key, keys.sort_key))

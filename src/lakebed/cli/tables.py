@@ -16,7 +16,7 @@ from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import HERE, Invocation
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
-from lakebed.cli.reading import inputs, reading_options, schema_of
+from lakebed.cli.reading import inputs, reading_options, schema_of, store_of
 from lakebed.cli.render import ABOUT, columns, key_text
 from lakebed.errors import Code, UsageError
 from lakebed.inspect.report import file_rows, partition_rows
@@ -101,7 +101,7 @@ def create(
     (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
-    found = _schema(schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
+    found = _schema(cli, schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
     points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
         name, found, split_points=points, settings=options.setting_changes(settings), online=not offline, merge=merge
@@ -114,7 +114,11 @@ def create(
 
 
 def _schema(
-    file: Path | None, data: tuple[str | None, ReadingOptions], row_key: list[str] | None, sort_key: list[str] | None
+    cli: Invocation,
+    file: Path | None,
+    data: tuple[str | None, ReadingOptions],
+    row_key: list[str] | None,
+    sort_key: list[str] | None,
 ) -> lakebed.Schema:
     from lakebed.formats.input_file import read_text
     from lakebed.ingest.input_files import inferred
@@ -132,7 +136,7 @@ def _schema(
     assert name is not None
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
-    with inputs([name]) as found:
+    with inputs([name], store_of(cli, name)) as found:
         return schema_of(inferred(found[0], reading), row_key, sort_key or [])
 
 

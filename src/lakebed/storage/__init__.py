@@ -91,7 +91,9 @@ def _options(given: Any) -> dict[str, str]:
 def _local(path: str, options: dict[str, str]) -> Storage:
     if options:
         raise Code.OPTION_UNKNOWN(
-            f"storage option {min(options)!r} is not supported on local disk", option=min(options)
+            f"storage option {min(options)!r} is not supported on local disk; files on another store are opened as the "
+            "variables of its provider say, such as AWS_ENDPOINT_URL",
+            option=min(options),
         )
     if not path or "\0" in path:
         raise Code.URL_INVALID(f"{path!r} is not a path")

@@ -141,11 +141,16 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
 
 
 def allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
-    """Allow plain HTTP if the endpoint begins with http://."""
+    """Allow plain HTTP if no option says otherwise, and for S3 ``AWS_ALLOW_HTTP`` says so or the endpoint begins with
+    http://.
+    """
     endpoints = [value for key, value in config.items() if "endpoint" in key]
     if scheme == "s3":
+        if "AWS_ALLOW_HTTP" in os.environ:
+            # The client does not read the variable, since it is given options.
+            client_options.setdefault("allow_http", os.environ["AWS_ALLOW_HTTP"].lower())
         endpoints += [os.environ.get(name, "") for name in _ENDPOINTS] if not endpoints else []
-    if any(endpoint.startswith("http://") for endpoint in endpoints) and "AWS_ALLOW_HTTP" not in os.environ:
+    if any(endpoint.startswith("http://") for endpoint in endpoints):
         client_options.setdefault("allow_http", "true")
 
 
