@@ -55,13 +55,16 @@ def explain(error: BaseException, action: str, url: str) -> Error:
     status = _status(text)
     transient = status is None or status in _TRANSIENT_STATUS
     code, remedy = Code.STORE_UNAVAILABLE, "try again later"
+    if "error sending request" in text:
+        remedy = "the store cannot be reached: check its endpoint and the network, or try again later"
     if not transient:
         code, remedy = Code.STORE_REFUSED, "the store refused the request"
     for phrase, known in _REMEDIES.items():
         if phrase in text or phrase in type(error).__name__:
             (code, remedy), transient = known, False
             break
-    said = scrubbed(text.partition("\n\nDebug source")[0])[:_MESSAGE_CHARS_MAX]
+    # One line: answers of stores are XML with line breaks.
+    said = " ".join(scrubbed(text.partition("\n\nDebug source")[0]).split())[:_MESSAGE_CHARS_MAX]
     return code(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
 
 
