@@ -10,6 +10,7 @@ import uuid
 from base64 import b64decode
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from types import NoneType
 from typing import Any, Self
 
 import msgspec
@@ -56,7 +57,15 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         cls, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
         return cls.from_arrays(_offsets(values, offset), decode_array(items, kind.value_type), type=kind)
     convert = _converter(kind)
+    # Arrow takes most columns as they were decoded, without a call for each value.
+    if convert is None or _all_are(values, _UNCONVERTED.get(convert, NoneType)):
+        return pa.array(values, kind)
     return pa.array([None if v is None else convert(v) for v in values], kind)
+
+
+def _all_are(values: list[Any], kind: type) -> bool:
+    """Whether all values are of this class itself, or None."""
+    return {kind, NoneType}.issuperset(map(type, values))
 
 
 def _list(value: Any) -> list[Any]:
@@ -81,7 +90,7 @@ def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
     # Through Arrow, whose times have nanoseconds and years beyond 9999.
-    if any(not isinstance(value, str | None) for value in values):
+    if not _all_are(values, str) and any(not isinstance(value, str | None) for value in values):
         raise TypeError("dates and times are text in ISO 8601")
     texts = pa.array(values, pa.string())
     if pa.types.is_time(kind):
@@ -92,7 +101,8 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
     return texts.cast(kind)
 
 
-def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
+def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes a value for Arrow of a JSON value; None if it is the same."""
     if kind == UUID:
         return uuid.UUID
     if kind == JSON:
@@ -105,7 +115,7 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
         return _decimal
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _binary
-    return lambda value: value
+    return None
 
 
 def _json(value: Any) -> str:
@@ -138,3 +148,7 @@ def _binary(value: Any) -> bytes:
         return b64decode(value, validate=True)
     except binascii.Error as error:
         raise ValueError(f"{str(value)[:100]!r} is not base64: {error}") from error
+
+
+_UNCONVERTED: dict[Callable[[Any], Any], type] = {_integer: int, _float: float}
+"""The class of which a converter returns each value as it is."""

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -107,8 +107,7 @@ def _objects(
     if _is_array(file):
         found = _elements(file, lines.source, decode.element, whole=whole)
     else:
-        numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        found = ((number, _decoded(line, number, lines, decode.line)) for number, line in numbered)
+        found = _decoded_lines(file, lines, decode.line)
     for number, row in found:
         if not isinstance(row, dict):
             at = lines.in_file(number)
@@ -123,12 +122,19 @@ def _is_array(file: io.BufferedReader) -> bool:
     return file.peek(1).lstrip()[:1] == b"["
 
 
-def _decoded(line: bytes, number: int, lines: _Lines, decoder: msgspec.json.Decoder[Any]) -> Any:
-    try:
-        return decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        at = lines.in_file(number)
-        raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at} is not JSON: {error}", row=at) from error
+def _decoded_lines(
+    file: io.BufferedReader, lines: _Lines, decoder: msgspec.json.Decoder[Any]
+) -> Iterator[tuple[int, Any]]:
+    """The values of the lines that are not blank, each with the number of its line."""
+    for number, line in enumerate(file, 1):
+        if line.isspace():
+            continue
+        try:
+            value = decoder.decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            at = lines.in_file(number)
+            raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at} is not JSON: {error}", row=at) from error
+        yield number, value
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -243,7 +249,7 @@ class _ArrayText:
 def _batch(
     rows: list[dict[str, Any]], numbers: list[int], fields: Mapping[str, pa.DataType], lines: _Lines
 ) -> pa.RecordBatch:
-    given = dict.fromkeys(name for row in rows for name in row)
+    given = dict.fromkeys(chain.from_iterable(rows))
     arrays = []
     for name in given:
         kind = fields.get(name)
