@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from base64 import b64encode
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -45,7 +44,7 @@ def _value(value: Any) -> KeyWord:
     if isinstance(value, Decimal | UUID):
         return str(value)
     if isinstance(value, bytes):
-        return b64encode(value).decode("ascii")
+        return value.hex()
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     raise Code.KEY_TYPE_MISMATCH(

@@ -5,9 +5,8 @@ Errors: :data:`UNCONVERTIBLE`, for a value that is none of the type; the caller 
 
 from __future__ import annotations
 
-import binascii
+import re
 import uuid
-from base64 import b64decode
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from types import NoneType
@@ -21,6 +20,7 @@ from lakebed.model.type_names import JSON, UUID
 UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_HEX = re.compile("([0-9a-fA-F]{2})*")
 
 
 class WrittenFloat(float):
@@ -144,10 +144,9 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _binary(value: Any) -> bytes:
-    try:
-        return b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"{str(value)[:100]!r} is not base64: {error}") from error
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ValueError(f"{str(value)[:100]!r} is not text of hex digits, two for each byte")
+    return bytes.fromhex(value)
 
 
 _UNCONVERTED: dict[Callable[[Any], Any], type] = {_integer: int, _float: float}

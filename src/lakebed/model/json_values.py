@@ -1,6 +1,6 @@
 """Values of Arrow and Python as JSON can hold them. Pure.
 
-Integers are numbers, as large as they are. Binary is text, in hex digits or as the caller chooses; dates and times are
+Integers are numbers, as large as they are. Binary is text of hex digits; dates and times are
 ISO 8601 (moments in UTC, with a Z), decimals are text so that no digit is lost, maps are lists of pairs. JSON has no
 NaN and no infinities: they become the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one
 meaning.
@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-EncodeBytes = Callable[[bytes], str]
 
-
-def plain(value: Any, encode_bytes: EncodeBytes = bytes.hex) -> Any:
+def plain(value: Any) -> Any:
     """A Python value as JSON can hold it."""
     match value:
         case None | bool() | int() | str():
@@ -30,7 +28,7 @@ def plain(value: Any, encode_bytes: EncodeBytes = bytes.hex) -> Any:
         case float():
             return _number(value)
         case bytes():
-            return encode_bytes(value)
+            return value.hex()
         case Decimal():
             return format(value, "f")
         case dt.datetime():
@@ -39,37 +37,37 @@ def plain(value: Any, encode_bytes: EncodeBytes = bytes.hex) -> Any:
         case dt.date():
             return value.isoformat()
         case Mapping():
-            return {str(name): plain(item, encode_bytes) for name, item in value.items()}
+            return {str(name): plain(item) for name, item in value.items()}
         case Sequence():
-            return [plain(item, encode_bytes) for item in value]
+            return [plain(item) for item in value]
         case _ if is_dataclass(value):
-            return {f.name: plain(getattr(value, f.name), encode_bytes) for f in fields(value)}
+            return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         case _:
             return str(value)
 
 
-def encode_array(column: pa.Array, encode_bytes: EncodeBytes = bytes.hex) -> list[Any]:
+def encode_array(column: pa.Array) -> list[Any]:
     """A column's values as JSON can hold them."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(column)
     if pa.types.is_struct(kind):
-        members = [encode_array(member, encode_bytes) for member in column.flatten()]
+        members = [encode_array(member) for member in column.flatten()]
         names = [kind.field(i).name for i in range(kind.num_fields)]
         rows = zip(*members, strict=True) if members else iter([()] * len(column))
         valid = column.is_valid().to_pylist()
         return [dict(zip(names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
     if pa.types.is_map(kind):
         parts = (_items_of(column, column.keys), _items_of(column, column.items))
-        pairs = zip(*(encode_array(part, encode_bytes) for part in parts), strict=True)
+        pairs = zip(*(encode_array(part) for part in parts), strict=True)
         return _sliced(column, [list(pair) for pair in pairs])
     if pa.types.is_fixed_size_list(kind):
         column = column.cast(kind := pa.list_(kind.value_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _sliced(column, encode_array(_items_of(column, column.values), encode_bytes))
+        return _sliced(column, encode_array(_items_of(column, column.values)))
     values = list(column.to_pylist())
     as_they_are = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
-    return values if as_they_are else [plain(value, encode_bytes) for value in values]
+    return values if as_they_are else [plain(value) for value in values]
 
 
 def _items_of(column: pa.Array, items: pa.Array) -> pa.Array:

@@ -3,14 +3,13 @@
 Core types: :class:`RowFormat`. :func:`chosen_format` finds the one that an ``Accept`` header wants. Each format encodes
 a batch when it is asked for the next chunk, so a reader that is slow holds one batch.
 
-JSON: as :mod:`lakebed.model.json_values` has values, with binary in base64. CSV: text in double quotes, so that a null,
-which is an empty cell, is not an empty text; nested values and binary as in JSON. Errors: an HTTPException with 406.
+JSON: as :mod:`lakebed.model.json_values` has values. CSV: text in double quotes, so that a null, which is an empty
+cell, is not an empty text; nested values and binary as in JSON. Errors: an HTTPException with 406.
 """
 
 from __future__ import annotations
 
 import io
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,15 +39,10 @@ class RowFormat:
     chunks: Chunks
 
 
-def base64_text(data: bytes) -> str:
-    """Bytes as text, by the standard alphabet of RFC 4648."""
-    return b64encode(data).decode("ascii")
-
-
 def encode_rows(rows: pa.RecordBatch) -> bytes:
     """A line of JSON for each row."""
     names = rows.schema.names
-    columns = [encode_array(column, base64_text) for column in rows.columns]
+    columns = [encode_array(column) for column in rows.columns]
     if not columns:
         return b"{}\n" * int(rows.num_rows)
     return bytes(_JSON.encode_lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]))
@@ -147,7 +141,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    values = encode_array(column, base64_text)
+    values = encode_array(column)
     return pa.array([v if v is None or isinstance(v, str) else _JSON.encode(v).decode() for v in values], pa.string())
 
 

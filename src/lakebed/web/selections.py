@@ -1,14 +1,12 @@
 """What requests select: keys, key ranges, columns, and which version, from JSON and from the words of a URL.
 
 Core types: :class:`RangeSelection`, :class:`ReadSelection`. Key values have the types of the schema: whole numbers as
-numbers or text, dates and times in ISO 8601, binary in base64. Errors: BadKeyError, UsageError.
+numbers or text, dates and times in ISO 8601, binary in hex digits. Errors: BadKeyError, UsageError.
 """
 
 from __future__ import annotations
 
-import binascii
 import csv
-from base64 import b64decode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +19,12 @@ from lakebed.model.checks import shown
 from lakebed.model.keys import KeyRange
 
 if TYPE_CHECKING:
-    from lakebed.model.schema import Field, Schema
+    from lakebed.model.schema import Schema
 
 KeyValue = Annotated[
     bool | int | float | str,
     Meta(
-        description="A value of a key field: a number, a boolean, text (also of a date, a time or a UUID), or base64."
+        description="A value of a key field: a number, a boolean, text (also of a date, a time, a UUID) or hex digits."
     ),
 ]
 Key = Annotated[list[KeyValue], Meta(description="A value for each row key field, in order.")]
@@ -70,17 +68,8 @@ def key_ranges(schema: Schema, ranges: Sequence[RangeSelection]) -> list[KeyRang
 def key_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
     """The values of a key, or of its first fields; surplus ones stay as they are, for the library to refuse."""
     fields = schema.row_key
-    return (*(_value(f, v) for f, v in zip(fields, values, strict=False)), *values[len(fields) :])
-
-
-def _value(field: Field, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return _binary(field, value) if _is_binary(field) else field.parse(value)
-
-
-def _is_binary(field: Field) -> bool:
-    return bool(pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type))
+    given = zip(fields, values, strict=False)
+    return (*(f.parse(v) if isinstance(v, str) else v for f, v in given), *values[len(fields) :])
 
 
 def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -91,15 +80,6 @@ def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
                 f"starts_with ends with a value of a text or binary field, and {last.name} is {last.type}; use prefix"
             )
     return key_values(schema, values)
-
-
-def _binary(field: Field, text: str) -> bytes:
-    try:
-        return b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
-    except (ValueError, binascii.Error) as error:
-        raise Code.KEY_UNPARSABLE(
-            f"key field {field.name} is {field.type}: {text[:100]!r} is not base64", column=field.name
-        ) from error
 
 
 def column_names(texts: Sequence[str] | None) -> list[str] | None:

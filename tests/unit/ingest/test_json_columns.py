@@ -19,6 +19,8 @@ from lakebed.formats.json_columns import WrittenFloat, decode_array
         ([True, None], pa.bool_(), [True, None]),
         ([None, None], pa.int8(), [None, None]),
         ([], pa.float64(), []),
+        (["00ff", "", None, "ABcd"], pa.binary(), [b"\x00\xff", b"", None, b"\xab\xcd"]),
+        (["00ff", None], pa.binary(2), [b"\x00\xff", None]),
     ],
 )
 def test_values_of_one_class_and_of_several_become_the_same_column(values, kind, expected):
@@ -38,6 +40,10 @@ def test_values_of_one_class_and_of_several_become_the_same_column(values, kind,
         ([1.5, "1,5"], pa.float64()),
         (["a", 1], pa.string()),
         (["2026-01-01", 20260101], pa.date32()),
+        (["00ff", "YWJj"], pa.binary()),
+        (["00ff", "00f"], pa.binary()),
+        (["00ff", "00 ff"], pa.binary()),
+        (["00ff", 12], pa.binary()),
     ],
 )
 def test_a_value_of_another_class_is_refused(values, kind):

@@ -41,7 +41,7 @@ def error(answer: Any) -> tuple[int, str]:
 def bodies() -> list[Any]:
     sink = pa.BufferOutputStream()
     pq.write_table(ROWS.slice(0, 1), sink)
-    line = {"k": "a", "n": 1, "v": 0.5, "b": "AAE="}
+    line = {"k": "a", "n": 1, "v": 0.5, "b": "0001"}
     return [
         pytest.param(ARROW, arrow_bytes(ROWS.slice(0, 1)), id="arrow"),
         pytest.param("application/vnd.apache.parquet", bytes(sink.getvalue()), id="parquet"),
