@@ -113,7 +113,7 @@ class LogTail(Generic[State]):
             self.open()
         for _ in range(OPENINGS_MAX):
             with self._advancing:
-                reading = self._nothing_read()
+                reading = ReadAhead(self._head.version, self._head, self._base)
             if self.prove(reading, self.read_to_end(reading)):
                 if self._may_be_behind:
                     self._move_on()
@@ -140,16 +140,13 @@ class LogTail(Generic[State]):
     def reading(self) -> ReadAhead[State]:
         """All that is known and not proven: what this process has put since, if it has put anything."""
         with self._advancing:
-            published, ahead = self._nothing_read(), self._ahead
+            published, ahead = ReadAhead(self._head.version, self._head, self._base), self._ahead
         if ahead is None or ahead.head.version <= published.start or ahead.came is None:
             return published
         if ahead.base < published.base and (rebased := self._on_base(ahead, published)):
             return rebased
         came = ahead.came[published.start - ahead.head.version :]
         return ReadAhead(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in came), came)
-
-    def _nothing_read(self) -> ReadAhead[State]:
-        return ReadAhead(self._head.version, self._head, self._base)
 
     def _on_base(self, reading: ReadAhead[State], published: ReadAhead[State]) -> ReadAhead[State] | None:
         """What was read, put on a published head that rests on a newer checkpoint; None: that cannot be.
@@ -255,7 +252,7 @@ class LogTail(Generic[State]):
     def _publish(self, reading: ReadAhead[State]) -> None:
         """Publish the end of the reading as the head, unless another thread has published a later one."""
         with self._advancing:
-            published = self._nothing_read()
+            published = ReadAhead(self._head.version, self._head, self._base)
         if reading.base < published.base and published.start < reading.head.version and reading.came is not None:
             reading = self._on_base(reading, published) or reading
         with self._advancing:
