@@ -10,7 +10,8 @@ one row group is held. The layout of a file (docs/format.md):
 * a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
   key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
-  bytes than plain ones after zstd, and half the CPU to write and to read;
+  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns zstd cannot shrink:
+  those are not compressed (docs/decisions/0064);
 * a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
   a file of its own, if the file before it has them;
 * pages have CRCs, which locate the damage in a damaged file;
@@ -68,6 +69,11 @@ _SAMPLE_ROWS = 8192
 _DICTIONARY_REPEATS = 16
 """A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
 lookup pays for the dictionary page, and zstd saves nearly as much."""
+
+_PACKED_SAMPLE_ROWS = 2048
+_COMPRESSED_SHARE_MAX = 0.95
+"""Delta-packed columns are compressed if zstd makes that many rows at least this small. Most are as small already, and
+zstd costs time for each page: to write it, and to read it."""
 
 _FILTER_PAGE_BYTES = 64 * 1024
 """Of encoded keys, which are not kept: small enough to stay in the processor's cache."""
@@ -320,16 +326,13 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
     unfiltered = _filters_keys(schema) or pa.types.is_boolean(schema.row_key[0].type)
     filtered = () if unfiltered else schema.row_key_names
     unbounded = _has_nan(schema, first)
-    return {
+    packed = [f.name for f in schema.fields if _stored_as_integer(f.type) and f.name not in repetitive]
+    options = {
         "compression": "zstd",
         "compression_level": _ZSTD_LEVEL,
         "version": "2.6",
         "use_dictionary": repetitive,
-        "column_encoding": {
-            field.name: "DELTA_BINARY_PACKED"
-            for field in schema.fields
-            if _stored_as_integer(field.type) and field.name not in repetitive
-        },
+        "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
         "dictionary_pagesize_limit": layout.page_bytes,
         "write_statistics": [name for name in schema.sort_names if not (unbounded and is_float(schema, name))],
         "write_page_index": True,
@@ -342,6 +345,22 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
         "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],
         "bloom_filter_options": dict.fromkeys(filtered, bloom),
     }
+    if packed and first.num_rows >= 16 * _PACKED_SAMPLE_ROWS:
+        options |= _compression(first.slice(0, _PACKED_SAMPLE_ROWS), packed, options)
+    return options
+
+
+def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """The compression of each leaf column: none of those ``packed`` columns that it would not make smaller."""
+    with pq.ParquetWriter(pa.BufferOutputStream(), sample.schema, **options) as writer:
+        writer.write_table(sample)
+    group = writer.writer.metadata.row_group(0)
+    codecs = {}
+    for chunk in map(group.column, range(group.num_columns)):
+        is_small = chunk.total_compressed_size > _COMPRESSED_SHARE_MAX * chunk.total_uncompressed_size
+        codecs[chunk.path_in_schema] = "none" if is_small and chunk.path_in_schema in packed else "zstd"
+    levels = {path: _ZSTD_LEVEL for path, codec in codecs.items() if codec == "zstd"}
+    return {"compression": codecs, "compression_level": levels}
 
 
 def _has_nan(schema: Schema, rows: pa.Table) -> bool:

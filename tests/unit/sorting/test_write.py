@@ -5,8 +5,10 @@ from __future__ import annotations
 import decimal
 import itertools
 import json
+import random
 import resource
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -140,6 +142,28 @@ def test_integers_and_times_without_a_dictionary_are_delta_packed(tmp_path):
     packed = ["DELTA_BINARY_PACKED" in group.column(i).encodings for i in range(6)]
     assert packed == [True, True, True, False, False, False]
     assert pq.read_table(file.path).cast(schema.arrow).to_batches()[0].equals(rows)
+
+
+def test_packed_columns_that_zstd_cannot_shrink_are_not_compressed(tmp_path):
+    schema = Schema({"k": "int64"}, values={"random": "int32", "regular": "int64", "s": "string", "l": "list<int64>"})
+    chance = random.Random(1)
+    rows = [(i * 37, chance.getrandbits(31), i % 997 * 10**12, f"{i:032x}", [i]) for i in range(40_000)]
+    layout = replace(LAYOUT, schema=schema, row_group_rows=40_000)
+
+    [file] = write_run([batch_of(schema, rows)], layout, tmp_path, rows_estimate=40_000)
+    [small] = write_run([batch_of(schema, rows[:5_000])], layout, tmp_path, rows_estimate=5_000)
+
+    codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks_of(file)}
+    assert codecs.pop("random") == "UNCOMPRESSED"
+    del codecs["k"]
+    assert codecs == {"regular": "ZSTD", "s": "ZSTD", "l.list.element": "ZSTD"}
+    assert {chunk.compression for chunk in chunks_of(small)} == {"ZSTD"}
+    assert [tuple(row.values()) for row in pq.read_table(file.path).to_pylist()] == rows
+
+
+def chunks_of(file):
+    group = pq.read_metadata(file.path).row_group(0)
+    return [group.column(index) for index in range(group.num_columns)]
 
 
 def test_files_are_cut_at_about_their_size_and_at_most_touch(tmp_path):
