@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed.model.amounts import count_text
+
 if TYPE_CHECKING:
     from lakebed.drawing.funnel import Counted
     from lakebed.drawing.pictures import Picture
@@ -121,17 +123,19 @@ class Explanation:
     def lines(self) -> list[str]:
         """The same for people."""
         left = f"{self.files_out_by_bounds:,} out by bounds, {self.files_out_by_filter:,} by filter"
-        return [
-            f"at version  {self.version}",
-            f"partitions     {self.partitions:,}",
-            f"files      {self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
-            f"read       {self.row_groups:,} row groups, {self.pages:,} pages, {self.size_bytes:,} bytes",
-            f"by         {'DataFusion' if self.engine else 'pages'}",
-            f"rows       {self.rows:,}",
-            *([f"merged     {self.rows_merged:,} rows of files by {self.merge}"] if self.rows_merged else ()),
-            f"time       {self.seconds * 1e3:.2f} ms",
-            *(f"  {step.name:<9}{step.seconds * 1e3:.2f} ms" for step in self.steps),
-        ]
+        read = (self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte")
+        lines = {
+            "at version": self.version,
+            "partitions": f"{self.partitions:,}",
+            "files": f"{self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
+            "read": ", ".join(count_text(*amount) for amount in read),
+            "by": "DataFusion" if self.engine else "pages",
+            "rows": f"{self.rows:,}",
+            "merged": self.rows_merged and f"{self.rows_merged:,} rows of files by {self.merge}",
+            "time": f"{self.seconds * 1e3:.2f} ms",
+        }
+        lines |= {f"  {step.name}": f"{step.seconds * 1e3:.2f} ms" for step in self.steps}
+        return [f"{name:<12}{value}" for name, value in lines.items() if name != "merged" or value]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -36,6 +38,13 @@ def test_of_files_that_overlap_the_filters_leave_one(table):
     assert 0 < found.size_bytes < 100_000
     assert not found.engine
     assert [step.name for step in found.steps] == ["probe", "plan", "filters", "open", "read"]
+
+
+def test_lines_for_people_name_one_thing_as_one(table):
+    lines = table.explain("k00301").lines()
+    assert re.fullmatch(r"read        1 row group, 3 pages, [0-9,]+ bytes", lines[3])
+    assert {line[:12].rstrip() for line in lines} >= {"at version", "partitions", "files", "time", "  filters"}
+    assert all(line[11] == " " != line[12] for line in lines)
 
 
 def test_bounds_leave_out_a_file_before_anything_of_it_is_read(table):
