@@ -61,7 +61,7 @@ class ExternalFiles(Protocol):
 def kind_of(url: str | Path) -> str:
     """The kind of store of a URL: ``s3``, ``gs`` or ``az``; any other scheme unchanged; ``file`` for a path."""
     scheme, separator, _ = str(url).partition("://")
-    return _KINDS.get(scheme, scheme) if separator else "file"
+    return _KINDS.get(scheme.lower(), scheme) if separator else "file"
 
 
 def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[str, str]:

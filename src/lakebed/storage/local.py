@@ -300,7 +300,9 @@ class LocalStorage:
                 # A delete has pruned the directory, or the tree was removed: create and sync it again.
                 self._synced.clear()
         raise Code.STORE_UNAVAILABLE(
-            f"cannot create {target}: another process keeps removing its directory", path=target, transient=True
+            f"cannot create {target}: its directory cannot be made, or another process keeps removing it",
+            path=target,
+            transient=True,
         )
 
     def _replace(self, target: str, data: bytes) -> None:
