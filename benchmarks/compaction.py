@@ -22,6 +22,7 @@ the compaction of two runs of the same rows that share all of it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -68,16 +70,12 @@ def make_table(instance: lakebed.Instance, kind: KindOfRows, runs: list[pa.Table
     return table
 
 
-def copied(lake: Path, number: int) -> lakebed.Table:
-    """The table of a copy of the instance: files are never changed, so links are copies."""
-    place = lake.with_name(f"{lake.name}-{number}")
-    shutil.copytree(lake, place, copy_function=os.link)
-    return lakebed.open(str(place)).table("rows")
-
-
-def drop_copy(lake: Path, number: int) -> None:
-    # A checkpoint may still be written.
-    shutil.rmtree(lake.with_name(f"{lake.name}-{number}"), ignore_errors=True)
+@contextlib.contextmanager
+def copied(lake: Path) -> Iterator[Path]:
+    """A copy of the instance, until the end: files are never changed, so links are copies."""
+    # A checkpoint may still be written when the folder goes.
+    with tempfile.TemporaryDirectory(dir=lake.parent, ignore_cleanup_errors=True) as folder:
+        yield Path(shutil.copytree(lake, Path(folder, "lake"), copy_function=os.link))
 
 
 def inputs_of(table: lakebed.Table) -> list[str]:
@@ -102,13 +100,10 @@ def compacted(pipeline: Pipeline, table: lakebed.Table) -> Found:
     return measured(begin, begin_cores) | {"rows": report.rows, "bytes": report.bytes_out}
 
 
-def here(lake: Path, number: int) -> Found:
+def here(lake: Path) -> Found:
     """In a process of its own, which has compacted a small table before."""
-    copied(lake, number)
-    place = str(lake.with_name(f"{lake.name}-{number}"))
-    found = in_child("benchmarks.compaction", "--child", place)
-    drop_copy(lake, number)
-    return found
+    with copied(lake) as place:
+        return in_child("benchmarks.compaction", "--child", str(place))
 
 
 def child(place: Path) -> Found:
@@ -185,8 +180,8 @@ def compare(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines:
     lake = folder / "lake"
     make_table(lakebed.create(lake), kind, [kind.sorted_rows(rows, seed) for seed in range(args.files)])
     every: dict[str, Turn] = {
-        "spark": lambda number: pipelines.on_spark(lake, number),
-        "here": lambda number: here(lake, number),
+        "spark": lambda _: pipelines.on_spark(lake),
+        "here": lambda _: here(lake),
         "bare": lambda _: bare(lake, kind, folder),
         "duckdb": lambda _: duckdb(lake, kind, folder),
     }
@@ -201,9 +196,9 @@ def compare_overlap(kind: KindOfRows, args: argparse.Namespace, folder: Path, pi
         lake = folder / name
         make_table(lakebed.create(lake), kind, make_pair(kind, args.files * args.rows, overlap))
         if "spark" in args.sides:
-            sides[name] = lambda number, lake=lake: pipelines.on_spark(lake, number)
+            sides[name] = lambda _, lake=lake: pipelines.on_spark(lake)
         else:
-            sides[name] = lambda number, lake=lake: here(lake, number)
+            sides[name] = lambda _, lake=lake: here(lake)
     show(kind.name, in_turns(sides, args.rounds), ("full",))
     for name in sides:
         shutil.rmtree(folder / name)
@@ -216,12 +211,10 @@ class Pipelines:
         self._own = Pipeline(lakebed.create(folder / "session"))
         warm_up(self._own)
 
-    def on_spark(self, lake: Path, number: int) -> Found:
-        table = copied(lake, number)
-        instance = lakebed.open(str(lake.with_name(f"{lake.name}-{number}")))
-        found = compacted(Pipeline(instance, self._own.session), table)
-        drop_copy(lake, number)
-        return found
+    def on_spark(self, lake: Path) -> Found:
+        with copied(lake) as place:
+            instance = lakebed.open(str(place))
+            return compacted(Pipeline(instance, self._own.session), instance.table("rows"))
 
     def close(self) -> None:
         self._own.close()
