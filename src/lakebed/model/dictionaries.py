@@ -31,6 +31,15 @@ def returned(rows: Rows, schema: Schema) -> Rows:
     return type(rows).from_arrays(columns, schema=returned_schema(rows.schema, schema))
 
 
+def values_of(rows: pa.Table, schema: Schema) -> pa.Table:
+    """The inverse of :func:`returned`: rows with the values of their dictionaries, as they are stored."""
+    names, fields = schema.dictionaries, schema.by_name
+    if names.isdisjoint(rows.schema.names):
+        return rows
+    plain = [one.with_type(fields[one.name].type) if one.name in names else one for one in rows.schema]
+    return rows.cast(pa.schema(plain))
+
+
 def returned_schema(stored: pa.Schema, schema: Schema) -> pa.Schema:
     """The Arrow schema of stored rows of a schema as reads return them."""
     names, fields = schema.dictionaries, schema.by_name

@@ -27,11 +27,10 @@ from lakebed.engine.constants import constant
 from lakebed.engine.predicate import Predicate, check_where, keep
 from lakebed.errors import Code, Error
 from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
-from lakebed.model.dictionaries import returned
+from lakebed.model.dictionaries import returned, values_of
 from lakebed.model.keys import KeyCodec, KeyRange
 from lakebed.model.policies import Policy, policy_failed
 from lakebed.model.schema import Schema
-from lakebed.model.types import canonical
 from lakebed.read.counting import Count, reservoir
 from lakebed.read.expressions import narrow
 from lakebed.read.key_ranges import KeySet
@@ -214,8 +213,7 @@ class RestrictedSnapshot(RowConversions):
         """What is visible of rows in memory."""
         arrow = self._raw(raw).schema.arrow_of(names)
         # Predicates are over the values of dictionaries.
-        values = pa.schema([field.with_type(canonical(field.type)) for field in found.schema])
-        batches: Iterable[pa.RecordBatch] = found.cast(values).to_batches()
+        batches: Iterable[pa.RecordBatch] = values_of(found, self._whole.schema).to_batches()
         if self._predicate is not None:
             with evaluating():
                 batches = [keep(batch, self._predicate) for batch in batches]
