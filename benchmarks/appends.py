@@ -23,13 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
+from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, python_with, ratio, spread
 
 SPARK = "4.0.1"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
@@ -109,16 +107,9 @@ def iceberg(order: str, files: list[Path], small: list[Path], folder: Path) -> F
     return result
 
 
-@cache
 def peers() -> Path:
-    """The Python of an environment that has Iceberg's Spark, made now if need be."""
-    folder = Path(tempfile.gettempdir()) / f"lakebed-bench-iceberg-{SPARK}"
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True)
-        (folder / "made").touch()
-    return python
+    """The Python of an environment that has Iceberg's Spark."""
+    return python_with(f"iceberg-{SPARK}", PEERS)
 
 
 def child(side: str, kind: str, source: Path) -> Found:

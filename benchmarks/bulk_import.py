@@ -33,10 +33,8 @@ import sys
 import tempfile
 import threading
 import time
-import venv
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -48,7 +46,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.row_kinds import KINDS
-from benchmarks.turns import Found, core_seconds, in_turns, measured, ratio, spread
+from benchmarks.turns import Found, core_seconds, in_turns, measured, python_with, ratio, spread
 
 KEYS = {"rows": (["key"], ["ts"]), "lineitem": (["l_orderkey"], ["l_linenumber"])}
 """Row key and sort key of each kind of input that is not in KINDS."""
@@ -207,16 +205,9 @@ def spark_session(heap: str) -> Any:
 # -- the parent's side ------------------------------------------------------------------------------------------
 
 
-@cache
 def peers() -> Path:
-    """The Python of an environment that has the peers, made now if need be."""
-    folder = Path(tempfile.gettempdir()) / "lakebed-bench-peers"
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True)
-        (folder / "made").touch()
-    return python
+    """The Python of an environment that has the peers."""
+    return python_with("peers", PEERS)
 
 
 def make_csv(source: Path, folder: Path) -> None:

@@ -7,8 +7,13 @@ core, seconds mean little.
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+import venv
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,6 +23,18 @@ Found = dict[str, Any]
 """What a side found in one round: ``seconds``, ``core_seconds``, ``rows`` and what it likes."""
 
 Turn = Callable[[int], Found]
+
+
+@cache
+def python_with(name: str, packages: Sequence[str]) -> Path:
+    """The Python of an environment that has these packages, made now if need be and kept under this name."""
+    folder = Path(tempfile.gettempdir()) / f"lakebed-bench-{name}"
+    python = folder / "bin" / "python"
+    if not (folder / "made").exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        (folder / "made").touch()
+    return python
 
 
 def core_seconds() -> float:
