@@ -1,8 +1,7 @@
 """Every read of a table: of its latest version, through its handle, or of a snapshot, which never changes.
 
 Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads. Lazy results (a
-frame, a relation, a registered table) read the version of the call. Libraries that take rows are imported by the method
-that needs them.
+frame, a relation, a registered table) read the version of the call. Methods import the libraries that they need.
 """
 
 from __future__ import annotations

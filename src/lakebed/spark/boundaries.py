@@ -92,7 +92,7 @@ REDUCER_BYTES_MIN = 16 * 1024 * 1024
 
 
 def reducer_count(size_bytes: int, file_bytes: int, cores: int) -> int:
-    """How many reducers an import of so many bytes has: one for each file at least, and no core idle if it can be."""
+    """The number of reducers for an import of this size: one for each file, or for each core that has enough to do."""
     return max(1, min(cores, size_bytes // REDUCER_BYTES_MIN), -(-size_bytes // file_bytes))
 
 
