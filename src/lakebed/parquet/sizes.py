@@ -61,6 +61,8 @@ def size_of(rows: pa.RecordBatch) -> int:
 
 def value_ends(column: pa.Array) -> Integers:
     """The size of the first ``i`` values of a column, for ``i`` from 0 to their number."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     kind, count = column.type, len(column)
     if not count or pa.types.is_null(kind):
         return np.zeros(count + 1, np.int64)

@@ -23,6 +23,9 @@ COLUMNS = {
     "flags": pa.array([True, None, False, True]),
     "nothing": pa.nulls(4),
     "fixed": pa.array([b"abc"] * 4, pa.binary(3)),
+    "json": pa.array(['{"a": 1}', None, "[]", "1"], pa.json_()),
+    "uuid": pa.array([b"0123456789abcdef", None] * 2, pa.uuid()),
+    "jsons": pa.ListArray.from_arrays([0, 2, 2, 3, 4], pa.array(["1", "[2]", None, "{}"], pa.json_())),
     "money": pa.array([1, 2, None, 4], pa.decimal128(10, 2)),
 }
 
