@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, KeyRange, Latest, Schema
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.key_types import decimal_of
 from lakebed.model.key_values import content_of
 from lakebed.model.keys import KeyCodec
@@ -20,6 +21,7 @@ from lakebed.read.conditions import Comparison, keys_of
 from lakebed.read.key_ranges import key_ranges
 from tests import pages
 from tests.unit.cases import compact_partition
+from tests.unit.read.merging_tables import reading_by
 
 CHANCE = random.Random(20261123)
 MOMENT = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -138,6 +140,30 @@ def test_rows_are_found_by_key_range_and_predicate_before_and_after_a_compaction
         assert found == [one for one in every if order(low) <= one <= order(high)]
         assert table.count(KeyRange(low)).rows == len([one for one in every if order(low) <= one])
         compact_partition(table, 0)
+
+
+@pytest.mark.parametrize("way", ["engine", "levels"])
+@pytest.mark.parametrize("kind", ["time32[s]", "timestamp[s]", "time32[ms]", "date32[day]"])
+def test_the_engine_finds_and_merges_keys_that_parquet_has_in_another_unit(kind, way, tmp_path):
+    """Files reach over two partitions, so a merge takes a part of each."""
+    schema = Schema({"k": kind, "j": kind}, values={"n": "int64"})
+    keys = ordered(VALUES[kind])
+    cut = keys[len(keys) // 2]
+    table = lakebed.create(str(tmp_path)).create_table("t", schema, split_points=[(cut, cut)])
+    column = pa.array(keys, schema.row_key[0].type)
+    for _ in range(2):
+        table.write(pa.table({"k": column, "j": column, "n": range(len(column))}))
+    every = sorted(keys + keys)
+    for _ in range(2):
+        with reading_by(way):
+            assert keys_in(table.scan(KeyRange(keys[1], cut)).read_all()) == [k for k in every if keys[1] <= k < cut]
+            assert keys_in(table.get(cut, cut)) == [cut, cut]
+            assert keys_in(table.scan(where="n >= 0").read_all()) == every
+        report = compact(
+            table, prepare(table, "full"), lambda tasks: [run_merge_task(t, table.storage, tmp_path) for t in tasks],
+            cores=1,
+        )  # fmt: skip
+        assert not report.failed
 
 
 @pytest.mark.parametrize("kind", sorted(VALUES))

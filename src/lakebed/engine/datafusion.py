@@ -230,6 +230,16 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
     return reduce(and_, parts) if parts else None
 
 
+def key_column(field: Field) -> Expr:
+    """A key column in the type of its field, to be compared with :func:`scalars`.
+
+    Parquet stores seconds as milliseconds. The engine compares timestamps of the two, and no times of day.
+    """
+    found = column(field.name)
+    kind = field.type
+    return found.cast(kind) if pa.types.is_time32(kind) and types.in_parquet(kind) != kind else found
+
+
 def scalars(fields: Sequence[Field], contents: Sequence[Content]) -> list[pa.Scalar]:
     """Contents of key fields, typed."""
     return [field.key_type.array([content])[0] for field, content in zip(fields, contents, strict=False)]
@@ -242,7 +252,7 @@ def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool
     """
     nested: Expr | None = None
     for field, value in reversed(list(zip(fields, values, strict=False))):
-        this, bound = column(field.name), lit(value)
+        this, bound = key_column(field), lit(value)
         beyond = this > bound if above else this < bound
         if nested is not None:
             nested = beyond | ((this == bound) & nested)
@@ -253,5 +263,5 @@ def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool
     assert nested is not None
     if len(values) == 1:
         return [nested]
-    first, bound = column(fields[0].name), lit(values[0])
+    first, bound = key_column(fields[0]), lit(values[0])
     return [first >= bound if above else first <= bound, nested]

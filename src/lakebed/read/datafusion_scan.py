@@ -39,7 +39,7 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
-from lakebed.engine.datafusion import column, inside, read_as, scalars, scan_context
+from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context
 from lakebed.model.arrays import empty_table
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
@@ -149,9 +149,9 @@ class ScanEngine:
     def conditions(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[tuple[EncodedRange, Expr | None]]:
         """Disjoint slices of the requested keys, in key order, each with its condition for the engine."""
         if request.point is not None:
-            names = request.schema.row_key_names
-            values = zip(names, scalars(request.schema.row_key, request.point.values), strict=True)
-            yield request.keys, reduce(and_, (self._column(name) == lit(value) for name, value in values))
+            fields = request.schema.row_key
+            values = zip(fields, scalars(fields, request.point.values), strict=True)
+            yield request.keys, reduce(and_, (key_column(field) == lit(value) for field, value in values))
             return
         for keys in forwards([PagedFile(opened, request.schema, self._cache) for opened in files], request.keys):
             whole = all(opened.file.lies_in(keys) for opened in files)
