@@ -1,7 +1,7 @@
 """Which column a value in SQL is compared with, from the tokens around it. Pure.
 
-By a sign on either side (``id = v``, ``v < id``), in a list (``id IN (v, …)``) or in a range (``id BETWEEN v AND v``).
-A name may be quoted and qualified.
+By a sign on either side (``id = v``, ``v < id``, ``id IS DISTINCT FROM v``), in a list (``id IN (v, …)``) or in a range
+(``id BETWEEN v AND v``). A name may be quoted and qualified.
 """
 
 from __future__ import annotations
@@ -17,17 +17,30 @@ PLACE = "place"
 """The kind of a token that stands for a parameter."""
 
 _SIGNS = frozenset("=<>!")
-_VALUES = frozenset({PLACE, "number", "text"})
+_DISTINCT = (["is", "distinct", "from"], ["is", "not", "distinct", "from"])
 
 
-def compared_column(tokens: Sequence[Token], at: int) -> str | None:
-    """The name of the column that the value at this index is compared with; None if none can be said."""
-    before = _before_signs(tokens, at - 1)
+def openings(tokens: Sequence[Token]) -> list[int]:
+    """For each token the index of the parenthesis that is open there; -1 if none is."""
+    found, stack = [], [-1]
+    for at, token in enumerate(tokens):
+        if token.text == ")" and len(stack) > 1:
+            stack.pop()
+        found.append(stack[-1])
+        if token.text == "(":
+            stack.append(at)
+    return found
+
+
+def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | None:
+    """The name of the column that the value at this index is compared with; None if none can be said.
+
+    ``opening`` is the value's of :func:`openings`.
+    """
+    before = _before_operator(tokens, at - 1)
     if before < at - 1:
         return _name(tokens, before)
-    after = at + 1
-    while after < len(tokens) and tokens[after].text in _SIGNS:
-        after += 1
+    after = _after_operator(tokens, at + 1)
     if after > at + 1:
         while after + 2 < len(tokens) and tokens[after + 1].text == ".":
             after += 2
@@ -36,7 +49,7 @@ def compared_column(tokens: Sequence[Token], at: int) -> str | None:
         before -= 2
     if before >= 0 and tokens[before].says("between"):
         return _name(tokens, _before_not(tokens, before - 1))
-    start = _list_start(tokens, before)
+    start = _list_start(tokens, opening, at)
     return None if start is None else _name(tokens, _before_not(tokens, start - 1))
 
 
@@ -45,9 +58,24 @@ def name_of_token(token: Token) -> str:
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
 
 
-def _before_signs(tokens: Sequence[Token], at: int) -> int:
+def _before_operator(tokens: Sequence[Token], at: int) -> int:
+    """The index before the comparison that ends at this one, which itself if there is none."""
+    if at >= 2 and tokens[at].says("from") and tokens[at - 1].says("distinct"):
+        start = _before_not(tokens, at - 2)
+        return start - 1 if start >= 0 and tokens[start].says("is") else at
     while at >= 0 and tokens[at].text in _SIGNS:
         at -= 1
+    return at
+
+
+def _after_operator(tokens: Sequence[Token], at: int) -> int:
+    """The index after the comparison that begins at this one, which itself if there is none."""
+    words = [token.text.lower() for token in tokens[at : at + 4]]
+    for operator in _DISTINCT:
+        if words[: len(operator)] == operator:
+            return at + len(operator)
+    while at < len(tokens) and tokens[at].text in _SIGNS:
+        at += 1
     return at
 
 
@@ -55,11 +83,13 @@ def _before_not(tokens: Sequence[Token], at: int) -> int:
     return at - 1 if at >= 0 and tokens[at].says("not") else at
 
 
-def _list_start(tokens: Sequence[Token], at: int) -> int | None:
-    """Where ``IN (`` begins, if only values stand between it and this index."""
-    while at >= 0 and (tokens[at].text == "," or tokens[at].kind in _VALUES):
-        at -= 1
-    return at - 1 if at >= 1 and tokens[at].text == "(" and tokens[at - 1].says("in") else None
+def _list_start(tokens: Sequence[Token], opening: int, at: int) -> int | None:
+    """Where ``IN (`` begins, if the value at this index is an element of such a list."""
+    is_element = 0 < at < len(tokens) - 1 and tokens[at - 1].text in "(," and tokens[at + 1].text in "),"
+    if not is_element or opening < 1 or not tokens[opening - 1].says("in"):
+        return None
+    is_query = tokens[opening + 1].says("select") or tokens[opening + 1].says("with")
+    return None if is_query else opening - 1
 
 
 def _name(tokens: Sequence[Token], at: int) -> str | None:

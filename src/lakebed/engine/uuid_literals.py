@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lakebed.engine.compared_columns import compared_column
+from lakebed.engine.compared_columns import compared_column, openings
 from lakebed.engine.tokens import tokens_of
 from lakebed.model.type_names import UUID
 
@@ -33,9 +33,9 @@ def with_bytes(text: str, columns: Collection[str]) -> str:
         return text
     tokens = list(tokens_of(text))
     pieces, done = [], 0
-    for at, token in enumerate(tokens):
+    for at, (token, opening) in enumerate(zip(tokens, openings(tokens), strict=True)):
         match = _UUID.fullmatch(token.text) if token.kind == "text" else None
-        if match and compared_column(tokens, at) in columns:
+        if match and compared_column(tokens, opening, at) in columns:
             pieces += [text[done : token.start], f"X'{''.join(match.groups())}'"]
             done = token.end
     return "".join([*pieces, text[done:]])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.engine.compared_columns import PLACE, compared_column, name_of_token
+from lakebed.engine.compared_columns import PLACE, compared_column, name_of_token, openings
 from lakebed.engine.statement_parameters import places
 from lakebed.engine.tokens import Token, tokens_of
 
@@ -31,9 +31,9 @@ def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataTy
     tokens = list(_with_places(tokens_of(query), numbers, {place.end for place in found}))
     columns = _types_by_name(schemas[name] for name in {name_of_token(one) for one in tokens} & schemas.keys())
     types: dict[int, set[pa.DataType]] = {number: set() for number in numbers.values()}
-    for index, token in enumerate(tokens):
-        if token.kind == PLACE:
-            types[numbers[token.start]].add(_type_at(tokens, index, columns))
+    for index, opening in enumerate(openings(tokens)):
+        if tokens[index].kind == PLACE:
+            types[numbers[tokens[index].start]].add(_type_at(tokens, opening, index, columns))
     last = max(types, default=0)
     return [_only(types.get(number, set())) for number in range(1, last + 1)]
 
@@ -60,10 +60,10 @@ def _only(types: set[pa.DataType]) -> pa.DataType:
     return next(iter(types)) if len(types) == 1 else pa.string()
 
 
-def _type_at(tokens: Sequence[Token], index: int, columns: Mapping[str, pa.DataType]) -> pa.DataType:
+def _type_at(tokens: Sequence[Token], opening: int, index: int, columns: Mapping[str, pa.DataType]) -> pa.DataType:
     """That of the parameter at this index; text if nothing says more."""
     before = tokens[index - 1] if index else None
     if before is not None and (before.says("limit") or before.says("offset")):
         return pa.int64()
-    name = compared_column(tokens, index)
+    name = compared_column(tokens, opening, index)
     return columns.get(name or "", pa.string())
