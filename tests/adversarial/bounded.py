@@ -46,6 +46,9 @@ def status_mib(name: str) -> int:
 
 def main(case: str, limit_mib: int, folder: Path, more_mib: int) -> None:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from lakebed.model.arrays import leave_pandas_out
+
+    leave_pandas_out()
     from tests.adversarial import memory_cases
 
     act = memory_cases.prepared(case, limit_mib * MIB, folder)

@@ -163,6 +163,14 @@ def test_a_worker_that_dies_by_itself_is_told_of(lake):
         reader.read_next_batch()
 
 
+def test_a_worker_loads_no_pandas(lake):
+    with lake.sql(MUCH, timeout_s=600):
+        (worker,) = workers()
+        loaded = Path(f"/proc/{worker}/maps").read_text()
+    assert "/datafusion/" in loaded
+    assert "/pandas/" not in loaded
+
+
 def test_what_is_asked_with_its_options_is_seen_in_no_list_of_processes(lake):
     with lake.sql(MUCH, timeout_s=600):
         (worker,) = workers()

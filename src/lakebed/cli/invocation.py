@@ -68,6 +68,8 @@ class Invocation:
     verbosity: int = 0
     log_format: str | None = None
     no_pager: bool = False
+    owns_process: bool = False
+    """Whether this process runs the command and nothing else."""
     report_url: str | None = None
     report: Report | None = None
     """None until :meth:`begin_report` has written the first document."""
@@ -208,6 +210,10 @@ class Invocation:
         return self._opened()
 
     def _opened(self, commit_via: str | None = None, token: str | None = None) -> lakebed.Instance:
+        if self.owns_process:
+            from lakebed.model.arrays import leave_pandas_out
+
+            leave_pandas_out()
         return lakebed.open(
             self.url(),
             storage_options=self.options_in_force(),

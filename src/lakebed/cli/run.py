@@ -60,13 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     if COMPLETION_VARIABLE in os.environ:
         return complete()
-    code = _run(sys.argv[1:])
+    code = _run(sys.argv[1:], owns_process=True)
     ignore_interrupts()
     return code
 
 
-def _run(words: Sequence[str]) -> int:
-    invocation = Invocation()
+def _run(words: Sequence[str], *, owns_process: bool = False) -> int:
+    invocation = Invocation(owns_process=owns_process)
     try:
         code, outcome = _outcome(words, invocation)
     except Exception as bug:

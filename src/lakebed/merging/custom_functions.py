@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.merging.rows_function import RowsFunction
+from lakebed.model.arrays import recognise_pandas
 from lakebed.model.foreign_errors import error_text
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def installed(name: str, version: int = 1) -> RowsFunction:
             f"several installed packages have a merge function {wanted!r} ({', '.join(values)}); uninstall one of them",
             name=wanted,
         )
+    # Before the function is loaded: it may import pandas, or only do so when it is called.
+    recognise_pandas()
     try:
         function = matches[0].load()
     except Exception as error:

@@ -2,12 +2,17 @@
 
 ``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas if it is installed, to recognise its types. This
 takes half a second, in a new process that reads one row. Only :func:`of_binary` copies.
+
+DataFusion calls them when it is imported. A process of Lakebed's own therefore calls :func:`leave_pandas_out` first,
+and :func:`recognise_pandas` before it runs code of the user.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -49,3 +54,35 @@ def booleans(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """The values of a boolean array without nulls."""
     bits = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].view(np.bool_)
+
+
+class _Hidden:
+    """A finder of modules that finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Raise ImportError for pandas; leave other modules to the finders after this one."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not needed", name=name)
+
+
+def leave_pandas_out() -> None:
+    """Have PyArrow recognise no types of pandas from now on, so that it does not import it. Does nothing in a process
+    that has imported pandas.
+
+    Only for a process of Lakebed's own: ``pa.array`` would take a series of pandas for a sequence, in which NaN is no
+    null. PyArrow looks for pandas once, and remembers whether it was there. ``to_pandas`` looks again.
+    """
+    if "pandas" in sys.modules:
+        return
+    sys.meta_path.insert(0, _Hidden)
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(_Hidden)
+
+
+def recognise_pandas() -> None:
+    """Have PyArrow recognise the types of pandas, if it is installed: undoes :func:`leave_pandas_out`."""
+    with suppress(ImportError):
+        pa.table({}).to_pandas()

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
+from lakebed.model.arrays import recognise_pandas
 from lakebed.model.checks import check_text
 from lakebed.spark.java_runtime import java_home
 
@@ -189,6 +190,8 @@ def start_session(launcher: Local | Remote) -> SparkSession:
 
     Raises UsageError if there is no Java that can run it, no client for Spark Connect, or no answer from the master.
     """
+    # PySpark gives Arrow objects of pandas.
+    recognise_pandas()
     began_s = clock.monotonic_s()
     said = _LOG.isEnabledFor(logging.WARNING)
     if said and sys.stderr.isatty():

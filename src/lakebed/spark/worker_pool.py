@@ -40,6 +40,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
+from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark.batch import answered, attempt, on_one_core
 from lakebed.spark.job_progress import Callback, Progress
@@ -323,6 +324,8 @@ def _end_all(workers: set[_TaskWorker], scratch: tempfile.TemporaryDirectory[str
 def main() -> None:
     """Run the tasks that come on stdin, one at a time, on one core. Ends with stdin, also in the middle of a task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Before DataFusion is imported.
+    leave_pandas_out()
     on_one_core()
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "wb")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 import pyarrow as pa
 
 from lakebed.errors import encode_error
-from lakebed.model.arrays import empty_batch
+from lakebed.model.arrays import empty_batch, leave_pandas_out
 from lakebed.model.documents import dump, load
 from lakebed.sql.limited import ERROR_MARK, held_bytes
 from lakebed.table import opening
@@ -56,6 +56,7 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
     # Output of libraries must not get into the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    leave_pandas_out()
     place = load(sys.stdin.buffer.readline())
     lake = None
     with suppress(Exception):

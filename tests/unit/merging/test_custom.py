@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -71,6 +73,27 @@ def package(tmp_path, monkeypatch):
     yield
     sys.modules.pop("scores_package", None)
     custom_functions.installed.cache_clear()
+
+
+PROGRAM = """
+from lakebed.model import arrays
+arrays.leave_pandas_out()
+import datafusion, sys
+assert "pandas" not in sys.modules
+from lakebed.merging.custom_functions import installed
+installed("top_two")
+import pandas, pyarrow
+print(pyarrow.array(pandas.Series([1.0, float("nan")])).null_count)
+"""
+
+
+def test_a_function_may_give_arrow_series_of_pandas_in_a_process_that_had_left_pandas_out(package, tmp_path):
+    """In these, and in no other sequence, NaN is null."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True, check=False, text=True, timeout=120,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("1\n", "")
 
 
 def batches(rows, schema, cuts=()):
