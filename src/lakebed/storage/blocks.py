@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from lakebed.model.documents import load
+from lakebed.storage.digests import READ_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,8 +43,8 @@ text, and its length."""
 
 DIGEST_BYTES = 8
 _TAIL_BYTES = 8  # the footer's length and the magic
-_READ_BLOCKS = 256
-"""Blocks verified in one read: 4 MiB."""
+_READ_BLOCKS = READ_BYTES // BLOCK_BYTES
+"""Blocks digested in one read."""
 
 ByteRange = tuple[int, int]
 """Offset and length."""
