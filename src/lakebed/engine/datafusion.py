@@ -178,6 +178,22 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
     return found.alias(field.name)
 
 
+def typed(field: Field, given: pa.DataType | None) -> Expr:
+    """A column of the field's name and of the type ``given`` in the type of the field; nulls if there is none.
+
+    Casts leave the metadata that makes an extension type of a column, so that is set by the alias.
+    """
+    kind = field.type
+    found = lit(None) if given is None else column(field.name)
+    if given == kind:
+        return found
+    if not isinstance(kind, pa.BaseExtensionType):
+        return found.cast(kind).alias(field.name)
+    if given != kind.storage_type:
+        found = found.cast(kind.storage_type)
+    return found.alias(field.name, metadata={"ARROW:extension:name": kind.extension_name})
+
+
 def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
     """The rows for which the predicate is true, in the types of the schema and not in those of Parquet.
 

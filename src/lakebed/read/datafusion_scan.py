@@ -39,7 +39,7 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
-from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context
+from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context, typed
 from lakebed.model.arrays import empty_table
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
@@ -106,22 +106,13 @@ class ScanEngine:
         """
         frame = self._scan(opened, schema, _BATCH_ROWS[0]).select(*self._read_as(schema.fields, opened, schema))
         types = {f.name: f.type for f in frame.schema()}
-        columns = [
-            self._column(f.name) if types[f.name] == f.type else self._column(f.name).cast(f.type).alias(f.name)
-            for f in schema.fields
-        ]
-        return frame.select(*columns)
+        return frame.select(*(typed(f, types[f.name]) for f in schema.fields))
 
     def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
         """All rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
         frame = self._context(_BATCH_ROWS[0]).read_parquet(copy.path.as_uri(), file_extension="")
-        names = frame.schema().names
-        return frame.select(
-            *(
-                (self._column(f.name) if f.name in names else lit(None)).cast(f.type).alias(f.name)
-                for f in schema.fields
-            )
-        )
+        types = {f.name: f.type for f in frame.schema()}
+        return frame.select(*(typed(f, types.get(f.name)) for f in schema.fields))
 
     def merge_in_levels(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
