@@ -256,27 +256,29 @@ def an_unclear_sidecar_is_there(patch):
     patch.setattr(SidecarStore, "_put_one", lambda sidecars, name, data: sidecars._storage.create(name, data))
 
 
-WRONG_FORMS = [
-    no_look_at_what_exists,
-    what_exists_is_ours,
-    on_after_an_unclear_put,
-    the_log_start_does_not_matter,
-    published_before_it_is_created,
-    rests_on_the_checkpoint_before,
-    a_checkpoint_of_another_number,
-    sidecars_are_swept_too_soon,
-    an_unclear_sidecar_is_there,
-    request_keys_are_forgotten,
-    a_repeat_has_a_base_number_of_its_own,
-    closed_jobs_commit,
-    not_validated_again,
-]
+WRONG_FORMS = {
+    no_look_at_what_exists: 2,
+    what_exists_is_ours: 0,
+    on_after_an_unclear_put: 0,
+    the_log_start_does_not_matter: 4,
+    published_before_it_is_created: 0,
+    rests_on_the_checkpoint_before: 0,
+    a_checkpoint_of_another_number: 0,
+    sidecars_are_swept_too_soon: 5,
+    an_unclear_sidecar_is_there: 0,
+    request_keys_are_forgotten: 1,
+    a_repeat_has_a_base_number_of_its_own: 28,
+    closed_jobs_commit: 7,
+    not_validated_again: 0,
+}
+"""Each form, and the first seed that shows it. Another one does after a change of the simulation; this is tried first,
+so that the others need not be."""
 
 
-@pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.__name__)
-def test_a_wrong_form_is_found(form, monkeypatch):
-    """Within forty schedules, most of them in the first two."""
+@pytest.mark.parametrize(("form", "seed"), WRONG_FORMS.items(), ids=lambda given: getattr(given, "__name__", "seed"))
+def test_a_wrong_form_is_found(form, seed, monkeypatch):
+    """Within forty schedules."""
     with monkeypatch.context() as patch:
         form(patch)
         with pytest.raises((Violation, DamagedError, NotRetainedError)):
-            run_all(range(40), patch)
+            run_all([seed, *range(40)], patch)
