@@ -2,7 +2,7 @@
 
 import pytest
 
-SCHEDULES = 8_000  # of each model; about 12 s on one core
+SCHEDULES = 3_000  # of each model; about 5 s on one core
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
