@@ -39,6 +39,11 @@ def empty_table(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may be null."""
+    return pa.schema([field.with_nullable(nullable=True) for field in schema])
+
+
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """A batch without rows, as :func:`empty_table`."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

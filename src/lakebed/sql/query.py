@@ -2,8 +2,9 @@
 
 1. The statement is parsed for the names of its tables. The engine treats ``"flights@12"`` as any other name; the
    catalog resolves it to a snapshot.
-2. It is planned over empty tables of the same schemas. The optimizer leaves each scan with its columns, its filters and
-   possibly a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
+2. It is planned over empty tables of the same columns. The optimizer leaves each scan with its columns, its filters and
+   possibly a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`). All columns may be null there:
+   else ``k IS NOT NULL`` would be left out together with ``k``, and a copy without ``k`` has nulls in its place.
 3. It is planned again, and run, over the rows of these ranges. Up to a few thousand rows are read without the engine
    and passed to it in memory. Otherwise the engine reads the files that the ranges reach
    (:mod:`lakebed.read.datafusion_scan`), and prunes by the same filters once more.
@@ -35,7 +36,7 @@ from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error
-from lakebed.model.arrays import empty_batch, empty_table
+from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.suggestions import did_you_mean
@@ -157,7 +158,8 @@ class SqlEngine:
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
         text = with_bytes(text, uuid_columns(snapshot.schema.arrow for snapshot in snapshots.values()))
         empties = {
-            name: Table(pads.dataset(empty_table(snapshot.schema.arrow))) for name, snapshot in snapshots.items()
+            name: Table(pads.dataset(empty_table(nullable(snapshot.schema.arrow))))
+            for name, snapshot in snapshots.items()
         }
         scans = self._scans(context, text, empties, snapshots)
         read: list[tuple[Reader, Frame]] = []

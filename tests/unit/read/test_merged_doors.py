@@ -70,6 +70,13 @@ def test_sql_reads_merged_rows(table, lake):
     assert least == [row["k"] for row in merged if row["v"] == 3 and row["k"] % 2 == 0]
 
 
+@pytest.mark.parametrize("where", ["k IS NOT NULL", "k = k", "v < 0 OR k IS NOT NULL", "NOT (k IS NULL)"])
+def test_a_statement_may_ask_whether_a_key_is_null(table, lake, where):
+    """The copy of merged rows has nulls for columns that a statement does not read."""
+    assert lake.sql(f"SELECT v FROM t WHERE {where}").read_all().num_rows == 400
+    assert lake.sql(f"SELECT sum(CASE WHEN {where} THEN 1 END) AS n FROM t").read_all()["n"].to_pylist() == [400]
+
+
 def test_a_statement_without_columns_counts_merged_rows(table, lake):
     assert lake.sql("SELECT count(*) AS n FROM t a, t b WHERE a.k = b.k").read_all().to_pylist() == [{"n": 400}]
     assert lake.sql("SELECT count(*) AS n FROM t").read_all().to_pylist() == [{"n": 400}]

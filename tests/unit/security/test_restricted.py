@@ -186,6 +186,7 @@ def test_sql_sees_the_same_rows_in_every_form(lake):
         "SELECT max(n) AS n, min(ssn) AS s FROM t": [{"n": 50, "s": "***"}],
         "SELECT count(*) AS n FROM t AS a, t AS b": [{"n": 9}],
         "SELECT count(*) AS n FROM t WHERE k = 2": [{"n": 0}],
+        "SELECT n FROM t WHERE k IS NOT NULL ORDER BY n": [{"n": 10}, {"n": 30}, {"n": 50}],
         "SELECT rank() OVER (ORDER BY n) AS r FROM t WHERE k = 5": [{"r": 1}],
         "SELECT (SELECT max(n) FROM t) AS n": [{"n": 50}],
         "WITH w AS (SELECT * FROM t) SELECT sum(n) AS n FROM w": [{"n": 90}],
