@@ -34,7 +34,6 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import datafusion
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -44,6 +43,7 @@ from benchmarks.row_kinds import KINDS, KindOfRows
 from benchmarks.session_here import SessionHere
 from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
 from lakebed.spark import Pipeline
+from lakebed.spark.batch import on_one_core
 
 SIDES = ("spark", "here", "bare", "duckdb")
 
@@ -107,6 +107,8 @@ def here(lake: Path) -> Found:
 
 
 def child(place: Path) -> Found:
+    # As a worker does, before anything else in a task.
+    on_one_core()
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as folder:
         warm = lakebed.create(folder)
         warm_up(Pipeline(warm, SessionHere()))
@@ -239,7 +241,7 @@ def main() -> None:
         return
     print(f"{args.files} files of {args.rows:,} rows, {args.rounds} rounds; {os.cpu_count()} cores", end="; ")
     print(f"load {os.getloadavg()[0]:.1f}; lakebed {lakebed.__version__}, pyarrow {pa.__version__}", end=", ")
-    print(f"datafusion {datafusion.__version__}, duckdb {version('duckdb')}", flush=True)
+    print(f"datafusion {version('datafusion')}, duckdb {version('duckdb')}", flush=True)
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         pipelines = Pipelines(folder) if "spark" in args.sides else None

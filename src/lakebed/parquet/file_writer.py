@@ -144,6 +144,8 @@ def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.R
 
 def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """The batch with the schema's exact types and field ids. Raises SchemaMismatchError if it has other columns."""
+    if batch.schema.equals(schema.arrow, check_metadata=True):
+        return batch
     if tuple(batch.schema.names) != schema.names:
         raise Code.COLUMN_UNEXPECTED(
             f"rows with columns {', '.join(batch.schema.names)} do not fit a table of {', '.join(schema.names)}",

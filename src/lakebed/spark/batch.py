@@ -278,8 +278,19 @@ def decode(data: bytes, made: type[T]) -> T:
     return msgpack.decode(data, type=made, dec_hook=lambda _, document: types.from_json(document))
 
 
+_PURGE_DELAY_MS = 1000
+"""How long the engine's allocator keeps memory that was freed before it returns it to the system.
+
+By default mimalloc 2 waits 10 ms, and a row group takes longer to encode. So a merge lost the memory of each row group
+and got it back page by page, cleared by the kernel, which was a third of the kernel's time in a compaction. mimalloc 3,
+which Arrow has, waits a second.
+"""
+
+
 def on_one_core() -> None:
     """Keep the calling worker to one core, as Spark assumes. Call it before anything else in a task."""
+    # Read when the engine is imported, which has not happened yet in a worker.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", str(_PURGE_DELAY_MS))
     from lakebed.engine.datafusion import claim_one_core
 
     claim_one_core()

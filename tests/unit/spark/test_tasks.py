@@ -1,7 +1,10 @@
 """What travels between driver and tasks arrives as it was sent, and only as what was expected."""
 
 import operator
+import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -96,3 +99,13 @@ def test_no_name_of_the_module_passes_for_a_class_of_error():
         type(errors.decode_error({"class": "annotations", "code": "foreign_error", "message": "m", "facts": {}}))
         is errors.Error
     )
+
+
+def test_the_engine_of_a_task_keeps_freed_memory_for_a_second():
+    """Its allocator reads its options when the engine is imported, which nothing does that a worker has before."""
+    begin = "import sys, lakebed.spark.executors, lakebed.spark.bulk_import, lakebed.spark.worker_pool as pool"
+    code = f"{begin}; print('task', file=sys.stderr); pool.on_one_core()"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIMALLOC_")}
+    environment["MIMALLOC_VERBOSE"] = "1"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "option 'purge_delay': 1000" in done.stderr.partition("task\n")[2]
