@@ -214,7 +214,7 @@ def _store_checks(storage: Storage) -> Iterator[Check]:
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("list", lambda: next(iter(storage.list("")), None)),
         ("read", lambda: storage.get(name)),
-        ("write", lambda: storage.create(name, b"lakebed doctor")),
+        ("write", lambda: storage.replace(name, b"lakebed doctor")),
         ("delete", lambda: storage.delete([name])),
     )
     done: list[str] = []

@@ -28,6 +28,11 @@ _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509,
 _MESSAGE_CHARS_MAX = 400
 
 _NO_CREDENTIALS = (Code.STORE_CREDENTIALS, "no credentials found: set them in the environment or storage options")
+_UNKNOWN_CREDENTIALS = (Code.STORE_CREDENTIALS, "the credentials were not accepted: check them")
+_NO_PERMISSION = (
+    Code.STORE_PERMISSION,
+    "permission denied: allow these credentials to get, put, delete and list below the root",
+)
 # Phrase in the text -> the code and the remedy. The first match counts; none of these is transient.
 _REMEDIES = {
     "NoSuchBucket": (Code.STORE_NOT_FOUND, "the bucket does not exist: create it, or correct the URL"),
@@ -37,16 +42,21 @@ _REMEDIES = {
     "metadata.google.internal": _NO_CREDENTIALS,
     "/metadata/identity": _NO_CREDENTIALS,
     "ExpiredToken": (Code.STORE_CREDENTIALS, "the credentials have expired: renew them"),
+    "InvalidAccessKeyId": _UNKNOWN_CREDENTIALS,
+    "SignatureDoesNotMatch": _UNKNOWN_CREDENTIALS,
+    "RequestTimeTooSkewed": (
+        Code.STORE_REFUSED,
+        "this machine's clock differs too much from the store's: synchronise it by NTP",
+    ),
     "AuthorizationHeaderMalformed": (Code.STORE_CREDENTIALS, "the region or the credentials do not fit the bucket"),
     "redirect without LOCATION": (Code.STORE_REFUSED, "the bucket is in another region: set it in storage options"),
     "builder error": (Code.STORE_REFUSED, "for plain http set allow_http=true in storage options"),
     "Unable to open service account": (Code.STORE_CREDENTIALS, "the service account file cannot be read"),
-    "PermissionDenied": (
-        Code.STORE_PERMISSION,
-        "permission denied: allow these credentials to get, put, delete and list below the root",
-    ),
-    "Unauthenticated": (Code.STORE_CREDENTIALS, "the credentials were not accepted: check them"),
+    "PermissionDenied": _NO_PERMISSION,
+    "Unauthenticated": _UNKNOWN_CREDENTIALS,
 }
+# Of a list, the client has no classes of errors.
+_BY_STATUS = {401: _UNKNOWN_CREDENTIALS, 403: _NO_PERMISSION}
 
 
 def explain(error: BaseException, action: str, url: str) -> Error:
@@ -58,7 +68,7 @@ def explain(error: BaseException, action: str, url: str) -> Error:
     if "error sending request" in text:
         remedy = "the store cannot be reached: check its endpoint and the network, or try again later"
     if not transient:
-        code, remedy = Code.STORE_REFUSED, "the store refused the request"
+        code, remedy = _BY_STATUS.get(status or 0, (Code.STORE_REFUSED, "the store refused the request"))
     for phrase, known in _REMEDIES.items():
         if phrase in text or phrase in type(error).__name__:
             (code, remedy), transient = known, False

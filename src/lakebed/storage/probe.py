@@ -27,13 +27,19 @@ def check_conditional_puts(storage: Storage) -> None:
     """Read, create, create again with other bytes, read: under a new name in ``.probe/``.
 
     Raises:
-        UnsafeStoreError: the second create won, the first bytes are gone, or a read is stale.
+        UnsafeStoreError: the second create won, the first bytes are gone, a read is stale, or the store refuses
+            requests with a condition.
         StorageError: the store gives no clear answer.
     """
     name = f"{PROBE}/{random_token()}"
     try:
         _expect(storage.get(name) is None, storage, f"a read of {name}, which was never written, found something")
-        first = _settled(storage, lambda: storage.create(name, b"first"))
+        try:
+            first = _settled(storage, lambda: storage.create(name, b"first"))
+        except StorageError as error:
+            # The read before was answered, so neither the address nor the credentials are wrong.
+            _expect(error.code != Code.STORE_REFUSED, storage, f"it refuses create-if-absent: {error.message}")
+            raise
         # EXISTS with these bytes: an earlier unclear put of this probe. No other process uses the name.
         _expect(first is PutOutcome.CREATED or storage.get(name) == b"first", storage, "a fresh name was taken")
         second = _settled(storage, lambda: storage.create(name, b"second"))
