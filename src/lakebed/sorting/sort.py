@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.merging.row_merger import RowMerger
+from lakebed.model.arrays import Integers
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_types import Form
 from lakebed.model.merge_modes import KEEP_ALL, KeepAll
@@ -251,9 +252,28 @@ def _sorted_by_integers(chunk: pa.Table, key: Field, *, stable: bool) -> Iterato
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     del columns
     keys = rows.column(key.name).view(f"int{8 * key.width}").to_numpy()
-    places = pa.array(np.argsort(keys, kind="stable" if stable else None))
+    places = pa.array(_order(keys, stable=stable))
     for begin in range(0, len(places), batch_rows):
         yield rows.take(places.slice(begin, batch_rows))
+
+
+def _order(keys: Integers, *, stable: bool) -> Integers:
+    """The positions of the keys, of which there is one at least, in ascending order of the keys."""
+    bits = (len(keys) - 1).bit_length()
+    lowest, highest = int(keys.min()), int(keys.max())
+    if highest - lowest >= 2 ** (63 - bits):
+        return np.argsort(keys, kind="stable" if stable else None)
+    # One number has the key, from the lowest, and below it the position. Sorting such numbers is stable, and takes NumPy
+    # a fifth of the time of an argsort.
+    order = keys.astype(np.int64)
+    order -= lowest
+    order <<= bits
+    for begin in range(0, len(order), _SORT_BATCH_ROWS):
+        part = order[begin : begin + _SORT_BATCH_ROWS]
+        part |= np.arange(begin, begin + len(part))
+    order.sort()
+    order &= 2**bits - 1
+    return order
 
 
 def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
+from lakebed.model.merge_modes import Latest
 from lakebed.parquet.file_writer import gather, write_run
 from lakebed.sorting import sort
 from lakebed.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs, write_spill
@@ -70,6 +71,28 @@ def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(monkeypatch, tmp_path,
     found = pq.read_table(file.path)
     assert found["k"].to_pylist() == list(range(20_000))
     assert [v * 7919 % 20_000 for v in found["v"].to_pylist()] == list(range(20_000))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "date32", "timestamp[us]"])
+@pytest.mark.parametrize("apart", [1, 2**56 - 1, 2**56, 2**63 - 1], ids=["near", "just near", "just far", "far"])
+def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(monkeypatch, kind, apart):
+    """Keys that are near are sorted as one number with their positions, here of 7 bits; others are not."""
+    monkeypatch.setattr(sort, "_SMALL_ROWS", 0)
+    schema = Schema({"k": kind}, values={"v": "int64"})
+    width = schema.row_key[0].key_type.width
+    lowest, highest = -(2 ** (8 * width - 1)), 2 ** (8 * width - 1) - 1
+    keys = {lowest, lowest + 1, lowest + 2, min(lowest + apart, highest)}
+    given = [key for key in sorted(keys, reverse=True) for _ in range(20)]
+    column = pa.array(given, f"int{8 * width}").view(schema.row_key[0].type)
+    rows = pa.RecordBatch.from_arrays([column, pa.array(range(len(given)))], schema=schema.arrow)
+
+    [kept] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30)
+    [latest] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30, mode=Latest())
+
+    assert kept["k"].combine_chunks().view(f"int{8 * width}").to_pylist() == sorted(given)
+    assert [given[place] for place in kept["v"].to_pylist()] == sorted(given)
+    assert [given[place] for place in latest["v"].to_pylist()] == sorted(keys)
+    assert all((place + 1) % 20 == 0 for place in latest["v"].to_pylist())
 
 
 def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(monkeypatch, tmp_path):
