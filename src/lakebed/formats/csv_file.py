@@ -1,9 +1,9 @@
 """Reads CSV files batch by batch, with types that are those of a table or detected.
 
 :func:`detect` looks at the first megabytes and decides how the file is read; :func:`batches` reads it with Arrow's
-parser, whose conversions fail for a value that does not fit. Only then the file is read again, to name the value, its
-line and its column. An empty cell is null, and quotes with nothing between them are an empty text, unless there are
-such cells in columns of other types; then these are null, too.
+parser (:mod:`lakebed.formats.csv_parser`), whose conversions fail for a value that does not fit. Only then the file is
+read again, to name the value, its line and its column. An empty cell is null, and quotes with nothing between them are
+an empty text, unless there are such cells in columns of other types; then these are null, too.
 
 Core types: :class:`CsvReading`.
 
@@ -21,24 +21,22 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from lakebed.errors import Code, Error
+from lakebed.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options
 from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
 
 SAMPLE_BYTES = 4 * 1024 * 1024
-_BLOCK_BYTES = 4 * 1024 * 1024
 
 _ROW = re.compile(r"Row #(\d+): ")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
-_TRUE, _FALSE = ["true", "True", "TRUE", "t", "T", "1"], ["false", "False", "FALSE", "f", "F", "0"]
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
     try:
         return arrow_csv.read_csv(
             io.BytesIO(text.encode()),
-            read_options=_read_options(dialect, "utf-8"),
+            read_options=read_options(dialect, "utf-8"),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=dialect.delimiter,
                 quote_char=dialect.quote,
@@ -219,83 +217,11 @@ def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     """The rows, with the columns of :attr:`CsvReading.schema`."""
     zoned = [name for name in plan.schema.names if plan.schema.field(name).type != plan.parsed(name)]
     try:
-        with reading(plan.file, text=True), _opened(plan, use_threads=True) as reader:
-            for batch in _each(reader):
+        with reading(plan.file, text=True):
+            for batch in parsed_batches(plan):
                 yield _with_zones(batch, plan, zoned) if zoned else batch
-    except _UnparsedError as error:
+    except UnparsedError as error:
         raise _diagnosed(plan, error) from error
-
-
-class _UnparsedError(Exception):
-    """Arrow's parser refused the file."""
-
-
-def _each(reader: Any) -> Iterator[pa.RecordBatch]:
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise _UnparsedError(str(error)) from error
-        yield batch
-
-
-class _opened:  # noqa: N801 - a context manager
-    """Arrow's reader over the file."""
-
-    def __init__(self, plan: CsvReading, *, use_threads: bool) -> None:
-        self._plan, self._use_threads = plan, use_threads
-
-    def __enter__(self) -> Any:
-        self._file = self._plan.file.open()
-        try:
-            return _reader(self._plan, self._file, use_threads=self._use_threads)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-def _read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
-    return arrow_csv.ReadOptions(
-        column_names=list(dialect.names),
-        skip_rows=0,
-        skip_rows_after_names=int(dialect.header),
-        encoding=encoding,
-        **more,
-    )
-
-
-def _reader(plan: CsvReading, file: Any, *, use_threads: bool) -> Any:
-    dialect = plan.dialect
-    encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
-    parser = [plan.options.date_format] if plan.options.date_format else []
-    names = list(plan.schema.names)
-    try:
-        return arrow_csv.open_csv(
-            file,
-            read_options=_read_options(dialect, encoding, use_threads=use_threads, block_size=_BLOCK_BYTES),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={name: plan.parsed(name) for name in names},
-                include_columns=names,
-                # The conformer checks whether text is UTF-8, and names the column and the row.
-                check_utf8=False,
-                null_values=list(plan.nulls),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=plan.quoted_nulls,
-                timestamp_parsers=[*parser, arrow_csv.ISO8601],
-                true_values=_TRUE,
-                false_values=_FALSE,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        raise _UnparsedError(str(error)) from error
 
 
 def _with_zones(batch: pa.RecordBatch, plan: CsvReading, zoned: list[str]) -> pa.RecordBatch:
@@ -342,14 +268,13 @@ def _records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
             yield line, record
 
 
-def _diagnosed(plan: CsvReading, error: _UnparsedError) -> Error:
+def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
     """The error with the line and the column of the first value that does not fit."""
     message = str(error)
     try:
-        with _opened(plan, use_threads=False) as reader:
-            for _ in _each(reader):
-                pass
-    except _UnparsedError as again:
+        for _ in parsed_stream(plan, use_threads=False):
+            pass
+    except UnparsedError as again:
         message = str(again)
     column, place = _COLUMN.search(message), _ROW.search(message)
     text = _ROW.sub("", _COLUMN.sub("", message))

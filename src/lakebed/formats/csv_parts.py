@@ -17,15 +17,13 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.formats.csv_file import CsvReading
-
-_LINES_APART = ("utf-8", "utf-8-sig", "ascii", "latin-1", "iso-8859-1", "iso8859-1", "windows-1252", "cp1252")
-"""Encodings in which the byte of a line feed is nothing else."""
+from lakebed.formats.csv_parser import LINES_APART
 
 
 def may_be_divided(plan: CsvReading, sample: bytes) -> bool:
     """Whether the file, which begins with ``sample``, can be read in parts, as far as that shows."""
     quote = plan.dialect.quote.encode()
-    return plan.dialect.encoding.lower() in _LINES_APART and not any(
+    return plan.dialect.encoding.lower() in LINES_APART and not any(
         line.count(quote) % 2 for line in sample.split(b"\n")[:-1]
     )
 

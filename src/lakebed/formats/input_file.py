@@ -87,14 +87,8 @@ class InputFile:
 
     def sample(self, size: int) -> tuple[bytes, bool]:
         """The first ``size`` bytes, decompressed, and whether they are all."""
-        parts: list[bytes] = []
-        left = size + 1
         with replace(self, part=None).open() as file:
-            # A compressed stream may return less than is left.
-            while left and (part := file.read(left)):
-                parts.append(part)
-                left -= len(part)
-        data = b"".join(parts)
+            data = read_fully(file, size + 1)
         return data[:size], len(data) <= size
 
     def lines_before(self) -> int:
@@ -113,6 +107,16 @@ class InputFile:
         """How often the part has the byte. Reads it."""
         with self.open() as file:
             return _count(file, byte)
+
+
+def read_fully(file: Any, size: int) -> bytes:
+    """The next ``size`` bytes of a file, or those up to its end. A compressed file may return fewer for each read."""
+    parts: list[bytes] = []
+    left = size
+    while left and (part := file.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _line_from(file: Any, position: int) -> int:

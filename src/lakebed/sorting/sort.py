@@ -263,8 +263,8 @@ def _order(keys: Integers, *, stable: bool) -> Integers:
     lowest, highest = int(keys.min()), int(keys.max())
     if highest - lowest >= 2 ** (63 - bits):
         return np.argsort(keys, kind="stable" if stable else None)
-    # One number has the key, from the lowest, and below it the position. Sorting such numbers is stable, and takes NumPy
-    # a fifth of the time of an argsort.
+    # One number has the key, from the lowest, and below it the position. Sorting such numbers is stable, and takes
+    # NumPy a fifth of the time of an argsort.
     order = keys.astype(np.int64)
     order -= lowest
     order <<= bits
