@@ -13,7 +13,7 @@ from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.errors import Code
 from lakebed.maintenance import repair
 from lakebed.maintenance.splitting.run import split
-from lakebed.model.key_encoding import escape
+from lakebed.model.key_values import escape
 from lakebed.state.transactions import Job, OpenJob
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 

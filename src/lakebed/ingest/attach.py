@@ -33,7 +33,7 @@ from lakebed.model import types, validity
 from lakebed.model.files import NewFile
 from lakebed.model.html_tables import FactsView
 from lakebed.model.key_columns import raw, same_key
-from lakebed.model.key_encoding import KEY_BYTES_MAX
+from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KeepAll
 from lakebed.parquet.layout import SortedFile

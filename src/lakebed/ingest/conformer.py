@@ -33,7 +33,7 @@ from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
 from lakebed.model.defaults import default_column
 from lakebed.model.key_columns import comparable, same_key
-from lakebed.model.key_encoding import KEY_BYTES_MAX
+from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends

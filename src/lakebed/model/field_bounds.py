@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.model.key_encoding import encode_content
 from lakebed.model.key_types import Content
+from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, successor
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model.arrays import booleans, of_binary
-from lakebed.model.key_encoding import ESCAPED_ZERO, TERMINATOR
 from lakebed.model.key_types import Form, KeyType, key_type
+from lakebed.model.key_values import ESCAPED_ZERO, TERMINATOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
-from lakebed.model.key_encoding import (
+from lakebed.model.key_types import Content
+from lakebed.model.key_values import (
     KEY_BYTES_MAX,
     TERMINATOR,
     decode_content,
     encode_raw,
     encode_value,
     least_text,
+    value_of,
 )
-from lakebed.model.key_types import Content
-from lakebed.model.key_values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

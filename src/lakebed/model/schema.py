@@ -21,8 +21,8 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model import key_values, types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
-from lakebed.model.key_encoding import KEY_BYTES_MAX
 from lakebed.model.key_types import key_type
+from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.suggestions import did_you_mean
 from lakebed.model.type_names import name_of

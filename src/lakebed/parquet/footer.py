@@ -18,8 +18,8 @@ from typing import Any
 from lakebed.errors import Code
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
-from lakebed.model.key_encoding import KEY_BYTES_MAX, encode_content
 from lakebed.model.key_types import Content
+from lakebed.model.key_values import KEY_BYTES_MAX, encode_content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.plain_values import content_of, physical_type

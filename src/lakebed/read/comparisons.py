@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import BadKeyError
-from lakebed.model.key_encoding import encode_content
 from lakebed.model.key_types import Form
+from lakebed.model.key_values import encode_content
 from lakebed.model.keys import KeyCodec, successor
 from lakebed.model.type_names import UUID
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.model.field_bounds import decode_bounds
-from lakebed.model.key_encoding import encode_content
+from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_filters import NO_FILTER, age_field, ages_by_sort_key, cut_in, filter_sql

@@ -11,7 +11,7 @@ from lakebed.errors import DamagedError
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
 from lakebed.model.files import data_name
-from lakebed.model.key_encoding import encode_content
+from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
 from lakebed.read.plan import _meets
