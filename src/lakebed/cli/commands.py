@@ -83,9 +83,11 @@ LAKEBED = Group(
                 Deferred(
                     "pause",
                     "Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.",
-                    "pauses:pause",
+                    "maintenance:pause",
                 ),
-                Deferred("resume", "Resume operations of a table that are paused, by default all.", "pauses:resume"),
+                Deferred(
+                    "resume", "Resume operations of a table that are paused, by default all.", "maintenance:resume"
+                ),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),

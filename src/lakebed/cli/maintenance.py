@@ -1,4 +1,4 @@
-"""``lakebed compact``, ``split``, ``join``, ``gc`` and ``maintain``.
+"""``lakebed compact``, ``split``, ``join``, ``gc`` and ``maintain``; ``lakebed table pause`` and ``resume``.
 
 Spark is started only for work that needs it: splitting writes metadata alone. With ``--dry-run`` a command prints its
 plan and changes nothing.
@@ -23,6 +23,7 @@ from lakebed.maintenance.splitting.plan import due, small
 from lakebed.model.amounts import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
+from lakebed.model.operations import TableOperation
 from lakebed.settings import Strategy
 
 if TYPE_CHECKING:
@@ -325,3 +326,43 @@ def _dropped_lines(report: DroppedReport, deleted: str) -> Iterator[str]:
         yield f"{count_text(report.temporaries, 'temporary object')} deleted"
     if report.logs:
         yield f"{count_text(report.logs, 'log')} of tables that were never created {deleted}"
+
+
+# -- lakebed table pause and resume ----------------------------------------------------------------------------------
+
+
+_operations = click.argument(
+    "operations",
+    metavar="[OPERATION]...",
+    nargs=-1,
+    type=click.Choice([str(one) for one in TableOperation]),
+    required=False,
+)
+
+
+@command
+@options.table
+@_operations
+def pause(cli: Invocation, *, table: str, operations: tuple[str, ...]) -> None:
+    """Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.
+
+    Every service and `lakebed maintain` leave them out until `lakebed table resume`. Work that has begun goes on, and
+    commands that name an operation, such as `lakebed compact`, still do it.
+    """
+    cli.instance().pause(table, *operations)
+    _print_paused(cli, table)
+
+
+@command
+@options.table
+@_operations
+def resume(cli: Invocation, *, table: str, operations: tuple[str, ...]) -> None:
+    """Resume operations of a table that are paused, by default all."""
+    cli.instance().resume(table, *operations)
+    _print_paused(cli, table)
+
+
+def _print_paused(cli: Invocation, table: str) -> None:
+    paused = sorted(cli.instance().paused(table))
+    text = f"paused: {', '.join(paused)}" if paused else "nothing is paused"
+    cli.out.document({"table": table, "paused": paused}, [f"table {table}: {text}"])

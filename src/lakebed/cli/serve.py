@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import flight_door, protection, request_limits, upkeep
+from lakebed.cli import protection, upkeep
 from lakebed.cli.argument_types import WholeNumber
 from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import stop_on_signal
@@ -17,9 +19,92 @@ from lakebed.cli.invocation import Invocation
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lakebed.cli.protection import Protection
-    from lakebed.cli.request_limits import GivenLimits
     from lakebed.cli.upkeep import Upkeep
+    from lakebed.security.audit import AuditLog
+    from lakebed.security.principal import Authenticator
+    from lakebed.service.service import Service
+    from lakebed.web.limits import RequestLimits
+
+MIB = 1024 * 1024
+
+
+def request_limits(function: Callable[..., None]) -> Callable[..., None]:
+    """Options that bound requests, as one parameter ``limits``."""
+
+    @click.option(
+        "--allow-sources",
+        "sources",
+        metavar="PREFIX",
+        multiple=True,
+        help="Requests may name files to ingest, and places for results, whose URLs begin so; they are used with the "
+        "service's credentials. May be repeated. Default: none.",
+    )
+    @click.option(
+        "--request-timeout",
+        "request_s",
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+        type=click.FloatRange(min=0, min_open=True),
+        help="How long a request may take to arrive, and its answer to be sent.",
+    )
+    @click.option(
+        "--sql-memory",
+        "sql_memory_mib",
+        metavar="MIB",
+        default=1024,
+        show_default=True,
+        type=WholeNumber(min=1),
+        help="What one statement in SQL may take. Four run at once.",
+    )
+    @functools.wraps(function)
+    def with_limits(*args: Any, sources: tuple[str, ...], request_s: float, sql_memory_mib: int, **others: Any) -> None:
+        with optional_imports():
+            from lakebed.web.limits import RequestLimits
+
+        bounds = RequestLimits(sources=sources, request_s=request_s, sql_memory_bytes=sql_memory_mib * MIB)
+        function(*args, limits=bounds, **others)
+
+    return with_limits
+
+
+flight_port = click.option(
+    "--flight-port",
+    type=WholeNumber(0, 65535),
+    help="Answer Flight SQL as well, for ADBC and JDBC, on this port of the same host; 0: a free one.",
+)
+
+
+@contextmanager
+def flight_door(
+    service: Service,
+    host: str,
+    port: int | None,
+    *,
+    authenticator: Authenticator | None,
+    tls: tuple[Path, Path] | None,
+    audit: AuditLog | None,
+    sql_memory_bytes: int,
+) -> Iterator[None]:
+    """Answer Flight SQL during the block, if a port is given."""
+    if port is None:
+        yield
+        return
+    with optional_imports():
+        from lakebed.flight.flight_server import FlightServer
+        from lakebed.flight.statement_runs import StatementLimits
+
+    pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
+    limits = StatementLimits.of_memory(sql_memory_bytes)
+    door = FlightServer(service, host, port, authenticator=authenticator, limits=limits, tls=pair, audit=audit)
+    print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
+    try:
+        yield
+    finally:
+        door.stop()
 
 
 @command
@@ -31,7 +116,7 @@ if TYPE_CHECKING:
     type=WholeNumber(0, 65535),
     help="Its port; 0: a free one.",
 )
-@flight_door.flight_port
+@flight_port
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
 @click.option(
     "--metrics-tables",
@@ -53,7 +138,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run the commands of hooks, as this user. Everyone who can write to the instance's storage can add one.",
 )
-@request_limits.request_limits
+@request_limits
 @protection.protection
 @upkeep.upkeep
 def serve(
@@ -67,7 +152,7 @@ def serve(
     read_cache_bytes: int | None,
     otlp: str | None,
     hook_commands: bool,
-    limits: GivenLimits,
+    limits: RequestLimits,
     protection: Protection,
     upkeep: Upkeep,
 ) -> None:
@@ -100,17 +185,17 @@ def serve(
         listening = stack.enter_context(server.listen(host, port))
         monitor.install()
         stack.enter_context(service)
-        exposure, bounds = protection.exposure(is_open=authenticator is None, host=host), limits.in_force()
-        flight = flight_door.flight_door(
+        exposure = protection.exposure(is_open=authenticator is None, host=host)
+        flight = flight_door(
             service,
             host,
             flight_port,
             authenticator=authenticator,
             tls=tls,
             audit=exposure.audit,
-            sql_memory_bytes=bounds.sql_memory_bytes,
+            sql_memory_bytes=limits.sql_memory_bytes,
         )
         stack.enter_context(flight)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
-        app = make_app(service, authenticator, bounds, monitor=monitor, exposure=exposure)
+        app = make_app(service, authenticator, limits, monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

@@ -13,7 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.cli import grammar
-from lakebed.cli.outcome import Report
+from lakebed.cli.invocation import Report
 from lakebed.errors import Code
 from tests.unit.cli.conftest import Cli
 
