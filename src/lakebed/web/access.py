@@ -1,4 +1,4 @@
-"""The tables of the instance as a request may use them: the permission first, then the table.
+"""The tables and the job runs of the instance as a request may use them: the permission first, then the table.
 
 Core types: :class:`OpenTables`. A name is looked up in the catalog once a second at most, so that a read by key costs
 no request for it: after a rename the old name works that much longer. A dropped table refuses every use by its own log.
@@ -12,11 +12,15 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.security.principal import Permission, Principal
 from lakebed.state.time_travel import moment_in
+from lakebed.tracker.listing import run_details
+from lakebed.tracker.retry_requests import request_retry
 
 if TYPE_CHECKING:
     from lakebed.service.service import Service
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
+    from lakebed.tracker.listing import RunDetails
+    from lakebed.tracker.runs import JobRun
 
 LOOKUP_S = 1.0
 """How long a name stands for the table that it was found to be."""
@@ -63,3 +67,33 @@ class OpenTables:
     def forget(self, name: str) -> None:
         """Look the name up again: its table was renamed or dropped."""
         self._found.pop(name, None)
+
+
+def may_see(principal: Principal, run: JobRun) -> bool:
+    """Whether the principal may know of a run: it may read the table whole, or all tables for other work."""
+    if not run.table:
+        return principal.permission() is not None
+    return principal.permission(run.table) is not None and principal.policy(run.table) is None
+
+
+def seen_run(service: Service, principal: Principal, job: str) -> RunDetails:
+    """A run of a job that the principal may know of; the last eight characters of its id are enough.
+
+    Raises NotFoundError.
+    """
+    found = run_details(service.instance.storage, job)
+    if not may_see(principal, found.run):
+        raise Code.JOB_NOT_FOUND(f"no job run {job[:100]} that you may see is on record", job=job[:100])
+    return found
+
+
+def retry_run(service: Service, principal: Principal, job: str) -> tuple[JobRun, bool]:
+    """Have a parked job tried again at the next round; the run, and False if that was asked already.
+
+    Raises AccessError, NotFoundError, RejectedError for a job that is not parked.
+    """
+    run = seen_run(service, principal, job).run
+    principal.require(Permission.ADMIN, run.table or None)
+    if not run.parked:
+        raise Code.JOB_NOT_PARKED(f"job {run.id} is not parked: its outcome is {run.outcome}", job=run.id)
+    return run, request_retry(service.instance.storage, run.id)

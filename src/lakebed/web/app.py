@@ -28,18 +28,26 @@ from lakebed.version import VERSION
 from lakebed.web import api
 from lakebed.web.access import OpenTables
 from lakebed.web.api.commits import Committers
-from lakebed.web.audited_requests import AuditedRequests
-from lakebed.web.body_deadline import BodyDeadline
 from lakebed.web.doors import Doors, Exposure
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
-from lakebed.web.limits import RequestLimits
-from lakebed.web.measured_requests import MeasuredRequests
-from lakebed.web.pages import page_routes
+from lakebed.web.limits import RequestLimits, StatementSlots
+from lakebed.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
+from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_page
 from lakebed.web.pages.page_memory import PageMemory
-from lakebed.web.statements import StatementSlots
 from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
+
+PAGES = (
+    *overview.ROUTES,
+    *jobs_page.ROUTES,
+    *log_page.ROUTES,
+    *query_page.ROUTES,
+    *table_page.ROUTES,
+    *rendering.ROUTES,
+    *sign_in.ROUTES,
+)
+"""The handlers of all pages and of their twins."""
 
 _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
@@ -47,7 +55,7 @@ _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 class _Unrouted(Router):
     """Litestar's routes for the OpenAPI document, none of which is wanted: they answer unknown paths with HTML.
 
-    The document is served by :mod:`lakebed.web.api.document`.
+    The document is served by :mod:`lakebed.web.api.service_status`.
     """
 
     def register(self, value: Any) -> list[Any]:  # noqa: ARG002 - no route is registered
@@ -96,7 +104,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *page_routes.ROUTES])],
+        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *PAGES])],
         dependencies={name: _always(value) for name, value in provided.items()}
         | {"principal": Provide(principal, sync_to_thread=False)},
         # Not guards: Litestar copies the handler for each guard of each request.

@@ -17,17 +17,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
 
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.security.audit import AuditLog
 from lakebed.security.principal import Authenticator, Principal
 from lakebed.security.sessions import SealedSessions
-from lakebed.web.parameters import check_parameters
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -43,6 +44,8 @@ FAILURES_MAX = 20
 FAILURES_S = 60.0
 _PEERS_MAX = 10_000
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+_RESERVED = frozenset({"request", "data", "body"})
+"""What Litestar gives to a handler under these names is no parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Doors:
         self._check_site(connection)
         if not path.startswith(PUBLIC):
             self.principal(connection)
-        check_parameters(connection)
+        _check_parameters(connection)
 
     def principal(self, connection: AnyConnection) -> Principal:
         """Whoever makes the request. Raises AccessError."""
@@ -120,13 +123,8 @@ class Doors:
     def _check_site(self, connection: AnyConnection) -> None:
         if connection.scope.get("method") in _SAFE or "authorization" in connection.headers:
             return
-        site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
-        if site is not None:
-            allowed = site in ("same-origin", "none")
-        elif origin is not None:
-            allowed = urlsplit(origin).netloc == connection.headers.get("host", "")
-        else:
-            allowed = COOKIE not in connection.cookies
+        site = _site_of(connection)
+        allowed = COOKIE not in connection.cookies if site is None else site in ("same-origin", "none")
         if not allowed:
             raise Code.PERMISSION_MISSING("this request was sent by a page of another site; send it from a page here")
 
@@ -152,3 +150,46 @@ class _Failures:
             raise Code.ATTEMPTS_EXCEEDED(
                 f"more than {FAILURES_MAX} requests from this address had no valid token within a minute; wait a minute"
             )
+
+
+def _check_parameters(connection: AnyConnection) -> None:
+    """Refuse parameters in the URL of a request to the API that its handler does not have: ``limt=10`` is no limit.
+
+    Raises UsageError, with the parameters that there are.
+    """
+    if not connection.scope["path"].startswith("/v1/") or not connection.scope["query_string"]:
+        return
+    known = [name for name in _parameters(connection.route_handler) if name not in connection.scope["path_params"]]
+    unknown = [name for name in connection.query_params if name not in known]
+    if unknown:
+        raise Code.REQUEST_INVALID(
+            f"unknown parameter {unknown[0]!r} in the URL; the parameters here: {', '.join(known) or 'none'}"
+        )
+
+
+@cache
+def _parameters(handler: BaseRouteHandler) -> tuple[str, ...]:
+    provided = {*_RESERVED, *handler.resolve_dependencies()}
+    # A word that Python keeps for itself has a line behind it in the handler.
+    return tuple(name.rstrip("_") for name in handler.parsed_fn_signature.parameters if name not in provided)
+
+
+def check_form(request: AnyConnection) -> None:
+    """Raise AccessError for a form that is not from a page of this service, or from a browser too old to say so.
+
+    Programs authenticate with a header, which no other site can make a browser add.
+    """
+    site = _site_of(request)
+    if not ("authorization" in request.headers if site is None else site == "same-origin"):
+        raise Code.PERMISSION_MISSING(
+            "this form was not sent by a page of this service; open the page here and send it again"
+        )
+
+
+def _site_of(connection: AnyConnection) -> str | None:
+    """Where the page is that makes the request, in words of ``Sec-Fetch-Site``; None if the request does not say."""
+    site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
+    if site is not None or origin is None:
+        return site
+    is_here = urlsplit(origin).netloc == connection.headers.get("host", "")
+    return "same-origin" if is_here else "cross-site"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from litestar import Request
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, FromPath
 
 from lakebed.security.principal import Principal
 from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
 from lakebed.web.access import OpenTables
-from lakebed.web.limits import RequestLimits
-from lakebed.web.statements import StatementSlots
+from lakebed.web.limits import RequestLimits, StatementSlots
 from lakebed.web.threads import Lookups
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
@@ -25,3 +25,4 @@ TheLimits = NamedDependency[RequestLimits]
 TheStatements = NamedDependency[StatementSlots]
 TheQueries = NamedDependency[SubmittedQueries]
 PathText = FromPath[str]
+FormBody = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]

@@ -14,8 +14,8 @@ from lakebed.service.service import Service
 from lakebed.tracker.retry_requests import requested_retries
 from lakebed.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
 from lakebed.web.app import make_app
+from lakebed.web.pages.charts import LANE, LANES_MAX, TIMELINE_WIDTH, WorkSpan, timeline
 from lakebed.web.pages.jobs_page import troubles_in
-from lakebed.web.pages.timeline import LANE, LANES_MAX, WIDTH, WorkSpan, timeline
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ def test_runs_are_filtered(browser, runs, show, operations):
 def test_a_job_shows_its_tasks(browser, runs):
     twin = browser.get(f"/jobs/{runs['done']}.json").json()
     assert [task["rows"] for task in twin["tasks"]] == [7]
-    assert [bar["width"] for bar in twin["timeline"]["bars"]] == [WIDTH]
+    assert [bar["width"] for bar in twin["timeline"]["bars"]] == [TIMELINE_WIDTH]
     assert "task-1" in browser.get(f"/jobs/{runs['done']}").text
     assert browser.get(f"/jobs/{runs['failed']}").status_code == 200
     assert browser.get("/jobs/00000000-none").status_code == 404

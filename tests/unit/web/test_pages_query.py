@@ -15,8 +15,7 @@ from lakebed.read.explain import Explanation
 from lakebed.security.principal import Permission, Principal, Role
 from lakebed.service.service import Service
 from lakebed.web.app import make_app
-from lakebed.web.pages.read_funnel import funnel_of
-from lakebed.web.pages.result_grid import grid_of
+from lakebed.web.pages.query_parts import funnel_of, grid_of
 
 
 def rows(browser: TestClient, **query: str) -> list[list[object]]:

@@ -2,13 +2,11 @@
 
 from lakebed.web.api import (
     commits,
-    document,
-    health,
     inspections,
     job_runs,
-    metrics,
     queries,
     reads,
+    service_status,
     submissions,
     table_versions,
     tables,
@@ -17,13 +15,11 @@ from lakebed.web.api import (
 
 ROUTES = (
     *commits.ROUTES,
-    *document.ROUTES,
-    *health.ROUTES,
     *inspections.ROUTES,
     *job_runs.ROUTES,
-    *metrics.ROUTES,
     *queries.ROUTES,
     *reads.ROUTES,
+    *service_status.ROUTES,
     *submissions.ROUTES,
     *table_versions.ROUTES,
     *tables.ROUTES,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from litestar import get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import (
     OpenAPIFormat,
@@ -71,6 +73,11 @@ class RowsOperation(Operation):
         assert self.responses is not None
         content = {one.media_type: OpenAPIMediaType(schema=_ANY_BYTES) for one in FORMATS}
         self.responses["200"] = OpenAPIResponse("Rows, in the format that the Accept header asks for.", content=content)
+
+
+get_rows = partial(get, operation_class=RowsOperation, responses=ERRORS)
+post_rows = partial(post, operation_class=RowsOperation, responses=ERRORS, status_code=200)
+"""Routes whose answers have rows."""
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from litestar import Response, get, post
+from litestar import Response, post
 from litestar.params import FromQuery, JSONBody
 
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
-from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.api.descriptions import ERRORS, get_rows, post_rows
 from lakebed.web.api.reads import accepted
 from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheTables
 from lakebed.web.request_bodies import FilesBody, VerifyBody
@@ -31,7 +31,7 @@ def _whole(tables: OpenTables, principal: Principal, table: str, at: str | None)
     return found.snapshot()
 
 
-@get("/v1/tables/{table:str}/partitions", tags=["inspection"], operation_class=RowsOperation, responses=ERRORS)
+@get_rows("/v1/tables/{table:str}/partitions", tags=["inspection"])
 @threaded
 def partitions(
     request: AnyRequest,
@@ -45,13 +45,7 @@ def partitions(
     return answer_table(_whole(tables, principal, table, at).partitions(), form)
 
 
-@post(
-    "/v1/tables/{table:str}/files",
-    tags=["inspection"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/files", tags=["inspection"])
 @threaded
 def files(
     request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[FilesBody]
@@ -62,7 +56,7 @@ def files(
     return answer_table(found.files(*key_ranges(found.schema, data.ranges)), form)
 
 
-@get("/v1/tables/{table:str}/failures", tags=["inspection"], operation_class=RowsOperation, responses=ERRORS)
+@get_rows("/v1/tables/{table:str}/failures", tags=["inspection"])
 @threaded
 def failures(request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText) -> Response[bytes]:
     """A row for each call of a pipeline or service on the table that failed, newest first, with the reason."""

@@ -8,14 +8,11 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromQuery, QueryParameter
 
-from lakebed.errors import Code
-from lakebed.security.principal import Permission, Principal
-from lakebed.service.service import Service
-from lakebed.tracker.listing import RunDetails, RunFilter, job_runs, run_details
-from lakebed.tracker.retry_requests import request_retry
+from lakebed.security.principal import Permission
+from lakebed.tracker.listing import RunFilter, job_runs
 from lakebed.tracker.runs import RunOutcome
+from lakebed.web.access import may_see, retry_run, seen_run
 from lakebed.web.api.descriptions import ERRORS
-from lakebed.web.pages.jobs_page import may_see
 from lakebed.web.provided import PathText, ThePrincipal, TheService, TheTables
 from lakebed.web.threads import threaded
 
@@ -44,7 +41,7 @@ def list_jobs(
 @threaded
 def show_job(service: TheService, principal: ThePrincipal, job: PathText) -> dict[str, Any]:
     """One run with its tasks; the last eight characters of its id are enough."""
-    found = _seen(service, principal, job)
+    found = seen_run(service, principal, job)
     return {"job": msgspec.to_builtins(found.run), "tasks": [msgspec.to_builtins(task) for task in found.tasks]}
 
 
@@ -52,18 +49,8 @@ def show_job(service: TheService, principal: ThePrincipal, job: PathText) -> dic
 @threaded
 def retry_job(service: TheService, principal: ThePrincipal, job: PathText) -> dict[str, Any]:
     """Try a parked job again at the next round."""
-    run = _seen(service, principal, job).run
-    principal.require(Permission.ADMIN, run.table or None)
-    if not run.parked:
-        raise Code.JOB_NOT_PARKED(f"job {run.id} is not parked: its outcome is {run.outcome}", job=run.id)
-    return {"job": run.id, "asked": request_retry(service.instance.storage, run.id)}
-
-
-def _seen(service: Service, principal: Principal, job: str) -> RunDetails:
-    found = run_details(service.instance.storage, job)
-    if not may_see(principal, found.run):
-        raise Code.JOB_NOT_FOUND(f"no job run {job[:100]} that you may see is on record", job=job[:100])
-    return found
+    run, asked = retry_run(service, principal, job)
+    return {"job": run.id, "asked": asked}
 
 
 ROUTES = (list_jobs, show_job, retry_job)

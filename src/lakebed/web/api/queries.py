@@ -6,23 +6,28 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from litestar import Response, post
+from litestar import Response
 from litestar.params import JSONBody
 
 from lakebed.sql.limited import Limits
-from lakebed.web.api.descriptions import ERRORS, RowsOperation
-from lakebed.web.audited_requests import note
+from lakebed.web.api.descriptions import post_rows
+from lakebed.web.middleware import note
 from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements
 from lakebed.web.request_bodies import SqlBody
 from lakebed.web.row_answers import answer_rows
 from lakebed.web.row_formats import chosen_format
-from lakebed.web.statements import Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
+    from lakebed.web.limits import Slot, StatementSlots
+    from lakebed.web.row_answers import AnswerLimits
+    from lakebed.web.row_formats import RowFormat
 
-@post("/v1/sql", tags=["sql"], operation_class=RowsOperation, responses=ERRORS, status_code=200)
+
+@post_rows("/v1/sql", tags=["sql"])
 async def run_sql(
     *,
     request: AnyRequest,
@@ -37,20 +42,33 @@ async def run_sql(
     form = chosen_format(request.headers.get("accept"))
     memory_bytes = min(data.memory_limit_bytes or limits.sql_memory_bytes, limits.sql_memory_bytes)
     timeout_s = min(data.timeout_s or limits.request_s, limits.request_s)
+
+    def rows(cancelled: threading.Event) -> Any:
+        bounds = Limits(memory_bytes, timeout_s, cancelled)
+        return principal.sql(service.instance, data.statement, bounds, service.spare_workers)
+
+    return await answer_statement(request, rows, form, limits.of_answer(), statements)
+
+
+async def answer_statement(
+    request: AnyRequest,
+    open_rows: Callable[[threading.Event], Any],
+    form: RowFormat,
+    limits: AnswerLimits,
+    statements: StatementSlots,
+) -> Response[bytes]:
+    """The rows of a statement, which holds a slot until the last is sent, or until the event ends it."""
     cancelled = threading.Event()
     async with statements.taken() as slot:
 
-        def run() -> StatementRows:
+        def rows() -> StatementRows:
             try:
-                rows = principal.sql(
-                    service.instance, data.statement, Limits(memory_bytes, timeout_s, cancelled), service.spare_workers
-                )
+                return StatementRows(open_rows(cancelled), slot)
             except BaseException:
                 slot.free()
                 raise
-            return StatementRows(rows, slot)
 
-        return await answer_rows(request, run, form, limits.of_answer(), cancelled)
+        return await answer_rows(request, rows, form, limits, cancelled)
 
 
 class StatementRows:

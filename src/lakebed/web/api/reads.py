@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio.to_thread
-from litestar import MediaType, Response, get, post
+from litestar import MediaType, Response, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
-from lakebed.web.api.descriptions import ERRORS, KeysOperation, RowsOperation
+from lakebed.web.api.descriptions import ERRORS, KeysOperation, get_rows, post_rows
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, TheLookups, ThePrincipal, TheTables
 from lakebed.web.request_bodies import (
     CountBody,
@@ -59,7 +59,7 @@ async def _answer_get(
     return await lookups.run(look_up)
 
 
-@get("/v1/tables/{table:str}/get", tags=["rows"], operation_class=RowsOperation, responses=ERRORS)
+@get_rows("/v1/tables/{table:str}/get", tags=["rows"])
 async def get_row(
     *,
     request: AnyRequest,
@@ -78,13 +78,7 @@ async def get_row(
     return await _answer_get(request, lookups, lambda: tables.readable(principal, table, at), body)
 
 
-@post(
-    "/v1/tables/{table:str}/get",
-    tags=["rows"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/get", tags=["rows"])
 async def post_get(
     *,
     request: AnyRequest,
@@ -164,7 +158,7 @@ async def _answer_scan(
     return await answer_rows(request, lambda: opened_scan(open_table(), body), accepted(request), limits.of_answer())
 
 
-@get("/v1/tables/{table:str}/scan", tags=["rows"], operation_class=RowsOperation, responses=ERRORS)
+@get_rows("/v1/tables/{table:str}/scan", tags=["rows"])
 async def get_scan(
     *,
     request: AnyRequest,
@@ -195,13 +189,7 @@ async def get_scan(
     return await _answer_scan(request, limits, lambda: tables.readable(principal, table, at), body)
 
 
-@post(
-    "/v1/tables/{table:str}/scan",
-    tags=["rows"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/scan", tags=["rows"])
 async def post_scan(
     *,
     request: AnyRequest,
@@ -230,13 +218,7 @@ def count(
     return {"table": table, "rows": counted.rows, "exact": counted.exact, **bounds}
 
 
-@post(
-    "/v1/tables/{table:str}/sample",
-    tags=["rows"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/sample", tags=["rows"])
 @threaded
 def sample(
     request: AnyRequest,
@@ -251,13 +233,7 @@ def sample(
     return answer_table(found.sample(data.rows, columns=data.columns, seed=data.seed), form)
 
 
-@post(
-    "/v1/tables/{table:str}/prefixes",
-    tags=["rows"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/prefixes", tags=["rows"])
 @threaded
 def prefixes(
     request: AnyRequest,

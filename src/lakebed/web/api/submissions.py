@@ -14,10 +14,10 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.read.row_stream import RowStream
 from lakebed.security.principal import Permission
 from lakebed.tracker.submitted_queries import AskedScan, not_there
-from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.api.descriptions import ERRORS, get_rows
 from lakebed.web.api.reads import opened_scan
 from lakebed.web.api.writes import check_source
-from lakebed.web.audited_requests import note
+from lakebed.web.middleware import note
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheTables
 from lakebed.web.request_bodies import ScanBody, SubmitQueryBody
 from lakebed.web.row_answers import answer_rows
@@ -105,7 +105,7 @@ def cancel_query(principal: ThePrincipal, queries: TheQueries, query_id: PathTex
     return _shown(queries.cancel(_found(queries, principal, query_id)))
 
 
-@get("/v1/queries/{query_id:str}/rows", tags=["queries"], operation_class=RowsOperation, responses=ERRORS)
+@get_rows("/v1/queries/{query_id:str}/rows", tags=["queries"])
 async def query_rows(
     request: AnyRequest, principal: ThePrincipal, limits: TheLimits, queries: TheQueries, query_id: PathText
 ) -> Response[bytes]:

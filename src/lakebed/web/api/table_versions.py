@@ -11,7 +11,7 @@ from litestar.params import JSONBody, QueryParameter
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.state.time_travel import moment_in
-from lakebed.web.api.descriptions import ERRORS, RowsOperation
+from lakebed.web.api.descriptions import ERRORS, post_rows
 from lakebed.web.api.reads import accepted
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
 from lakebed.web.request_bodies import ChangesBody, RestoreBody, TagBody
@@ -77,13 +77,7 @@ def restore(tables: TheTables, principal: ThePrincipal, table: PathText, data: J
     return {"table": table, "version": version}
 
 
-@post(
-    "/v1/tables/{table:str}/changes",
-    tags=["versions"],
-    operation_class=RowsOperation,
-    responses=ERRORS,
-    status_code=200,
-)
+@post_rows("/v1/tables/{table:str}/changes", tags=["versions"])
 async def changes(
     *,
     request: AnyRequest,

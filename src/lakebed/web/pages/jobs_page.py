@@ -11,15 +11,14 @@ from litestar import Response, post
 from litestar.params import FromQuery
 
 from lakebed import clock
-from lakebed.errors import Code
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.status import HookStatus, Work
-from lakebed.tracker.listing import job_runs, run_details
-from lakebed.tracker.retry_requests import request_retry
+from lakebed.tracker.listing import job_runs
 from lakebed.tracker.runs import JobRun, RunOutcome, TaskRun
+from lakebed.web.access import may_see, retry_run, seen_run
+from lakebed.web.doors import check_form
 from lakebed.web.pages import rendering
-from lakebed.web.pages.form_checks import check_form
-from lakebed.web.pages.timeline import Timeline, WorkSpan, timeline
+from lakebed.web.pages.charts import Timeline, WorkSpan, timeline
 from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService
 
 RUNS_READ = 1_000
@@ -92,13 +91,6 @@ class JobPage:
     shown: ShownRun
     tasks: tuple[TaskRun, ...]
     timeline: Timeline | None
-
-
-def may_see(principal: Principal, run: JobRun) -> bool:
-    """Whether the principal may know of a run: it may read the table whole, or all tables for other work."""
-    if not run.table:
-        return principal.permission() is not None
-    return principal.permission(run.table) is not None and principal.policy(run.table) is None
 
 
 def shown_run(run: JobRun, principal: Principal) -> ShownRun:
@@ -214,10 +206,8 @@ def jobs(
 @rendering.page("/jobs/{job:str}")
 def job_page(*, request: AnyRequest, service: TheService, principal: ThePrincipal, job: PathText) -> Response[bytes]:
     """One run."""
-    details = run_details(service.instance.storage, job.removesuffix(".json"))
+    details = seen_run(service, principal, job.removesuffix(".json"))
     run, tasks = details.run, details.tasks
-    if not may_see(principal, run):
-        raise Code.JOB_NOT_FOUND(f"no job run {run.id} that you may see is on record", job=run.id)
     now, line = clock.now(), None
     begins = [task.started for task in tasks if task.started is not None]
     if begins:
@@ -230,11 +220,7 @@ def job_page(*, request: AnyRequest, service: TheService, principal: ThePrincipa
 def retry(request: AnyRequest, service: TheService, principal: ThePrincipal, job: PathText) -> Response[bytes]:
     """Have a parked job tried again."""
     check_form(request)
-    run = run_details(service.instance.storage, job).run
-    principal.require(Permission.ADMIN, run.table or None)
-    if not run.parked:
-        raise Code.JOB_NOT_PARKED(f"job {run.id} is not parked: its outcome is {run.outcome}", job=run.id)
-    request_retry(service.instance.storage, run.id)
+    run, _ = retry_run(service, principal, job)
     return rendering.see(f"/jobs/{run.id}")
 
 

@@ -28,11 +28,10 @@ from lakebed.snapshot.snapshot import Snapshot
 from lakebed.sql.limited import Limits
 from lakebed.table.table import Table
 from lakebed.web.access import OpenTables
-from lakebed.web.api.queries import StatementRows
+from lakebed.web.api.queries import answer_statement
 from lakebed.web.limits import RequestLimits
 from lakebed.web.pages import rendering
-from lakebed.web.pages.read_funnel import Funnel, funnel_of
-from lakebed.web.pages.result_grid import Grid, grid_of
+from lakebed.web.pages.query_parts import Funnel, Grid, funnel_of, grid_of
 from lakebed.web.pages.table_parts import ShownField, fields_of
 from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements, TheTables
 from lakebed.web.row_answers import answer_rows
@@ -270,18 +269,12 @@ async def download(
             return snapshot.scan(*ranges, where=asked.where or None, reverse=asked.reverse)
 
         return await answer_rows(request, rows, _FORMATS[form], limits.of_answer())
-    cancelled = threading.Event()
-    async with statements.taken() as slot:
 
-        def run() -> StatementRows:
-            try:
-                limit = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
-                return StatementRows(principal.sql(service.instance, asked.sql, limit, service.spare_workers), slot)
-            except BaseException:
-                slot.free()
-                raise
+    def run(cancelled: threading.Event) -> Any:
+        bounds = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
+        return principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
 
-        return await answer_rows(request, run, _FORMATS[form], limits.of_answer(), cancelled)
+    return await answer_statement(request, run, _FORMATS[form], limits.of_answer(), statements)
 
 
 ROUTES = (*query_page, download)

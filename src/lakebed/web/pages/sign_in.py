@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
-from litestar.params import Body
 
 from lakebed.errors import Code, Error
 from lakebed.security.sessions import SESSION_S
 from lakebed.web.doors import COOKIE, Doors
 from lakebed.web.error_answers import status_of
 from lakebed.web.pages import rendering
+from lakebed.web.provided import FormBody
 
-Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 TheDoors = NamedDependency[Doors]
 
 
@@ -28,7 +26,7 @@ def show(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @post("/login", sync_to_thread=True, include_in_schema=False)
-def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: Form) -> Response[bytes]:
+def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: FormBody) -> Response[bytes]:
     """Begin a session for whoever has the token, and show the page that was asked for."""
     following = data.get("next", "/")
     try:

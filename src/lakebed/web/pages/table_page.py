@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from litestar import Response
+from litestar import Response, post
 from litestar.di import NamedDependency
 from litestar.params import FromQuery
 
+from lakebed import settings
 from lakebed.drawing.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import HistoryRow
+from lakebed.model.checks import shown
 from lakebed.model.keys import EncodedRange
 from lakebed.model.operations import TableOperation
 from lakebed.security.principal import Permission
@@ -20,6 +22,7 @@ from lakebed.service.status import OperationStatus
 from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
+from lakebed.web.doors import check_form
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.size_history import SizeAt
@@ -36,7 +39,7 @@ from lakebed.web.pages.table_parts import (
     settings_of,
     shown_cell,
 )
-from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService, TheTables
+from lakebed.web.provided import AnyRequest, FormBody, PathText, ThePrincipal, TheService, TheTables
 
 HISTORY_ROWS = 12
 
@@ -224,4 +227,47 @@ def table_page(
     return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)
 
 
-ROUTES = table_page
+# -- forms, for admins of the table ------------------------------------------------------------------------------------
+
+
+@post("/tables/{name:str}/settings", sync_to_thread=True, include_in_schema=False)
+def change_settings(
+    request: AnyRequest, tables: TheTables, principal: ThePrincipal, name: PathText, data: FormBody
+) -> Response[bytes]:
+    """Set what differs from the values that the table has of its own; an empty value takes the instance's again."""
+    check_form(request)
+    table = tables.table(principal, Permission.ADMIN, name)
+    own = table.state().settings
+    given = {setting: text.strip() for setting, text in data.items()}
+    wanted = settings.validate({setting: text or None for setting, text in given.items()})
+    changes = {setting: value for setting, value in wanted.items() if value != own.get(setting)}
+    if changes:
+        table.set(**changes)
+    return rendering.see(rendering.table_link(name) + "#settings")
+
+
+@post("/tables/{name:str}/switch", sync_to_thread=True, include_in_schema=False)
+def switch(
+    request: AnyRequest, service: TheService, principal: ThePrincipal, name: PathText, data: FormBody
+) -> Response[bytes]:
+    """Pause or resume operations, or take the table offline or back."""
+    check_form(request)
+    principal.require(Permission.ADMIN, name)
+    _switch(service, name, data.get("action", ""), data.get("operation", ""))
+    return rendering.see(rendering.table_link(name) + "#maintenance")
+
+
+def _switch(service: Service, name: str, action: str, operation: str) -> None:
+    instance = service.instance
+    match action:
+        case "pause":
+            instance.pause(name, operation)
+        case "resume":
+            instance.resume(name, operation)
+        case "online" | "offline":
+            instance.set_online(name, action == "online")
+        case _:
+            raise Code.ARGUMENT_INVALID(f"action = {shown(action)}: is one of pause, resume, online, offline")
+
+
+ROUTES = (*table_page, change_settings, switch)

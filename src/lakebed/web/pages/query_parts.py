@@ -1,4 +1,4 @@
-"""Rows as a grid of a page: values as text, cut where they are long, and null told apart. Pure."""
+"""Parts of the query page: rows as a grid, and what a read did as a funnel. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed import clock
+from lakebed.drawing.funnel import FunnelStep, bars_of
 from lakebed.errors import Code
 from lakebed.model.json_values import encode_array
 from lakebed.model.types import is_number
+from lakebed.read.explain import Explanation, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,31 @@ def _values(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     if not batch.num_columns:
         return [()] * batch.num_rows
     return list(zip(*map(encode_array, batch.columns), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """The bars from top to bottom, as wide as the logarithms of their counts, and the times of the steps."""
+
+    version: int
+    bars: tuple[FunnelStep, ...]
+    engine: str
+    size_bytes: int
+    rows_merged: int
+    merge: str
+    seconds: float
+    steps: tuple[Step, ...]
+
+
+def funnel_of(found: Explanation, partitions: int) -> Funnel:
+    """The funnel of a read in a table of so many partitions."""
+    return Funnel(
+        version=found.version,
+        bars=bars_of(found.counts(partitions)),
+        engine="DataFusion" if found.engine else "pages",
+        size_bytes=found.size_bytes,
+        rows_merged=found.rows_merged,
+        merge=found.merge,
+        seconds=found.seconds,
+        steps=found.steps,
+    )

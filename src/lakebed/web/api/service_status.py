@@ -1,0 +1,69 @@
+"""What a service says of itself: ``/health``, ``/metrics``, ``/v1/status`` and ``/v1/openapi.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, get
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+
+from lakebed.errors import Error
+from lakebed.model.json_values import plain
+from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
+from lakebed.security.principal import Authenticator, Permission
+from lakebed.web.api.descriptions import ERRORS
+from lakebed.web.error_answers import document_of, status_of
+from lakebed.web.provided import AnyRequest, ThePrincipal, TheService
+from lakebed.web.threads import threaded
+
+
+@get("/health/live", sync_to_thread=False, tags=["health"])
+def live() -> dict[str, str]:
+    """Answers while the process works."""
+    return {"status": "live"}
+
+
+@get("/health/ready", sync_to_thread=True, tags=["health"])
+def ready(service: TheService) -> Response[dict[str, Any]]:
+    """Answers with 200 if the service can read its instance; if not with 503, why, and since when."""
+    try:
+        service.instance.tables()
+    except Error as error:
+        known = service.status().error
+        since = None if known is None else plain(known.at)
+        return Response({**document_of(error), "since": since}, status_code=status_of(error))
+    return Response({"status": "ready"})
+
+
+@get("/metrics", sync_to_thread=True, include_in_schema=False)
+def metrics(
+    request: AnyRequest,
+    monitor: NamedDependency[Monitor],
+    authenticator: SkipValidation[NamedDependency[Authenticator]],
+) -> Response[bytes]:
+    """The metrics in the text format of Prometheus. They name all tables, so they need READ on every table.
+
+    On a loopback address, and with --public-metrics, they need no token.
+    """
+    if not monitor.public:
+        authenticator.authenticate(request.headers.get("authorization")).require(Permission.READ)
+    return Response(monitor.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@get("/v1/openapi.json", include_in_schema=False)
+@threaded
+def openapi(request: AnyRequest) -> Response[dict[str, Any]]:
+    """What this API has: operations, their parameters, bodies and answers."""
+    return Response(request.app.openapi_schema.to_schema(), media_type="application/vnd.oai.openapi+json")
+
+
+@get("/v1/status", tags=["service"], responses=ERRORS)
+@threaded
+def status(service: TheService, principal: ThePrincipal) -> dict[str, Any]:
+    """What the service does, waits for and knows of each table."""
+    principal.require(Permission.READ)
+    return dict(plain(service.status()))
+
+
+ROUTES = (live, ready, metrics, openapi, status)
