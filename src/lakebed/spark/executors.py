@@ -9,32 +9,31 @@ Errors: those of a task are its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebed.errors import Code, Error
 from lakebed.export.publication import ExportedFile
 from lakebed.export.query_result import Execute as Query
 from lakebed.export.query_result import QueryTask, run_query_task
 from lakebed.export.run import Execute as Export
-from lakebed.export.run import ExportResult, ExportTask, run_export_task
+from lakebed.export.run import run_export_task
 from lakebed.ingest.attach import AttachTarget, AttachTask, run_attach_task
 from lakebed.ingest.attach import Execute as Attach
 from lakebed.ingest.plan import Method
 from lakebed.ingest.send import TaskResult
 from lakebed.maintenance.compaction.merge_jobs import Execute as Merge
-from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute as Ingest
 from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.maintenance.rewrite.run import Execute as Rewrite
-from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile, run_rewrite_task
+from lakebed.maintenance.rewrite.task import RewrittenFile, run_rewrite_task
 from lakebed.model.checks import shown
 from lakebed.model.files import NewFile
 from lakebed.retention.erasure.run import Execute as Search
-from lakebed.retention.erasure.search import SearchedObject, SearchTask, run_search_task
-from lakebed.spark.batch import Place, Tasks, task_scratch
+from lakebed.retention.erasure.search import SearchedObject, run_search_task
+from lakebed.spark.batch import Place, Tasks, Work, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, CombinedProgress
@@ -46,82 +45,76 @@ from lakebed.tracker.recorder import current_run
 if TYPE_CHECKING:
     from lakebed.state.transactions import Source
 
+T = TypeVar("T")
+
 _FILES = tuple[NewFile, ...]
+
+
+class _Task(Protocol):
+    """What a task says of itself: its rows, and the memory that it may use, which is the same for those of a call."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def memory_limit_bytes(self) -> int: ...
+
+
+def _executor(
+    tasks: Tasks, work: Work[T], made: type[T], progress: Callable[[], Callback | None]
+) -> Callable[[Sequence[_Task]], list[T | Error]]:
+    """Runs tasks by ``work``; ``progress`` returns the callback for those of one call."""
+    # Read in the thread of the call; batches of jobs run in other threads.
+    stop, run = current_stop(), current_run()
+
+    def execute(values: Sequence[_Task]) -> list[T | Error]:
+        rows, limit = sum(one.rows for one in values), values[0].memory_limit_bytes
+        return tasks.run(values, work, made, stop, memory_limit_bytes=limit, progress=progress(), rows=rows, run=run)
+
+    return execute
+
+
+def _in_scratch(function: Callable[..., T], places: tuple[Place, ...], task: Any) -> T:
+    """The result of a task, which gets the stores of the places and a folder for its files."""
+    with task_scratch() as scratch:
+        return function(task, *(place.connect() for place in places), scratch)
+
+
+def _of_jobs(progress: Callback | None, rows_total: int) -> Callable[[], Callback | None]:
+    """The progress of calls that run beside each other, of ``rows_total`` together."""
+    return (lambda: None) if progress is None else CombinedProgress(progress, rows_total).part
 
 
 def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
     """Runs merge tasks; those of one call are of one table."""
-    combined = None if progress is None else CombinedProgress(progress, rows_total)
-    # Read in the thread of the call; batches of jobs run in other threads.
-    stop, run = current_stop(), current_run()
-
-    def execute(merges: Sequence[MergeTask]) -> Sequence[TaskResult]:
-        report = None if combined is None else combined.part()
-        rows, limit = sum(merge.rows for merge in merges), merges[0].memory_limit_bytes
-        work = partial(_merge, place)
-        return tasks.run(merges, work, _FILES, stop, memory_limit_bytes=limit, progress=report, rows=rows, run=run)
-
-    return execute
-
-
-def _merge(place: Place, task: MergeTask) -> tuple[NewFile, ...]:
-    with task_scratch() as scratch:
-        return run_merge_task(task, place.connect(), scratch)
+    return _executor(tasks, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
 
 
 def rewrite_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
     """Runs rewrite tasks; those of one call are of one table."""
-    combined = None if progress is None else CombinedProgress(progress, rows_total)
-    stop, run = current_stop(), current_run()
-
-    def execute(rewrites: Sequence[RewriteTask]) -> Sequence[RewrittenFile | Error]:
-        report = None if combined is None else combined.part()
-        rows, limit = sum(task.rows for task in rewrites), rewrites[0].memory_limit_bytes
-        work = partial(_rewrite, place)
-        return tasks.run(
-            rewrites, work, RewrittenFile, stop, memory_limit_bytes=limit, progress=report, rows=rows, run=run
-        )
-
-    return execute
-
-
-def _rewrite(place: Place, task: RewriteTask) -> RewrittenFile:
-    with task_scratch() as scratch:
-        return run_rewrite_task(task, place.connect(), scratch)
+    work = partial(_in_scratch, run_rewrite_task, (place,))
+    return _executor(tasks, work, RewrittenFile, _of_jobs(progress, rows_total))
 
 
 def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Export:
     """Runs the tasks of one export, from one place to another."""
-    stop, run = current_stop(), current_run()
-
-    def execute(exports: Sequence[ExportTask]) -> Sequence[ExportResult]:
-        rows, limit = sum(task.rows for task in exports), exports[0].memory_limit_bytes
-        work, made = partial(_export, source, target), tuple[ExportedFile, ...]
-        return tasks.run(exports, work, made, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run)
-
-    return execute
-
-
-def _export(source: Place, target: Place, task: ExportTask) -> tuple[ExportedFile, ...]:
-    with task_scratch() as scratch:
-        return run_export_task(task, source.connect(), target.connect(), scratch)
+    work = partial(_in_scratch, run_export_task, (source, target))
+    return _executor(tasks, work, tuple[ExportedFile, ...], lambda: progress)
 
 
 def query_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Query:
     """Runs the tasks of one submitted query, whose rows go from one place to another."""
-    stop, run = current_stop(), current_run()
-
-    def execute(queries: Sequence[QueryTask]) -> Sequence[tuple[ExportedFile, ...] | Error]:
-        rows, limit = sum(task.rows for task in queries), queries[0].memory_limit_bytes
-        work, made = partial(_query, source, target), tuple[ExportedFile, ...]
-        return tasks.run(queries, work, made, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run)
-
-    return execute
+    return _executor(tasks, partial(_query, source, target), tuple[ExportedFile, ...], lambda: progress)
 
 
 def _query(source: Place, target: Place, task: QueryTask) -> tuple[ExportedFile, ...]:
     with task_scratch() as scratch:
         return run_query_task(task, source.open(), target.connect(), scratch)
+
+
+def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
+    """Runs the search tasks of one erasure report."""
+    return _executor(tasks, partial(_in_scratch, run_search_task, (place,)), SearchedObject, lambda: progress)
 
 
 def attach_executor(tasks: Tasks, place: Place) -> Attach:
@@ -137,27 +130,7 @@ def attach_executor(tasks: Tasks, place: Place) -> Attach:
 
 
 def _attach(target: AttachTarget, place: Place, file: Source) -> tuple[NewFile, ...]:
-    with task_scratch() as scratch:
-        return run_attach_task(AttachTask(file, target), place.connect(), scratch)
-
-
-def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
-    """Runs the search tasks of one erasure report."""
-    stop, run = current_stop(), current_run()
-
-    def execute(searches: Sequence[SearchTask]) -> Sequence[SearchedObject | Error]:
-        rows, limit = sum(task.rows for task in searches), searches[0].memory_limit_bytes
-        work = partial(_search, place)
-        return tasks.run(
-            searches, work, SearchedObject, stop, memory_limit_bytes=limit, progress=progress, rows=rows, run=run
-        )
-
-    return execute
-
-
-def _search(place: Place, task: SearchTask) -> SearchedObject:
-    with task_scratch() as scratch:
-        return run_search_task(task, place.connect(), scratch)
+    return _in_scratch(run_attach_task, (place,), AttachTask(file, target))
 
 
 def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Ingest:
@@ -183,8 +156,7 @@ def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> In
 
 
 def _sort(target: IngestTarget, place: Place, value: tuple[str, Method, tuple[JobPart, ...]]) -> Ingested:
-    with task_scratch() as scratch:
-        return run_ingest_task(IngestTask(*value, target), place.connect(), scratch)
+    return _in_scratch(run_ingest_task, (place,), IngestTask(*value, target))
 
 
 def _shuffled(importer: Importer, task: IngestTask) -> Ingested | Error:
