@@ -15,6 +15,7 @@ from urllib3 import exceptions
 
 from lakebed.errors import Code
 from lakebed.model.frames import Frames
+from lakebed.model.ipc import drained
 
 if TYPE_CHECKING:
     import urllib3
@@ -84,31 +85,4 @@ def table_in(answer: urllib3.BaseHTTPResponse) -> pa.Table:
 
 def encoded(reader: pa.RecordBatchReader) -> Iterator[bytes]:
     """The rows as an Arrow stream, batch by batch."""
-    outbox = _Outbox()
-    with pa.ipc.new_stream(outbox, reader.schema) as stream:
-        yield outbox.taken()
-        for batch in reader:
-            stream.write_batch(batch)
-            yield outbox.taken()
-    yield outbox.taken()
-
-
-class _Outbox(io.RawIOBase):
-    """What was written since it was last taken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._held.append(bytes(data))
-        return len(self._held[-1])
-
-    def taken(self) -> bytes:
-        """The bytes, once."""
-        data = b"".join(self._held)
-        self._held.clear()
-        return data
+    return drained(lambda sink: pa.ipc.new_stream(sink, reader.schema), reader)

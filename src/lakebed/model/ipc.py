@@ -1,16 +1,22 @@
-"""Open Arrow IPC files that may be damaged, with a limit on the bytes that they decode to.
+"""Arrow data as bytes: chunks of what a writer writes, and IPC files that may be damaged.
+
+:func:`drained` gives the bytes of any writer of batches while it writes them. :func:`open_within` opens an IPC file
+with a limit on the bytes that it decodes to.
 
 A compressed buffer begins with its decompressed length, and Arrow allocates that many bytes. So 50 kB can make Arrow
 allocate a terabyte. Here the lengths of all buffers are added up first, in the same messages that are then read: the
 file is read as the stream that it contains, and its footer, which may name other messages, is ignored.
 
-Core: :func:`open_within`. Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the
+Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the
 FlatBuffers binary format.
 """
 
 from __future__ import annotations
 
+import io
 import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +28,45 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _DATA = 1
 _BUFFERS, _COMPRESSION = 2, 3
+
+
+def drained(open_writer: Callable[[io.RawIOBase], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """What a writer writes: its beginning, each batch when it is asked for, and its end after the last one only."""
+    drain = _Drain()
+    writer = open_writer(drain)
+    yield drain.taken()
+    for batch in batches:
+        writer.write_batch(batch)
+        yield drain.taken()
+    writer.close()
+    yield drain.taken()
+
+
+class _Drain(io.RawIOBase):
+    """A file that hands over what was written since it was last asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[bytes] = []
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        held = bytes(data)
+        self._held.append(held)
+        self._position += len(held)
+        return len(held)
+
+    def taken(self) -> bytes:
+        """The bytes since the last call."""
+        data = b"".join(self._held)
+        self._held.clear()
+        return data
 
 
 def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBatchReader:

@@ -9,19 +9,15 @@ cell, is not an empty text; nested values and binary as in JSON. Errors: an HTTP
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from litestar.exceptions import HTTPException
 
+from lakebed.model.ipc import drained
 from lakebed.model.json_values import encode_array
-
-if TYPE_CHECKING:
-    from pyarrow import csv
 
 JSON_ROWS = 4_096
 """Rows that are Python values at a time."""
@@ -65,57 +61,16 @@ def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-class _Drain(io.RawIOBase):
-    """A file that hands over what was written since it was last asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: list[bytes] = []
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: Any) -> int:
-        held = bytes(data)
-        self._held.append(held)
-        self._position += len(held)
-        return len(held)
-
-    def taken(self) -> bytes:
-        """The bytes since the last call."""
-        data = b"".join(self._held)
-        self._held.clear()
-        return data
-
-
 def arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """An Arrow IPC stream, with its end after the last batch only."""
-    drain = _Drain()
-    writer = pa.ipc.new_stream(drain, schema)
-    yield drain.taken()
-    for batch in batches:
-        writer.write_batch(batch)
-        yield drain.taken()
-    writer.close()
-    yield drain.taken()
+    return drained(lambda sink: pa.ipc.new_stream(sink, schema), batches)
 
 
 def parquet_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """A Parquet file, a row group for each batch; without its footer it cannot be read."""
     import pyarrow.parquet as pq
 
-    drain = _Drain()
-    writer = pq.ParquetWriter(drain, schema, compression="zstd")
-    yield drain.taken()
-    for batch in batches:
-        writer.write_batch(batch)
-        yield drain.taken()
-    writer.close()
-    yield drain.taken()
+    return drained(lambda sink: pq.ParquetWriter(sink, schema, compression="zstd"), batches)
 
 
 def csv_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -124,15 +79,12 @@ def csv_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
     kinds = [field.type if _is_plain(field.type) else pa.string() for field in schema]
     written = pa.schema([pa.field(name, kind) for name, kind in zip(schema.names, kinds, strict=True)])
-    drain = _Drain()
-    writer: csv.CSVWriter = csv.CSVWriter(drain, written)
-    yield drain.taken()
-    for batch in batches:
+
+    def texts(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_texts(c) if c.type != kind else c for c, kind in zip(batch.columns, kinds, strict=True)]
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=written))
-        yield drain.taken()
-    writer.close()
-    yield drain.taken()
+        return pa.RecordBatch.from_arrays(columns, schema=written)
+
+    return drained(lambda sink: csv.CSVWriter(sink, written), map(texts, batches))
 
 
 def _is_plain(kind: pa.DataType) -> bool:
