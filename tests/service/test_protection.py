@@ -16,7 +16,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.security import stored
-from lakebed.web.bounded_protocol import HEAD_BYTES
+from lakebed.web.server import HEAD_BYTES
 from tests.s3.conftest import S3Server, Spoilt, serve
 from tests.service.served import served
 from tests.waiting import WAIT_S
@@ -125,7 +125,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def test_slow_and_endless_heads_are_cut_off_and_others_are_served(lake):
-    soon = "from lakebed.web import bounded_protocol\nbounded_protocol.HEAD_S = 3.0"
+    soon = "from lakebed.web import server\nserver.HEAD_S = 3.0"
     with served(lake.url, "--no-maintenance", before=soon) as service:
         host, port = service.url.removeprefix("http://").split(":")
         slow = [socket.create_connection((host, int(port))) for _ in range(50)]

@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import Code
 from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import CallProgress
-from lakebed.tracker.failed_calls import SCHEMA
+from lakebed.tracker.listing import FAILURES
 from lakebed.tracker.recorder import MESSAGE_CHARS_MAX
 from lakebed.tracker.runs import Begun
 
@@ -51,7 +51,7 @@ def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Insta
     failed(instance, Code.VALUE_INVALID("day.csv: column n: 'two' is not int64"), job_id="monday")
     failed(instance, RuntimeError("a bug"))
     found = table.failures()
-    assert found.schema == SCHEMA
+    assert found.schema == FAILURES
     assert found.drop_columns(["time", "writer"]).to_pylist() == [
         {
             "version": version,

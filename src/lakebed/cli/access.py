@@ -151,8 +151,7 @@ def drop_role(cli: Invocation, *, name: str) -> None:
 
 def check_role_fits(role: Role, schema: Schema, table: str) -> None:
     """Raise as :meth:`Readable.scan` for a predicate or a mask that is none over the columns of the table."""
-    from lakebed.engine.constants import constant
-    from lakebed.engine.predicate import check_where
+    from lakebed.engine.predicate import check_where, constant
 
     for column in sorted({*role.hidden, *dict(role.masks)}):
         if column not in schema.by_name:

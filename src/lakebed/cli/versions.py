@@ -25,7 +25,7 @@ from lakebed.model.json_values import plain
 from lakebed.state.codec import outline
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import ProposeRestore
-from lakebed.tracker.failed_calls import read_failures
+from lakebed.tracker.listing import read_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ StorageError if it does not answer, or not as a service of Lakebed does.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
@@ -185,3 +185,24 @@ def _reason(error: BaseException) -> str:
     """What happened, without the objects that the library names."""
     said = str(error).rpartition(">: ")[2] or type(error).__name__
     return said.rpartition("): ")[2] or said
+
+
+# -- what a service does not offer -----------------------------------------------------------------------------------
+
+_OPEN = "open the instance itself, lakebed.open(url)"
+
+
+def missing(name: str, remedy: str = _OPEN) -> Callable[..., NoReturn]:
+    """A method that says what to use instead."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise refused(name, remedy)
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"Raise UsageError: a service does not offer it; {remedy}."
+    return refuse
+
+
+def refused(name: str, remedy: str = _OPEN) -> Exception:
+    """The error for what a service does not offer."""
+    return Code.REMOTE_UNSUPPORTED(f"{name} is not there through a service; {remedy}", name=name)

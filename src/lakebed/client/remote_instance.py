@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed.client.connection import segment
-from lakebed.client.missing import missing
+from lakebed.client.connection import missing, segment
 from lakebed.client.remote_queries import RemoteQueries
 from lakebed.client.remote_reads import rows_of
 from lakebed.client.remote_table import RemoteTable

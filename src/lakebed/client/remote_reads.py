@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.client.connection import ARROW, JSON, path_with, segment
-from lakebed.client.missing import missing, refused
+from lakebed.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.client.remote_rows import RemoteRows, encoded, table_in
 from lakebed.client.request_values import key_document, keys_document, ranges_document
 from lakebed.errors import Code

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from lakebed.client.connection import ARROW, JSON, path_with, segment
-from lakebed.client.missing import missing, refused
+from lakebed.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.client.remote_reads import RemoteReads, names_document, rows_of
 from lakebed.client.remote_rows import encoded
 from lakebed.client.request_values import end_document, keys_document, moment_text, ranges_document

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from math import log1p
 from pathlib import Path
 
-from lakebed.drawing.funnel import WIDTH as FUNNEL_WIDTH
-from lakebed.drawing.funnel import FunnelStep
 from lakebed.drawing.key_space import WIDTH, KeyCell, KeySpace, layout
 from lakebed.model.amounts import count_text
+
+FUNNEL_WIDTH = 600
 
 _COLOURS = (
     ("#e6eef5", "#1b2937"), ("#c3daee", "#1d3e5e"), ("#93bfe3", "#205683"), ("#5b9dd2", "#2a70a9"),
@@ -84,6 +85,32 @@ def _cell(cell: KeyCell) -> str:
     about = f"{numbers}: {cell.rows:,} rows, {cell.size_bytes:,} bytes, {cell.files:,g} files a partition"
     where = f'x="{cell.x}" y="0" width="{cell.width}" height="60"'
     return f'<rect class="c{cell.colour}" {where}><title>{about}</title></rect>'
+
+
+Counted = tuple[str, str, int, int | None]
+"""The name of a step, the unit of its count, the count, and how many were left out to get there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelStep:
+    """A bar, in the middle of :data:`FUNNEL_WIDTH`. ``left_out``: what was left out before it; None if unknown."""
+
+    name: str
+    unit: str
+    count: int
+    left_out: int | None
+    x: float
+    width: float
+
+
+def bars_of(counts: Sequence[Counted]) -> tuple[FunnelStep, ...]:
+    """The bars from top to bottom, as wide as the logarithms of their counts."""
+    most = max(1.0, *(log1p(count) for _, _, count, _ in counts))
+    bars = []
+    for name, unit, count, left_out in counts:
+        width = round(max(2.0, log1p(count) / most * FUNNEL_WIDTH) if count else 0, 1)
+        bars.append(FunnelStep(name, unit, count, left_out, round((FUNNEL_WIDTH - width) / 2, 1), width))
+    return tuple(bars)
 
 
 def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:

@@ -189,3 +189,24 @@ def row_engine() -> SessionContext:
         engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
         drop_non_row_functions(engine)
     return engine
+
+
+_ROW = pa.table({"": pa.array([True])})
+"""A row whose column no expression can name."""
+
+
+def constant(text: str, kind: pa.DataType) -> pa.Scalar:
+    """The value of an expression, as a value of that type. Raises UsageError if it is none."""
+
+    def refused(error: BaseException) -> Error:
+        return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error)}")
+
+    bounds = fitted(text, "the constant")
+
+    def value() -> pa.Scalar:
+        frame = row_engine().from_arrow(_ROW)
+        found = frame.select(frame.parse_sql_expr(bounds.text).alias("value")).to_arrow_table().column(0)
+        return found.cast(kind)[0]
+
+    with translate_errors(refused):
+        return value() if bounds.flat else on_deep_stack(value)

@@ -45,7 +45,7 @@ from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask,
 from lakebed.model.files import NewFile
 from lakebed.model.merge_modes import order_matters
 from lakebed.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
-from lakebed.table.expiry import age_off
+from lakebed.table.filter_choice import age_off
 
 if TYPE_CHECKING:
     from lakebed.state.table_state import TableState

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.model.amounts import count_text
 
 if TYPE_CHECKING:
-    from lakebed.drawing.funnel import Counted
-    from lakebed.drawing.pictures import Picture
+    from lakebed.drawing.pictures import Counted, Picture
     from lakebed.parquet.read_cache import ReadStatistics
     from lakebed.read.plan import QueryPlan
 
@@ -95,8 +94,7 @@ class Explanation:
 
     def plot(self) -> Picture:
         """The funnel of the read as SVG: how many partitions, files, pages and rows were left after each step."""
-        from lakebed.drawing.funnel import bars_of
-        from lakebed.drawing.pictures import funnel_picture
+        from lakebed.drawing.pictures import bars_of, funnel_picture
 
         return funnel_picture(bars_of(self.counts()))
 

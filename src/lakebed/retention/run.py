@@ -42,7 +42,7 @@ from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_l
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
 from lakebed.storage.disk_space import with_reserve
-from lakebed.table.expiry import age_off
+from lakebed.table.filter_choice import age_off
 from lakebed.tracker.submitted_queries import QueryObjects
 
 if TYPE_CHECKING:
@@ -190,10 +190,11 @@ def _plan(table: Table, state: TableState, pins: Collection[int] | None = None) 
         # Saves the request for the time.
         return FilePlan()
     before = cutoff(table.log.now(), table.settings_in_force())
-    return plan_files(state, partial(_last_modified_of, table), before, pins)
+    return plan_files(state, partial(last_modified_of, table), before, pins)
 
 
-def _last_modified_of(table: Table, version: int) -> datetime | None:
+def last_modified_of(table: Table, version: int) -> datetime | None:
+    """The last-modified time of an entry of the log; None if the entry was truncated."""
     try:
         return table.log.entry_last_modified(version)
     except NotRetainedError:
@@ -260,7 +261,7 @@ def _purge_requests(table: Table) -> None:
     """Purge the request keys and fences that have expired."""
     state = table.state()
     if state.requests or state.fences:
-        times = partial(_last_modified_of, table)
+        times = partial(last_modified_of, table)
         line = request_watermark(state, times, table.log.now(), table.settings_in_force())
         if line is not None:
             # The outcome does not matter: another collector did it, or the next round will.
@@ -278,7 +279,7 @@ def truncate(table: Table) -> tuple[int, int]:
     retained = [version for version in there if version > log_start]
 
     def planned(state: TableState, checkpoints: Collection[int]) -> LogPlan:
-        return plan_log(state, checkpoints, partial(_last_modified_of, table), now, table.settings_in_force())
+        return plan_log(state, checkpoints, partial(last_modified_of, table), now, table.settings_in_force())
 
     due = planned(state, retained).retain
     if (log_start == 0 and not (retained or due)) or (due and not log.backend.supports_truncation()):

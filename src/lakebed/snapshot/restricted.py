@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.engine.constants import constant
-from lakebed.engine.predicate import Predicate, check_where, keep
+from lakebed.engine.predicate import Predicate, check_where, constant, keep
 from lakebed.errors import Code, Error
 from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
 from lakebed.model.dictionaries import returned, values_of

@@ -1,4 +1,7 @@
-"""Changes of a table's filter, checked by the engine that will evaluate it. Pure. Errors: UsageError."""
+"""Which rows of a table are visible: changes of its filter, checked by the engine that will evaluate it, and age-off.
+
+Errors: UsageError for changes; StorageError for the age-off.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from lakebed.errors import Code
 from lakebed.log.last_modified_times import to_us
 from lakebed.model.checks import shown
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, check_age_field
-from lakebed.state.transactions import ProposeFilter
+from lakebed.state.transactions import ProposeCut, ProposeExpiry, ProposeFilter
+from lakebed.state.transactions.age_off import cut_due, expired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from lakebed.model.schema import Field, Schema
+    from lakebed.table.table import Table
 
 
 def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> ProposeFilter:
@@ -42,3 +47,19 @@ def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> Pr
             case _:
                 pass
     return ProposeFilter(tuple(changes), fields, to_us(now))
+
+
+def age_off(table: Table) -> None:
+    """Do what is due. A table without an age-off takes no request; one with it asks the store for its time.
+
+    The outcomes do not matter: another process did it, or the next round will. Raises StorageError.
+    """
+    state = table.state()
+    if not state.row_filter.age_field:
+        return
+    now_us = to_us(table.log.now())
+    if cut_due(state, now_us) is not None:
+        table.try_commit(ProposeCut(now_us))
+        state = table.state()
+    if next(expired(state), None) is not None:
+        table.try_commit(ProposeExpiry())

@@ -214,7 +214,7 @@ class Table(TableWrites):
 
     def failures(self) -> pa.Table:
         """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""
-        from lakebed.tracker.failed_calls import failures_table, read_failures
+        from lakebed.tracker.listing import failures_table, read_failures
 
         self.tracker.flush()
         return failures_table(read_failures(self.storage, self.id))

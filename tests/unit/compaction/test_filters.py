@@ -19,7 +19,7 @@ from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
 from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import ProposeCut
-from lakebed.table.expiry import age_off
+from lakebed.table.filter_choice import age_off
 
 NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 SCHEMA = Schema({"k": "string"}, sort_key={"at": "timestamp[s]"}, values={"n": "int64"})

@@ -46,11 +46,12 @@ from lakebed.retention.erasure.plan import (
 )
 from lakebed.retention.erasure.query_rows import kept_rows
 from lakebed.retention.erasure.search import SearchedObject, SearchTask, Wanted
+from lakebed.retention.run import last_modified_of
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.machine import TABLE
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
-from lakebed.tracker.failed_calls import read_failures
+from lakebed.tracker.listing import read_failures
 
 if TYPE_CHECKING:
     from lakebed.log.checkpoint import Head
@@ -230,7 +231,7 @@ def _task(table: Table, wanted: Wanted, name: str, **more: object) -> SearchTask
 
 def _data_files(table: Table, state: TableState, wanted: Wanted) -> Iterator[_Looked]:
     pins = read_pins(table.storage, table.id).versions
-    settings, times = table.settings_in_force(), partial(_last_modified, table)
+    settings, times = table.settings_in_force(), partial(last_modified_of, table)
     for held in held_files(state, pins):
         file, going = held.file, file_going(held, times, settings)
         name = data_name(table.id, file)
@@ -388,10 +389,3 @@ def _checkpoint_keys(table: Table, search: KeySearch, found: _Found) -> None:
             goes = "the next checkpoint, once no file or partition has such bounds" if name == "latest" else retained
             place = ErasurePlace(Where.CHECKPOINT, url, keys=keys, first_version=version, last_version=version)
             found.places.append(replace(place, goes=goes))
-
-
-def _last_modified(table: Table, version: int) -> datetime | None:
-    try:
-        return table.log.entry_last_modified(version)
-    except NotRetainedError:
-        return None

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.drawing.funnel import FunnelStep, bars_of
+from lakebed.drawing.pictures import FunnelStep, bars_of
 from lakebed.errors import Code
 from lakebed.model.json_values import encode_array
 from lakebed.model.types import is_number
