@@ -98,10 +98,10 @@ class Ranges:
         """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
         from lakebed.model.keys import KeyRange
 
-        ranges = [KeyRange.prefix(*key_values(schema, words)) for words in self.prefix]
-        ranges += [KeyRange.starts_with(*key_values(schema, words)) for words in self.starts_with]
+        ranges = [KeyRange.prefix(*schema.parse_key(words)) for words in self.prefix]
+        ranges += [KeyRange.starts_with(*schema.parse_key(words)) for words in self.starts_with]
         if self.low or self.high:
-            ranges.append(KeyRange(*(key_values(schema, words) if words else None for words in (self.low, self.high))))
+            ranges.append(KeyRange(*(schema.parse_key(words) if words else None for words in (self.low, self.high))))
         return ranges
 
 
@@ -179,12 +179,6 @@ def names(texts: Sequence[str]) -> list[str] | None:
     return [name for row in csv.reader(texts, skipinitialspace=True) for name in row if name] if texts else None
 
 
-def key_values(schema: Schema, texts: Sequence[str]) -> tuple[Any, ...]:
-    """Key values, a word for each row key field; surplus words stay text, for the library to refuse."""
-    fields = schema.row_key
-    return (*(field.parse(text) for field, text in zip(fields, texts, strict=False)), *texts[len(fields) :])
-
-
 def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
     """The keys of a text file, one a line, with fields as in CSV.
 
@@ -196,7 +190,7 @@ def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
     found = []
     for texts in lines:
         try:
-            found += [key_values(schema, texts)] if texts else []
+            found += [schema.parse_key(texts)] if texts else []
         except BadKeyError as error:
             raise Code(error.code)(f"{path}, line {lines.line_num}: {error.message}", **error.facts) from None
     return found

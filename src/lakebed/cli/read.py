@@ -47,7 +47,7 @@ def get(
     snapshot = cli.snapshot(table, at)
     wanted = options.names(columns)
     if keys is None:
-        found = snapshot.get(*options.key_values(snapshot.schema, key), columns=wanted)
+        found = snapshot.get(*snapshot.schema.parse_key(key), columns=wanted)
         _print(found, cli.out, "no rows with that key")
     else:
         found = snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted)
@@ -199,6 +199,6 @@ def explain(
     wanted = ranges.of(snapshot.schema)
     if key and wanted:
         raise Code.ARGUMENTS_CONFLICT("explain takes a KEY or ranges, not both")
-    values = options.key_values(snapshot.schema, key) if key else ()
+    values = snapshot.schema.parse_key(key) if key else ()
     found = snapshot.explain(*values, *wanted, columns=options.names(columns), **how)
     cli.out.document({"table": table, **found.to_dict()}, found.lines())

@@ -193,7 +193,7 @@ def delete(
     found = cli.table(table)
     given: Any = None
     if where is None:
-        given = [options.key_values(found.schema, key)] if keys is None else options.keys_in(keys, found.schema)
+        given = [found.schema.parse_key(key)] if keys is None else options.keys_in(keys, found.schema)
     elif not yes:
         options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}")
     with committed_on_interrupt(found.log):

@@ -9,7 +9,7 @@ act on: change the statement, raise a limit, or report a bug.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, translate_errors
 from lakebed.read.datafusion_scan import Frame, check_found
+from lakebed.read.row_stream import bounded
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, RecordBatchStream
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 Frames = Sequence[tuple["Reader", Frame]]
 """The tables that the engine reads as files, each with the reader that opened them."""
-
-BATCH_BYTES = 8 * 1024 * 1024
-"""About the size limit of a batch: 1,000 bytes for each of the 8,192 rows that the engine makes at a time."""
 
 _WRITE_MARKS = ("DDL not supported", "DML not supported", "Statement not supported")
 _FILE_MARKS = ("Parquet error", "Object Store error", "IO error", "ObjectStore", "External error")
@@ -83,14 +81,6 @@ def batches_of(
             ):
                 _attribute(error, frames)
             raise
-
-
-def bounded(rows: pa.RecordBatch, size_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of about ``size_bytes`` at most, of whole rows."""
-    held = rows.nbytes
-    step = max(1, rows.num_rows * size_bytes // held) if held > size_bytes else max(1, rows.num_rows)
-    for begin in range(0, rows.num_rows, step):
-        yield rows.slice(begin, step)
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from lakebed.table.description import table_document
 from lakebed.web.api.descriptions import ERRORS
 from lakebed.web.provided import PathText, ThePrincipal, TheService, TheTables
 from lakebed.web.request_bodies import AlterBody, ChangeTableBody, CreateTableBody, CreateViewBody
-from lakebed.web.selections import When, key_values
+from lakebed.web.selections import When
 from lakebed.web.threads import threaded
 
 
@@ -32,7 +32,7 @@ def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[Cr
     """Make an empty table."""
     principal.require(Permission.ADMIN, data.name)
     schema = Schema.from_json(data.schema)
-    points = [key_values(schema, key) for key in data.split_points]
+    points = [schema.parse_key(key) for key in data.split_points]
     table = service.instance.create_table(
         data.name, schema, split_points=points, settings=data.settings, online=data.online, merge=mode_of(data.merge)
     )

@@ -17,7 +17,7 @@ from lakebed.security.principal import Permission
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
 from lakebed.web.request_bodies import DeleteBody, RemoveBody, SubmitBody, WithdrawBody
-from lakebed.web.selections import Version, key_ranges, key_values
+from lakebed.web.selections import Version, key_ranges
 from lakebed.web.threads import threaded
 from lakebed.web.uploads import Upload, receive, refuse_empty
 
@@ -84,7 +84,7 @@ def delete_rows(
 ) -> dict[str, Any]:
     """Delete the rows of keys, or those of which a predicate is true; for tables that merge by latest."""
     found = tables.table(principal, Permission.WRITE, table)
-    keys = None if data.keys is None else [key_values(found.schema, key) for key in data.keys]
+    keys = None if data.keys is None else [found.schema.parse_key(key) for key in data.keys]
     report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
     return dict(plain(asdict(report)))
 
@@ -97,7 +97,7 @@ def remove_rows(
     """Take away all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
     found = tables.table(principal, Permission.WRITE, table)
     schema = found.schema
-    prefixes = None if data.prefixes is None else [key_values(schema, one) for one in data.prefixes]
+    prefixes = None if data.prefixes is None else [schema.parse_key(one) for one in data.prefixes]
     version = found.remove(*key_ranges(schema, data.ranges), prefix=prefixes, fence=data.fence)
     return {"table": table, "version": version}
 
