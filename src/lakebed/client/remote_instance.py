@@ -9,7 +9,7 @@ from lakebed.client.connection import missing, segment
 from lakebed.client.remote_queries import RemoteQueries
 from lakebed.client.remote_reads import rows_of
 from lakebed.client.remote_table import RemoteTable
-from lakebed.client.request_values import KeyWord, key_document
+from lakebed.client.request_values import KeyWord, given, key_document
 from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
@@ -181,8 +181,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         check_whole_number("memory_limit_bytes", memory_limit_bytes)
         check_seconds("timeout_s", timeout_s)
         document = {"statement": statement, "memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}
-        told = {name: value for name, value in document.items() if value is not None}
-        return rows_of(self._connection, "/v1/sql", told)
+        return rows_of(self._connection, "/v1/sql", given(document))
 
     # -- settings -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 from lakebed import clock
 from lakebed.client.connection import ARROW, JSON, segment
 from lakebed.client.remote_rows import RemoteRows
-from lakebed.client.request_values import ranges_document
+from lakebed.client.request_values import given, ranges_document
 from lakebed.errors import Code, error_of_kind
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
 from lakebed.tracker.submitted_queries import UNDER_WAY, QueryState
@@ -107,7 +107,7 @@ class RemoteQueries:
         scan: dict[str, Any] = {"ranges": ranges_document(ranges), "where": where, "limit": limit}
         scan |= {"columns": None if columns is None else list(columns), "at": None if at is None else str(at)}
         scan |= {"reverse": reverse, "raw": raw}
-        return self._submit({"table": table, "scan": _given(scan), "url": url, "format": format})
+        return self._submit({"table": table, "scan": given(scan), "url": url, "format": format})
 
     def submit_sql(self, statement: str, *, url: str | None = None, format: str | None = None) -> RemoteQuery:
         """Have a statement run in the background; ``url`` and ``format`` are as in :meth:`submit_scan`."""
@@ -124,12 +124,8 @@ class RemoteQueries:
         return RemoteQuery(self._connection, query_id)
 
     def _submit(self, document: dict[str, Any]) -> RemoteQuery:
-        found = self._connection.ask("POST", "/v1/queries", _given(document), reads=False)
+        found = self._connection.ask("POST", "/v1/queries", given(document), reads=False)
         return RemoteQuery(self._connection, found["id"])
-
-
-def _given(document: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if value is not None}
 
 
 def _state(document: Any) -> QueryState:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakebed.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.client.remote_rows import RemoteRows, encoded, table_in
-from lakebed.client.request_values import key_document, keys_document, ranges_document
+from lakebed.client.request_values import given, key_document, keys_document, ranges_document
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_seconds, check_whole_number
 from lakebed.model.documents import dump
@@ -157,7 +157,7 @@ class RemoteReads(RowConversions):
 
     def _told(self, document: dict[str, Any]) -> dict[str, Any]:
         """What a request says: the members that have a value."""
-        return {name: value for name, value in {"at": self._at, **document}.items() if value is not None}
+        return given({"at": self._at, **document})
 
     def _ask(self, what: str, document: dict[str, Any]) -> Any:
         return self._connection.ask("POST", f"{self._path}/{what}", self._told(document), reads=True)

@@ -84,3 +84,8 @@ def end_document(name: str, moment: Any) -> int | str:
     if not isinstance(moment, dt.datetime):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(moment)}: must be a version, a tag, or a time")
     return check_time(moment).isoformat()
+
+
+def given(document: dict[str, Any]) -> dict[str, Any]:
+    """The members that have a value."""
+    return {name: value for name, value in document.items() if value is not None}

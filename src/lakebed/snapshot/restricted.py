@@ -35,9 +35,9 @@ from lakebed.read.expressions import narrow
 from lakebed.read.key_ranges import KeySet
 from lakebed.read.plan import coarser, plan
 from lakebed.read.prefix_scan import check_depth
-from lakebed.read.row_stream import RowStream, Unfiltered, filtered, returned_stream
+from lakebed.read.row_stream import RowStream, returned_stream
 from lakebed.snapshot.row_conversions import RowConversions
-from lakebed.snapshot.row_views import raw_choice
+from lakebed.snapshot.row_views import raw_choice, selected
 
 if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
@@ -137,7 +137,7 @@ class RestrictedSnapshot(RowConversions):
         read = self.columns_read(needed)
         stream = whole.reader.scan(planned, read, limit if where is None else None, where=first, reverse=reverse)
         arrow = self.schema.arrow_of(needed)
-        return RowStream(self.schema.arrow_of(names), _second(self._masked(stream, arrow), where, names, limit))
+        return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
     def copied(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
         """The visible rows of the ranges for an engine, as a local copy with these columns, and the reader for it."""
@@ -233,24 +233,6 @@ def refused(what: str) -> Error:
         "scan, count, sample, prefixes, changes or SQL",
         permission="READ",
     )
-
-
-def _second(
-    batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
-) -> Generator[pa.RecordBatch]:
-    """At most ``limit`` of the rows for which the caller's predicate is true, with the columns that it asked for."""
-    left = limit
-    with closing(batches):
-        if left == 0:
-            return
-        for batch in batches if where is None else filtered(map(Unfiltered, batches), where):
-            rows = batch.select(list(names)).slice(0, left)
-            if rows.num_rows:
-                yield rows
-            if left is not None:
-                left -= rows.num_rows
-                if left == 0:
-                    return
 
 
 def _allowed(options: dict[str, Any]) -> dict[str, Any]:

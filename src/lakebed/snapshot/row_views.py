@@ -27,7 +27,7 @@ from lakebed.model.merge_modes import KEEP_ALL, Latest
 from lakebed.model.row_kinds import KIND, hidden_fields
 from lakebed.model.schema import Schema
 from lakebed.read.plan import coarser, plan
-from lakebed.read.row_stream import RowStream, exactly
+from lakebed.read.row_stream import RowStream, Unfiltered, filtered
 from lakebed.state.visibility import unfiltered
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
     else:
         planned = plan(now.state, ranges)
     rows = now.reader.scan(planned, now.schema.names, None)
-    return RowStream(now.schema.arrow_of(names), _selected(_called(function, now, rows), predicate, names, limit))
+    return RowStream(now.schema.arrow_of(names), selected(_called(function, now, rows), predicate, names, limit))
 
 
 def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Sequence[str]) -> pa.Table:
     """What a function gives for rows in memory, which are all rows of some keys."""
     found = _called(function_named(apply), now, rows.to_batches())
-    return pa.Table.from_batches(_selected(found, None, names, None), now.schema.arrow_of(names))
+    return pa.Table.from_batches(selected(found, None, names, None), now.schema.arrow_of(names))
 
 
 def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
@@ -127,22 +127,18 @@ def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch
             rows.close()
 
 
-def _selected(
+def selected(
     batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
 ) -> Generator[pa.RecordBatch]:
+    """At most ``limit`` of the rows for which the predicate is true, with these columns."""
     left = limit
     with closing(batches):
         if left == 0:
             return
-        for batch in batches:
-            rows = batch
-            if where is not None:
-                from lakebed.engine.predicate import keep
-
-                rows = keep(batch, where)
-            rows = rows.select(list(names)) if left is None else rows.select(list(names)).slice(0, left)
+        for batch in batches if where is None else filtered(map(Unfiltered, batches), where):
+            rows = batch.select(list(names)).slice(0, left)
             if rows.num_rows:
-                yield exactly(rows, rows.schema)
+                yield rows
             if left is not None:
                 left -= rows.num_rows
                 if left == 0:

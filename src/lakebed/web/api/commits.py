@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from litestar import Request, Response, post
@@ -67,6 +68,11 @@ INLINE_BYTES_MAX = 256 * 1024
 """A larger request is decoded in a thread, so that the others need not wait for it."""
 
 
+_post_commits = partial(
+    post, status_code=200, request_max_body_size=REQUEST_BYTES_MAX, tags=["commits"], responses=ERRORS
+)
+
+
 class Committers:
     """The threads that make entries, and the tables that requests were for."""
 
@@ -88,13 +94,7 @@ class Committers:
         return table
 
 
-@post(
-    "/v1/tables/{table_id:str}/commits",
-    status_code=200,
-    request_max_body_size=REQUEST_BYTES_MAX,
-    tags=["commits"],
-    responses=ERRORS,
-)
+@_post_commits("/v1/tables/{table_id:str}/commits")
 async def commit(
     request: Request[Any, Any, Any],
     table_id: FromPath[str],
@@ -116,13 +116,7 @@ async def commit(
     return await _answered(sent, table.log, proposal, committers)
 
 
-@post(
-    "/v1/catalog/commits",
-    status_code=200,
-    request_max_body_size=REQUEST_BYTES_MAX,
-    tags=["commits"],
-    responses=ERRORS,
-)
+@_post_commits("/v1/catalog/commits")
 async def commit_catalog(
     request: Request[Any, Any, Any],
     service: NamedDependency[Service],
