@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from lakebed.cli import main
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
-from lakebed.snapshot.row_conversions import RowConversions
+from lakebed.snapshot.handles import RowConversions
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.spark import Pipeline
 from tests import pages

@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from lakebed import settings
 from lakebed.cli.reference import every_command
 from lakebed.errors import Code
-from lakebed.model.amounts import count_text, size_text
+from lakebed.model.wording import count_text, size_text
 from lakebed.web import api
 from lakebed.web.api.descriptions import ERRORS
 from lakebed.web.error_answers import status_of

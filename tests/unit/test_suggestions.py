@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.model.suggestions import did_you_mean, nearest
+from lakebed.model.wording import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(

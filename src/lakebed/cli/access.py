@@ -16,7 +16,7 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema

@@ -19,7 +19,7 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import CONFIG_VARIABLE, Invocation
 from lakebed.cli.row_formats import FORMATS
 from lakebed.errors import Code
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 _TOP = {"default", "instances", "profiles"}
 _OF_INSTANCE = {"url", "log_url", "commit_via", "token", "options"}

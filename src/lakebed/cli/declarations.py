@@ -20,7 +20,7 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of, stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field
 from lakebed.model.schema import Schema
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     import lakebed

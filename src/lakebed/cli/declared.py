@@ -32,10 +32,10 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.row_formats import json_text
 from lakebed.model import types
-from lakebed.model.amounts import count_text
 from lakebed.model.merge_modes import stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
 from lakebed.model.type_names import name_of
+from lakebed.model.wording import count_text
 from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
-from lakebed.model.amounts import count_text, size_text
+from lakebed.model.wording import count_text, size_text
 from lakebed.storage import LocalStorage, check_conditional_puts, connect, keeps_replace_if
 
 if TYPE_CHECKING:

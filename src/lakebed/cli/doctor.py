@@ -13,8 +13,7 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns
 from lakebed.errors import Code
-from lakebed.model.amounts import count_text
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import count_text, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

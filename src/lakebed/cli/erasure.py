@@ -14,8 +14,8 @@ from lakebed.cli.progress import open_pipeline, progress_bar
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
 from lakebed.maintenance.rewrite.run import RewriteRequest, prepare
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.json_values import plain
+from lakebed.model.wording import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

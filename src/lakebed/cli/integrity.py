@@ -12,9 +12,9 @@ from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import command_bar
 from lakebed.cli.render import key_text, shown
 from lakebed.errors import Code, UsageError
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.findings import Deep
 from lakebed.model.json_values import plain
+from lakebed.model.wording import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

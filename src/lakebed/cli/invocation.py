@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import lakebed
 from lakebed.errors import Code, NotFoundError
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.cli.configuration import Configuration, NamedInstance, Profile

@@ -12,8 +12,8 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
-from lakebed.model.amounts import size_text
 from lakebed.model.json_values import plain
+from lakebed.model.wording import size_text
 from lakebed.tracker.listing import RunFilter, job_runs, open_in_log, run_details
 from lakebed.tracker.retry_requests import request_retry
 from lakebed.tracker.runs import RunOutcome, WorkKind, run_document, task_document

@@ -20,10 +20,10 @@ from lakebed.errors import Code
 from lakebed.maintenance.compaction.plan import check_strategy
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.splitting.plan import due, small
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.model.operations import TableOperation
+from lakebed.model.wording import count_text, size_text
 from lakebed.settings import Strategy
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from lakebed.cli.argument_types import KEY_WORD, name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code
-from lakebed.model.amounts import count_text
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
 from lakebed.model.row_filters import AgeOff, shown_age
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode

@@ -17,8 +17,8 @@ from lakebed.inspect.history import committed_on_interrupt
 from lakebed.migration.foreign_table import ForeignTable, SourceLocation
 from lakebed.migration.run import SYSTEMS, MigrationReport, Selection
 from lakebed.migration.run import migrate as migrate_rows
-from lakebed.model.amounts import count_text
 from lakebed.model.schema import Schema
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.table.table import Table

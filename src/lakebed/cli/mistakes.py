@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from lakebed.model.suggestions import nearest
+from lakebed.model.wording import nearest
 
 _COMMANDS = {
     "append": "write",

@@ -22,8 +22,8 @@ from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
-from lakebed.model.amounts import count_text
 from lakebed.model.type_names import name_of
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.ingest.input_files import Inferred

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import json_text, write_records, write_rows
 from lakebed.errors import Error
-from lakebed.model.amounts import count_text
 from lakebed.model.json_values import encode_array, plain
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

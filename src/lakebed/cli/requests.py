@@ -14,7 +14,7 @@ from lakebed.cli.render import columns
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 from lakebed.inspect.history import committed_on_interrupt
-from lakebed.model.amounts import count_text, size_text
+from lakebed.model.wording import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.cli.queries import SERVICE_VARIABLE
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code, Error
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
+from lakebed.model.wording import count_text, size_text
 from lakebed.service.status import ReadRates
 from lakebed.service.store_status import next_steps, status
 

@@ -21,12 +21,12 @@ from lakebed.cli.render import ABOUT, columns, key_text
 from lakebed.errors import Code, UsageError
 from lakebed.inspect.report import file_rows, partition_rows
 from lakebed.model import types
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
 from lakebed.model.type_names import name_of
+from lakebed.model.wording import count_text, size_text
 from lakebed.state.transactions.schema_changes import (
     AddField,
     AllowNulls,

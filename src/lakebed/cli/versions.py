@@ -19,9 +19,9 @@ from lakebed.errors import Code
 from lakebed.inspect.history import committed_on_interrupt, described
 from lakebed.inspect.report import restored
 from lakebed.log.replay import newest_first
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.documents import load
 from lakebed.model.json_values import plain
+from lakebed.model.wording import count_text, size_text
 from lakebed.state.codec import outline
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import ProposeRestore

@@ -22,8 +22,8 @@ from lakebed.ingest.operation import Operation
 from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
-from lakebed.model.amounts import count_text, size_text
 from lakebed.model.type_names import name_of
+from lakebed.model.wording import count_text, size_text
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from lakebed.model.checks import check_flag, check_seconds, check_text, check_wh
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema_difference import check_same
-from lakebed.model.suggestions import did_you_mean
-from lakebed.model.table_names import TableNames
+from lakebed.model.wording import did_you_mean
+from lakebed.snapshot.handles import TableNames
 
 if TYPE_CHECKING:
     from lakebed.client.connection import Connection

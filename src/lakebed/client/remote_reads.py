@@ -19,7 +19,7 @@ from lakebed.model.documents import dump
 from lakebed.model.keys import KeyRange
 from lakebed.read.counting import Count
 from lakebed.read.explain import Explanation, Step
-from lakebed.snapshot.row_conversions import RowConversions
+from lakebed.snapshot.handles import RowConversions
 
 if TYPE_CHECKING:
     from lakebed.client.connection import Connection

@@ -13,7 +13,7 @@ from math import log1p
 from pathlib import Path
 
 from lakebed.drawing.key_space import WIDTH, KeyCell, KeySpace, layout
-from lakebed.model.amounts import count_text
+from lakebed.model.wording import count_text
 
 FUNNEL_WIDTH = 600
 

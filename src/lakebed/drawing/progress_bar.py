@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TextIO
 
 from lakebed import clock
-from lakebed.model.amounts import count_text, size_text
+from lakebed.model.wording import count_text, size_text
 
 if TYPE_CHECKING:
     from types import TracebackType

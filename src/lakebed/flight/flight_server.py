@@ -31,8 +31,7 @@ from lakebed.flight import catalog_answers, messages
 from lakebed.flight.call_errors import call_errors
 from lakebed.flight.callers import KEY, Callers, Handshakes, principal_of
 from lakebed.flight.ingest_call import ingest
-from lakebed.flight.parameter_types import parameter_types
-from lakebed.flight.prepared_statement import Statement
+from lakebed.flight.prepared_statement import Statement, parameter_types
 from lakebed.flight.statement_runs import StatementLimits, StatementRuns
 from lakebed.security.principal import Open
 

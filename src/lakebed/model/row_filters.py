@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode

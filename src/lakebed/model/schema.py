@@ -24,8 +24,8 @@ from lakebed.model.checks import check_flag, is_text, is_whole, shown
 from lakebed.model.key_types import key_type
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
-from lakebed.model.suggestions import did_you_mean
 from lakebed.model.type_names import name_of
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

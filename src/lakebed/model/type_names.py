@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.documents import load
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.model.amounts import count_text
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.drawing.pictures import Counted, Picture
@@ -99,8 +99,8 @@ class Explanation:
         return funnel_picture(bars_of(self.counts()))
 
     def _repr_html_(self) -> str:
-        from lakebed.model.amounts import count_text
         from lakebed.model.html_tables import facts, view
+        from lakebed.model.wording import count_text
 
         read = ", ".join(
             count_text(count, noun)

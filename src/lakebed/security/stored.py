@@ -27,7 +27,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, are_texts, is_id, is_text, shown
 from lakebed.model.documents import dump, load, reading
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 from lakebed.security.principal import Principal
 from lakebed.security.roles import BUILT_IN, Role
 from lakebed.storage.contract import PutOutcome

@@ -36,7 +36,7 @@ from lakebed.read.key_ranges import KeySet
 from lakebed.read.plan import coarser, plan
 from lakebed.read.prefix_scan import check_depth
 from lakebed.read.row_stream import RowStream, returned_stream
-from lakebed.snapshot.row_conversions import RowConversions
+from lakebed.snapshot.handles import RowConversions
 from lakebed.snapshot.row_views import raw_choice, selected
 
 if TYPE_CHECKING:
@@ -48,7 +48,16 @@ if TYPE_CHECKING:
 _EVALUATION_CODES = (Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID)
 
 
-class RestrictedSnapshot(RowConversions):
+class PartialRows(RowConversions):
+    """A handle of a part of a table: what it does not declare is of all rows, and is refused."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refused(name)
+
+
+class RestrictedSnapshot(PartialRows):
     """The rows and columns of a snapshot that a policy shows. Safe to use from many threads."""
 
     def __init__(self, whole: Snapshot, policy: Policy) -> None:
@@ -64,11 +73,6 @@ class RestrictedSnapshot(RowConversions):
 
     def __repr__(self) -> str:
         return f"<part of lakebed table {self._whole.state.table} at version {self.version}>"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise refused(name)
 
     @property
     def version(self) -> int:

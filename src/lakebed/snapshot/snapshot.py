@@ -17,7 +17,7 @@ from lakebed.model.dictionaries import returned
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 from lakebed.read.row_stream import returned_stream
-from lakebed.snapshot.row_conversions import RowConversions
+from lakebed.snapshot.handles import RowConversions
 from lakebed.telemetry import timed_read
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of

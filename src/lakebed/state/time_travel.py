@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 from lakebed.state.catalog import (
     CatalogChange,
     FenceCreations,

@@ -13,7 +13,7 @@ from lakebed import settings
 from lakebed.engine.statement_parameters import with_parameters
 from lakebed.errors import Code
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
-from lakebed.model.table_names import TableNames
+from lakebed.snapshot.handles import TableNames
 from lakebed.state.time_travel import moment_in
 from lakebed.table.table import Table
 

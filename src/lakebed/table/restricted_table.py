@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -17,8 +17,7 @@ from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.changes.feed import changes, version_of
 from lakebed.model.schema import Schema
 from lakebed.read.row_stream import RowStream, returned_stream
-from lakebed.snapshot.restricted import RestrictedSnapshot, evaluating, refused
-from lakebed.snapshot.row_conversions import RowConversions
+from lakebed.snapshot.restricted import PartialRows, RestrictedSnapshot, evaluating, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,7 @@ def _latest(read: Read) -> Read:
     return cast("Read", latest)
 
 
-class RestrictedTable(RowConversions):
+class RestrictedTable(PartialRows):
     """The part of a table that a policy shows. Safe to use from many threads."""
 
     def __init__(self, table: Table, policy: Policy) -> None:
@@ -55,11 +54,6 @@ class RestrictedTable(RowConversions):
 
     def __repr__(self) -> str:
         return f"<part of {self._table!r}>"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise refused(name)
 
     @property
     def version(self) -> int:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.cli.render import Output, columns, key_text, shown
-from lakebed.model.amounts import size_text
 from lakebed.model.json_values import encode_array, plain
+from lakebed.model.wording import size_text
 
 NEW_YORK = dt.timezone(dt.timedelta(hours=-5))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct
 
 from lakebed.errors import Code
-from lakebed.model.suggestions import did_you_mean
+from lakebed.model.wording import did_you_mean
 from lakebed.state.fields import Id, Positive, StoredAsIs, TagName, Whole
 from lakebed.state.transactions.add_files import committed_file
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of

@@ -27,8 +27,8 @@ from lakebed.model.checks import shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
-from lakebed.model.suggestions import did_you_mean
 from lakebed.model.type_names import words
+from lakebed.model.wording import did_you_mean
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit

@@ -1,4 +1,4 @@
-"""The names that a mistyped one resembles, for error messages. Pure.
+"""Words of messages: amounts with their units, and the names that a mistyped one resembles. Pure.
 
 Source: difflib's ratio of matching characters (Ratcliff and Obershelp); letters in another case count as equal.
 """
@@ -13,6 +13,22 @@ NAMES_SEARCHED_MAX = 5_000
 _ALIKE = 0.6
 _NEARLY_AS_ALIKE = 0.1
 _SHOWN_MAX = 3
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes in the largest unit of which there is one."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def count_text(count: int, noun: str, *, exact: bool = True) -> str:
+    """A number with its noun: ``1 partition``, ``2,000 rows``, ``about 7 files``."""
+    return f"{'' if exact else 'about '}{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def nearest(name: Any, names: Iterable[str]) -> list[str]:
