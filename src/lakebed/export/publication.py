@@ -25,7 +25,7 @@ from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError
 from lakebed.model.documents import dump, load, reading
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -94,7 +94,7 @@ def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> M
     Returns the manifest that counts: this one, or that of another attempt of the same ``export``.
     """
     data = dump(manifest) + b"\n"
-    outcome = put_until_clear(lambda: target.create(MANIFEST, data), MANIFEST)
+    outcome = create_until_clear(target, MANIFEST, data)
     counts = manifest
     if outcome is PutOutcome.EXISTS and (found := target.get(MANIFEST)) != data:
         try:
@@ -104,7 +104,7 @@ def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> M
         if counts.get("export") != manifest["export"]:
             raise _taken(target, MANIFEST)
     _delete_sent(target, attempts_of, names_of(counts))
-    if put_until_clear(lambda: target.create(SUCCESS, b""), SUCCESS) is PutOutcome.EXISTS and target.get(SUCCESS):
+    if create_until_clear(target, SUCCESS, b"") is PutOutcome.EXISTS and target.get(SUCCESS):
         raise _taken(target, SUCCESS)
     return counts
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import FORMAT, parse_header
-from lakebed.model.documents import dump, reading
+from lakebed.log.entry import encode_header, parse_header
+from lakebed.model.documents import reading
 from lakebed.model.files import copy_folder, copy_name, is_copy_name
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import is_stored
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -50,10 +49,8 @@ class CopyRecord:
 
 def record_copy(storage: Storage, table_id: str, kind: CopyKind, url: str, version: int) -> None:
     """Put a folder on record, before anything is written there. Raises StorageError."""
-    document = {"format": FORMAT, "features": [], "table": table_id, "kind": kind, "url": url, "version": version}
-    name, data = copy_name(table_id, clock.new_id()), dump(document) + b"\n"
-    outcome = put_until_clear(lambda: storage.create(name, data), name)
-    if outcome is PutOutcome.EXISTS and storage.get(name) != data:
+    name = copy_name(table_id, clock.new_id())
+    if not is_stored(storage, name, encode_header(table=table_id, kind=kind, url=url, version=version)):
         raise Code.INTERNAL_ERROR(f"{storage.object_url(name)} has another record; its name is new and was taken")
 
 

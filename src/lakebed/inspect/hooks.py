@@ -20,13 +20,13 @@ from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import FORMAT, parse_header
+from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.checks import check_text
-from lakebed.model.documents import dump, reading
+from lakebed.model.documents import reading
 from lakebed.model.files import delivered_name, hook_folder, hook_name, hook_of_name
 from lakebed.state.fields import Id, Whole
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,8 +111,8 @@ def add_hook(storage: Storage, hook: Hook, version: int) -> None:
     """Store a hook; it learns of the commits after ``version``. Raises StorageError."""
     # First, so that no service finds a hook without it.
     delivered = Delivered(version=version, token=clock.random_token())
-    _create(storage, delivered_name(hook.id), delivered)
-    _create(storage, hook_name(hook.id), hook)
+    create_until_clear(storage, delivered_name(hook.id), _document(delivered))
+    create_until_clear(storage, hook_name(hook.id), _document(hook))
 
 
 def remove_hook(storage: Storage, hook_id: str) -> None:
@@ -161,10 +161,5 @@ def write_delivered(storage: Storage, hook_id: str, delivered: Delivered, versio
     return outcome is PutOutcome.CREATED
 
 
-def _create(storage: Storage, name: str, value: Struct) -> None:
-    data = _document(value)
-    put_until_clear(lambda: storage.create(name, data), name)
-
-
 def _document(value: Struct) -> bytes:
-    return dump({"format": FORMAT, "features": [], **msgspec.to_builtins(value)}) + b"\n"
+    return encode_header(**msgspec.to_builtins(value))

@@ -94,21 +94,19 @@ def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:
     """The bytes of an entry whose documents are ``body``; ``entry.digest``, the digest of these bytes, is not read."""
-    header = {
-        "format": FORMAT,
-        "features": [],
-        "log": log,
-        "version": entry.version,
-        "id": entry.id,
-        "time": entry.time,
-        "writer": entry.writer,
-        "last_modified_us": entry.last_modified_us,
-        "sidecars": [list(astuple(sidecar)) for sidecar in entry.sidecars],
-        "count": len(entry.documents),
-        "digest": digest_of(body),
-        "previous": entry.previous,
-    }
-    return dump(header) + b"\n" + body
+    header = encode_header(
+        log=log,
+        version=entry.version,
+        id=entry.id,
+        time=entry.time,
+        writer=entry.writer,
+        last_modified_us=entry.last_modified_us,
+        sidecars=[list(astuple(sidecar)) for sidecar in entry.sidecars],
+        count=len(entry.documents),
+        digest=digest_of(body),
+        previous=entry.previous,
+    )
+    return header + body
 
 
 def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
@@ -163,6 +161,11 @@ def naming(log: str, version: int) -> Iterator[None]:
         raise error.restated(f"entry {version} of {log}: {error.message}", log=log, version=version) from error
 
 
+def encode_header(**members: Any) -> bytes:
+    """A header line, or a whole object of one line, with these members: what :func:`parse_header` reads."""
+    return dump({"format": FORMAT, "features": [], **members}) + b"\n"
+
+
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
     """Parse a header line and check its format version. Raises UnsupportedFormatError or DamagedError."""
     try:
@@ -188,15 +191,7 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
 def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
     """The bytes of a checkpoint's manifest; ``entry_digest`` is the digest of entry ``version``, to replay from."""
     body = dump(document) + b"\n"
-    header = {
-        "format": FORMAT,
-        "features": [],
-        "log": log,
-        "version": version,
-        "entry_digest": entry_digest,
-        "digest": digest_of(body),
-    }
-    return dump(header) + b"\n" + body
+    return encode_header(log=log, version=version, entry_digest=entry_digest, digest=digest_of(body)) + body
 
 
 def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:

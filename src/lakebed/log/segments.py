@@ -27,7 +27,7 @@ from lakebed.model.checks import is_whole, shown
 from lakebed.model.ipc import open_within
 from lakebed.state.columns import ColumnarCodec, Columns, Segment, SegmentRows
 from lakebed.storage.contract import check_get
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -155,7 +155,7 @@ class SegmentStore:
         token, digest = clock.random_token(), entries.digest_of(data)
         name = self.name(token)
         # The name is new, so EXISTS means an earlier attempt of this put.
-        put_until_clear(lambda: self.storage.create(name, data), name)
+        create_until_clear(self.storage, name, data)
         return StoredSegment(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
 
     def fetched(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment) -> SegmentRows[Any, Any]:

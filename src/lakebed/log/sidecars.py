@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakebed.errors import Code
 from lakebed.log.entry import NAMED_WITHIN, Entry, SidecarReference, digest_of, naming
 from lakebed.model.files import parse_sidecar_name, sidecar_folder, sidecar_name
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -94,7 +94,7 @@ class SidecarStore:
 
     def _put_one(self, name: str, data: bytes) -> None:
         # The name contains the digest, so an object that exists has these bytes.
-        put_until_clear(lambda: self._storage.create(name, data), name)
+        create_until_clear(self._storage, name, data)
 
     def _read_one(self, sidecar: SidecarReference) -> bytes:
         name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)

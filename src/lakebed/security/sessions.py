@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, dump, load, reading
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -79,7 +79,7 @@ class SealedSessions:
         data = self._storage.get(_KEY)
         if data is None:
             fresh = dump({"key": clock.random_token() + clock.random_token()}) + b"\n"
-            put_until_clear(lambda: self._storage.create(_KEY, fresh), _KEY)
+            create_until_clear(self._storage, _KEY, fresh)
             data = self._storage.get(_KEY)
         with reading(f"{self._storage.object_url(_KEY)} is no key of sessions: delete it, and all sign in again"):
             key = bytes.fromhex(load(data or b"")["key"])

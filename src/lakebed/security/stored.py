@@ -30,8 +30,7 @@ from lakebed.model.documents import dump, load, reading
 from lakebed.model.wording import did_you_mean
 from lakebed.security.principal import Principal
 from lakebed.security.roles import BUILT_IN, Role
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear, is_stored
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -92,7 +91,7 @@ def create_token(
     roles_named(names, known)
     secret = PREFIX + clock.random_token() + clock.random_token()
     token = AccessToken(clock.new_id(), name, digest_of(secret), names, only, clock.now(), expires)
-    put_until_clear(lambda: storage.create(_token_name(token.id), _token_data(token)), _token_name(token.id))
+    create_until_clear(storage, _token_name(token.id), _token_data(token))
     return token, secret
 
 
@@ -112,11 +111,7 @@ def revoke_token(storage: Storage, token_id: str) -> None:
 def create_role(storage: Storage, role: Role) -> None:
     """Store a role. Raises ExistsError if the name is taken."""
     name, data = _role_name(role.name), dump(role.to_json()) + b"\n"
-    taken = role.name in BUILT_IN
-    if not taken:
-        outcome = put_until_clear(lambda: storage.create(name, data), name)
-        taken = outcome is PutOutcome.EXISTS and storage.get(name) != data
-    if taken:
+    if role.name in BUILT_IN or not is_stored(storage, name, data):
         raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
 
 

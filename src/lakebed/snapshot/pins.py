@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
-from lakebed.log.entry import FORMAT, parse_header
+from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.checks import is_whole
-from lakebed.model.documents import dump
 from lakebed.model.files import is_pin_name, pin_folder, pin_name
 from lakebed.version import this_writer
 
@@ -105,15 +104,8 @@ class Pin:
 
     def put(self, version: int) -> None:
         """Pin that version instead of the one before. Raises StorageError."""
-        document = {
-            "format": FORMAT,
-            "features": [],
-            "table": self._table_id,
-            "version": version,
-            "reader": this_writer(),
-        }
         with self._writing:
-            self._data = dump(document) + b"\n"
+            self._data = encode_header(table=self._table_id, version=version, reader=this_writer())
             self._storage.replace(self._name, self._data)
         if not self._thread.is_alive():
             self._thread.start()

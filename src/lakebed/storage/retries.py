@@ -19,6 +19,8 @@ from lakebed.storage.contract import PutOutcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakebed.storage.contract import Storage
+
 ATTEMPTS_MAX = 8
 """Attempts before a request fails: about five seconds with the pauses between, in which a server restarts."""
 
@@ -53,6 +55,16 @@ def put_until_clear(put: Callable[[], PutOutcome], what: str) -> PutOutcome:
         name=what,
         transient=True,
     )
+
+
+def create_until_clear(storage: Storage, name: str, data: bytes) -> PutOutcome:
+    """Create an object as :func:`put_until_clear`: CREATED, or EXISTS, which may be by the caller's own earlier put."""
+    return put_until_clear(lambda: storage.create(name, data), name)
+
+
+def is_stored(storage: Storage, name: str, data: bytes) -> bool:
+    """Create an object; whether the one of that name has these bytes then. Raises as :func:`put_until_clear`."""
+    return create_until_clear(storage, name, data) is PutOutcome.CREATED or storage.get(name) == data
 
 
 def read_until_answered(read: Callable[[], Answer]) -> Answer:

@@ -21,8 +21,7 @@ from lakebed.model.documents import dump
 from lakebed.model.files import checkpoint_name, instance_name
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import check_conditional_puts, connect
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import is_stored
 from lakebed.table.instance import Instance
 
 if TYPE_CHECKING:
@@ -80,9 +79,7 @@ def _created(
     if log_url is not None:
         logs.check()
     document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
-    data = dump(document) + b"\n"
-    outcome = put_until_clear(lambda: storage.create(instance_name(), data), instance_name())
-    if outcome is PutOutcome.EXISTS and storage.get(instance_name()) != data:
+    if not is_stored(storage, instance_name(), dump(document) + b"\n"):
         raise _exists(storage)
     keep_reserve(storage)
     if log_url is not None and storage.shared:

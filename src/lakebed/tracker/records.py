@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import FORMAT, parse_header
-from lakebed.model.documents import dump, reading
+from lakebed.log.entry import encode_header, parse_header
+from lakebed.model.documents import reading
 from lakebed.model.files import is_runs_name, retry_folder, run_of_retry, runs_folder, runs_name
 from lakebed.storage.contract import PutOutcome
 from lakebed.tracker.runs import JobRun, TaskRun
@@ -63,9 +63,9 @@ def write_records(storage: Storage, source: str, runs: Sequence[JobRun], tasks: 
 
     ``source`` names who writes, and rises with each object: it orders those of one millisecond.
     """
-    header = {"format": FORMAT, "features": [], "writer": this_writer(), "count": len(runs) + len(tasks)}
+    header = encode_header(writer=this_writer(), count=len(runs) + len(tasks))
     lines = [_Line(run=run) for run in runs] + [_Line(task=task) for task in tasks]
-    data = b"".join([dump(header) + b"\n", *(msgspec.json.encode(line) + b"\n" for line in lines)])
+    data = b"".join([header, *(msgspec.json.encode(line) + b"\n" for line in lines)])
     now = clock.now()
     name = runs_name(now.strftime(_DAY), f"{int(now.timestamp() * 1000):012x}-{source}")
     # One request, however it ends: the same records may lie in two objects, and a process that ends need not wait.

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import FORMAT
+from lakebed.log.entry import encode_header
 from lakebed.model.checks import shown
-from lakebed.model.documents import dump
 from lakebed.model.files import retry_folder, retry_name, run_of_retry
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 from lakebed.version import this_writer
 
 if TYPE_CHECKING:
@@ -32,9 +31,8 @@ def request_retry(storage: Storage, run: str) -> bool:
     """Ask for a parked job to be tried again; False if that was asked already. Raises UsageError for an invalid id."""
     if run_of_retry(retry_name(run)) is None:
         raise Code.ARGUMENT_INVALID(f"not the id of a job run: {shown(run)}; `lakebed jobs` lists them")
-    document = {"format": FORMAT, "features": [], "run": run, "time": clock.now().isoformat(), "writer": this_writer()}
-    name, data = retry_name(run), dump(document) + b"\n"
-    return put_until_clear(lambda: storage.create(name, data), name) is PutOutcome.CREATED
+    data = encode_header(run=run, time=clock.now().isoformat(), writer=this_writer())
+    return create_until_clear(storage, retry_name(run), data) is PutOutcome.CREATED
 
 
 def requested_retries(storage: Storage) -> frozenset[str]:

@@ -33,8 +33,7 @@ from lakebed.log.entry import FORMAT, parse_header
 from lakebed.model.checks import is_id
 from lakebed.model.documents import reading
 from lakebed.model.files import queries_folder, query_object, query_of
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import is_stored
 from lakebed.tracker.runs import RunError, RunPlace
 
 if TYPE_CHECKING:
@@ -254,8 +253,7 @@ class QueryObjects:
 
     def _create(self, query: str, name: str, document: Struct) -> bool:
         target, data = query_object(query, name), msgspec.json.encode(document)
-        outcome = put_until_clear(lambda: self.storage.create(target, data), target)
-        return outcome is PutOutcome.CREATED or self.storage.get(target) == data
+        return is_stored(self.storage, target, data)
 
     def _read(self, query: str, name: str, kind: type[Document]) -> Document | None:
         target = query_object(query, name)

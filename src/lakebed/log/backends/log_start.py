@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.log.entry import FORMAT, digest_of, parse_header
+from lakebed.log.entry import digest_of, encode_header, parse_header
 from lakebed.model.documents import dump, load, reading
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import put_until_clear
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def encode_log_start(version: int) -> bytes:
     """The bytes of a log start."""
     body = dump({"log_start": version}) + b"\n"
-    return dump({"format": FORMAT, "features": [], "digest": digest_of(body)}) + b"\n" + body
+    return encode_header(digest=digest_of(body)) + body
 
 
 def decode_log_start(data: bytes | None, log: str) -> int:
