@@ -76,6 +76,10 @@ class Principal:
                 table=table,
             )
 
+    def reads_whole(self, table: str) -> bool:
+        """Whether the principal may read all rows of the table."""
+        return self.permission(table) is not None and self.policy(table) is None
+
     def readable(self, table: Table) -> Table:
         """The table as this principal may see it. Raises AccessError.
 

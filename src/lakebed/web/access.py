@@ -73,7 +73,7 @@ def may_see(principal: Principal, run: JobRun) -> bool:
     """Whether the principal may know of a run: it may read the table whole, or all tables for other work."""
     if not run.table:
         return principal.permission() is not None
-    return principal.permission(run.table) is not None and principal.policy(run.table) is None
+    return principal.reads_whole(run.table)
 
 
 def seen_run(service: Service, principal: Principal, job: str) -> RunDetails:

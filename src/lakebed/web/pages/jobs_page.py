@@ -155,10 +155,9 @@ def make(
     """The page of these runs, which are newest first."""
     show, window, number = asked
     matching = [run for run in runs if _wanted(run, show)]
-    numbers = max(1, -(-len(matching) // PAGE_RUNS))
-    number = min(max(1, number), numbers)
+    part, number, numbers = rendering.part_of(matching, number, PAGE_RUNS)
     now = clock.now()
-    shown = [shown_run(run, principal) for run in matching[(number - 1) * PAGE_RUNS : number * PAGE_RUNS]]
+    shown = [shown_run(run, principal) for run in part]
     troubles = [shown_run(run, principal) for run in troubles_in(runs)[:TROUBLES_MAX]]
     running = [shown_run(run, principal) for run in runs if run.running]
     return JobsPage(
@@ -195,7 +194,7 @@ def jobs(
     found = [run for run in job_runs(service.instance.storage, limit=RUNS_READ) if may_see(principal, run)]
     service.instance.tables()
     known = service.instance.known_tables()
-    names = {of: name for of, name in known.items() if principal.permission(name) and principal.policy(name) is None}
+    names = {of: name for of, name in known.items() if principal.reads_whole(name)}
     status = service.status()
     work = [one for one in status.work if one.table in names.values()]
     made = make(found, work, principal, (show, window, page))

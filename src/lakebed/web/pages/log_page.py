@@ -74,11 +74,7 @@ def page_of_table(table: Table, before: int | None) -> LogPage:
 
 def page_of_all(service: Service, memory: PageMemory, principal: Principal, before: datetime | None) -> LogPage:
     """The last transactions of the tables that the principal may read whole, before a time."""
-    tables = [
-        one
-        for one in service.status().tables
-        if principal.permission(one.name) is not None and principal.policy(one.name) is None
-    ]
+    tables = [one for one in service.status().tables if principal.reads_whole(one.name)]
     names = {one.id: one.name for one in tables}
     recent = memory.activity.recent(tables, WAIT_S)
     logs = [[(row.time, names[at], row) for row in one.rows] for at, one in recent.items()]

@@ -201,8 +201,7 @@ def make(
     text = asked.filter.casefold()
     matching = [one for one in listed if text in one.name.casefold() and asked.health in ("", one.health.level)]
     matching.sort(key=lambda one: _place(one, asked.sort), reverse=asked.descending)
-    numbers = max(1, -(-len(matching) // PAGE_TABLES))
-    number = min(max(1, asked.number), numbers)
+    part, number, numbers = rendering.part_of(matching, asked.number, PAGE_TABLES)
     minutes, periods = _WINDOWS[asked.window]
     done = throughput(recent.values(), clock.now(), minutes=minutes, periods=periods)
     begin_s, period_s = done.begin_s, done.period_s
@@ -228,7 +227,7 @@ def make(
         asked=replace(asked, number=number),
         matching=len(matching),
         numbers=numbers,
-        tables=tuple(matching[(number - 1) * PAGE_TABLES : number * PAGE_TABLES]),
+        tables=tuple(part),
     )
 
 
@@ -248,8 +247,7 @@ def overview(
 ) -> Response[bytes]:
     """All tables that the principal may see whole."""
     status = service.status()
-    whole = {name for name in principal.visible([one.name for one in status.tables]) if principal.policy(name) is None}
-    tables = [one for one in status.tables if one.name in whole]
+    tables = [one for one in status.tables if principal.reads_whole(one.name)]
     recent = memory.activity.recent(tables, WAIT_S if memory.activity.has_begun else FIRST_WAIT_S)
     found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
     return rendering.answer(request, "overview.html", found, principal)

@@ -8,11 +8,11 @@ keep for good.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -28,6 +28,8 @@ from lakebed.version import VERSION
 from lakebed.web.doors import COOKIE
 from lakebed.web.pages import texts
 from lakebed.web.threads import threaded
+
+Item = TypeVar("Item")
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -143,6 +145,13 @@ def answer(
 def see(path: str) -> Response[bytes]:
     """The answer to a form that was carried out: the browser shows the page at the path."""
     return Response(b"", status_code=303, headers={**HEADERS, "Location": path})
+
+
+def part_of(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item], int, int]:
+    """The items of the page of that number, or of the nearest one that there is; its number, and that of the last."""
+    last = max(1, -(-len(items) // size))
+    number = min(max(1, number), last)
+    return items[(number - 1) * size : number * size], number, last
 
 
 def wants_page(request: Request[Any, Any, Any]) -> bool:
