@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,4 +122,4 @@ def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
         )
     else:
         line = f"view {report.view}: nothing to do; it has version {report.until} of {report.source}"
-    cli.out.document(asdict(report), [line])
+    cli.out.document(report, [line])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from litestar import Response, post
@@ -71,7 +70,7 @@ def failures(request: AnyRequest, tables: TheTables, principal: ThePrincipal, ta
 def verify(tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[VerifyBody]) -> dict[str, Any]:
     """Whether the log is whole and its checkpoint true to it and, with ``files``, every file there."""
     found = tables.table(principal, Permission.ADMIN, table)
-    return dict(plain(asdict(found.verify(files=data.files))))
+    return dict(plain(found.verify(files=data.files)))
 
 
 ROUTES = (partitions, files, failures, verify)

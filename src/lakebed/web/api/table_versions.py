@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from litestar import Response, delete, get, post, put
@@ -37,7 +36,7 @@ def history(
     """The last transactions, newest first: who wrote what and when."""
     found = tables.table(principal, Permission.READ, table)
     principal.require_all_rows(table)
-    return {"table": table, "transactions": [plain(asdict(row)) for row in found.history_rows(limit)]}
+    return {"table": table, "transactions": [plain(row) for row in found.history_rows(limit)]}
 
 
 @get("/v1/tables/{table:str}/tags", tags=["versions"], responses=ERRORS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -86,7 +85,7 @@ def delete_rows(
     found = tables.table(principal, Permission.WRITE, table)
     keys = None if data.keys is None else [found.schema.parse_key(key) for key in data.keys]
     report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
-    return dict(plain(asdict(report)))
+    return dict(plain(report))
 
 
 @post("/v1/tables/{table:str}/remove", tags=["writes"], responses=ERRORS, status_code=200)
@@ -115,7 +114,7 @@ def submit_files(
     found = tables.table(principal, Permission.WRITE, table)
     for url in data.files:
         check_source(url, limits.sources)
-    return dict(plain(asdict(found.submit(data.files, again=data.again))))
+    return dict(plain(found.submit(data.files, again=data.again)))
 
 
 @get("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS)
@@ -133,7 +132,7 @@ def withdraw_requests(
     tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[WithdrawBody]
 ) -> dict[str, Any]:
     """Take open requests back; their files may be submitted again."""
-    return dict(plain(asdict(tables.table(principal, Permission.WRITE, table).withdraw(*data.requests))))
+    return dict(plain(tables.table(principal, Permission.WRITE, table).withdraw(*data.requests)))
 
 
 def check_source(url: str, allowed: tuple[str, ...]) -> None:
