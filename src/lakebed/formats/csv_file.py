@@ -15,7 +15,6 @@ Errors: SchemaMismatchError names file, line and column.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Iterator, Mapping
@@ -28,12 +27,16 @@ from pyarrow import csv as arrow_csv
 
 from lakebed.errors import Code, Error
 from lakebed.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options
+from lakebed.formats.csv_records import ends_in_quotes, line_of, record_at, unclosed, unclosed_line
 from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
 
 SAMPLE_BYTES = 4 * 1024 * 1024
+
+_TOO_LONG = "straddling"
+"""In what Arrow's parser says of a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
@@ -192,7 +195,7 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
     try:
         return arrow_csv.read_csv(
             io.BytesIO(text.encode()),
-            read_options=read_options(dialect, "utf-8"),
+            read_options=read_options(dialect, "utf-8", block_size=4 * len(text) + 1),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=dialect.delimiter,
                 quote_char=dialect.quote,
@@ -218,8 +221,12 @@ def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     zoned = [name for name in plan.schema.names if plan.schema.field(name).type != plan.parsed(name)]
     try:
         with reading(plan.file, text=True):
+            last = None
             for batch in parsed_batches(plan):
+                last = batch
                 yield _with_zones(batch, plan, zoned) if zoned else batch
+            if last is not None and ends_in_quotes(plan, last):
+                raise unclosed(plan, unclosed_line(plan))
     except UnparsedError as error:
         raise _diagnosed(plan, error) from error
 
@@ -242,35 +249,11 @@ def _with_zones(batch: pa.RecordBatch, plan: CsvReading, zoned: list[str]) -> pa
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def line_of(plan: CsvReading, row: int) -> int:
-    """The line on which a row begins, counted from 1; rows count from 0. Reads the file again."""
-    for line, record in _records(plan):
-        if row < 0 or (row == 0 and record):
-            return line
-        row -= 1
-    return 0
-
-
-def _records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
-    """The records that Arrow takes for rows, each with its first line."""
-    encoding = plan.dialect.encoding
-    with plan.file.open() as file, io.TextIOWrapper(file, encoding, "replace", newline="") as text:
-        reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
-        before, left = plan.file.lines_before(), int(plan.dialect.header)
-        ended = before
-        for record in reader:
-            line, ended = ended + 1, before + reader.line_num
-            if not record:
-                continue
-            if left:
-                left -= 1
-                continue
-            yield line, record
-
-
 def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
     """The error with the line and the column of the first value that does not fit."""
     message = str(error)
+    if _TOO_LONG in message and (line := unclosed_line(plan)):
+        return unclosed(plan, line)
     try:
         for _ in parsed_stream(plan, use_threads=False):
             pass
@@ -279,7 +262,7 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
     column, place = _COLUMN.search(message), _ROW.search(message)
     text = _ROW.sub("", _COLUMN.sub("", message))
     row = None if place is None else int(place[1]) - 1 - plan.dialect.header
-    line, record = (0, []) if row is None else _record(plan, row)
+    line, record = (0, []) if row is None else record_at(plan, row)
     where = f"{plan.file}, line {line:,}" if line else str(plan.file)
     if column is None:
         if record and len(record) != len(plan.dialect.names):
@@ -314,11 +297,3 @@ def _because(text: str) -> str:
 
 def _cells(count: int) -> str:
     return f"{count} column{'' if count == 1 else 's'}"
-
-
-def _record(plan: CsvReading, row: int) -> tuple[int, list[str]]:
-    """A row's line and cells; no line if the file cannot be read so far."""
-    try:
-        return next((found for index, found in enumerate(_records(plan)) if index == row), (0, []))
-    except (csv.Error, UnicodeError):
-        return 0, []

@@ -11,6 +11,7 @@ the file and the line. Source: the sniffer of DuckDB, in its main steps.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 from collections import Counter
@@ -104,11 +105,12 @@ def _delimiters(name: str) -> tuple[str, ...]:
 
 def _records(text: str, delimiter: str, quote: str, *, whole: bool) -> list[list[str]]:
     """The first records; the last one of a text that was cut is left out."""
-    try:
+    found: list[list[str]] = []
+    # A record that is too long for the parser, as one is whose quotes are not closed, ends the search.
+    with contextlib.suppress(csv.Error):
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
-        found = [record for record, _ in zip(reader, range(_SNIFFED_RECORDS + 1), strict=False) if record]
-    except csv.Error:
-        return []
+        for record, _ in zip(reader, range(_SNIFFED_RECORDS + 1), strict=False):
+            found += [record] if record else []
     return found if whole or len(found) == 1 else found[: min(len(found) - 1, _SNIFFED_RECORDS)]
 
 

@@ -91,6 +91,16 @@ class InputFile:
             data = read_fully(file, size + 1)
         return data[:size], len(data) <= size
 
+    def ending(self, size: int) -> bytes:
+        """The last ``size`` bytes, decompressed. Reads a compressed file to its end."""
+        with self.open() as file:
+            if file.seekable():
+                file.seek(max(0, file.size() - size))
+            data = b""
+            while piece := file.read(_PIECE_BYTES):
+                data = (data + piece)[-size:]
+        return data
+
     def lines_before(self) -> int:
         """The lines before the part; 0 for a whole file. Reads them."""
         if self.part is None:

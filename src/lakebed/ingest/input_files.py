@@ -166,7 +166,8 @@ def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _Open
     kind = format_of(file, options)
     if kind is FileFormat.CSV:
         from lakebed.formats import csv_parts
-        from lakebed.formats.csv_file import batches, detect, line_of
+        from lakebed.formats.csv_file import batches, detect
+        from lakebed.formats.csv_records import line_of
 
         plan = detect(file, options, text.fields, only_fields=text.only_fields, strict=not text.as_text)
         plan = csv_parts.as_text(plan, text.texts) if text.as_text else plan

@@ -189,6 +189,9 @@ BAD = {
     "twice": ("id,n,n\n1,2,3\n", "a.csv, line 1: duplicate column n, in places 2 and 3"),
     "unnamed": ("id,,n\n1,2,3\n", "a.csv, line 1: column 2 of 3 has no name"),
     "empty": ("", "a.csv: the file is empty"),
+    "unclosed": ('id,name\n1,a\n2,"b\n3,c\n', "a.csv, line 3: quotes that begin in this row are not closed"),
+    "long unclosed": ('id,name\n2,"b\n' + "3,c\n" * 50_000, "a.csv, line 2: quotes that begin in this row are not"),
+    "very long unclosed": ('id,name\n2,"b\n' + "3,c\n" * 2_200_000, "a.csv, line 2: quotes that begin in this row"),
 }
 
 
@@ -199,6 +202,13 @@ def test_errors_of_csv_name_line_and_column_and_add_nothing(table, tmp_path, nam
     with pytest.raises(UsageError, match=says):
         table.write(tmp_path / "a.csv")
     assert table.count().rows == 0
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
+def test_the_last_value_may_have_line_breaks(table, tmp_path, end):
+    (tmp_path / "a.csv").write_bytes(gzip.compress(f'id,name\n1,a\n2,"b\n""c""\n"{end}'.encode()))
+    table.write(tmp_path / "a.csv")
+    assert table.get(2, columns=["name"]).column("name").to_pylist() == ['b\n"c"\n']
 
 
 def test_a_header_alone_adds_nothing(table, tmp_path):
