@@ -1,6 +1,7 @@
 """Instances, the catalog and tables: names, races for them, settings, and what is refused."""
 
 import json
+import threading
 
 import pytest
 
@@ -15,6 +16,7 @@ from lakebed import (
     UsageError,
 )
 from lakebed.cli.run import main
+from lakebed.log.checkpoint import Checkpoints
 from lakebed.state.transactions import AlterSettings
 from lakebed.storage import probe
 
@@ -35,6 +37,27 @@ def test_an_instance_is_made_once_and_opened_anywhere(tmp_path):
     with pytest.raises(NotFoundError, match="lakebed init"):
         lakebed.open(str(tmp_path / "elsewhere"))
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_instance_that_is_closed_writes_no_more_and_is_used_again(tmp_path, monkeypatch):
+    """The checkpoint of a table without a handle is waited for, and its folder can be removed."""
+    begun, gate, written = threading.Event(), threading.Event(), []
+
+    def write(locations, head):
+        begun.set()
+        assert gate.wait(120)
+        written.append(head.version)
+
+    monkeypatch.setattr(Checkpoints, "due", lambda *_: True)
+    monkeypatch.setattr(Checkpoints, "write", write)
+    with lakebed.create(str(tmp_path / "lake")) as lake:
+        lake.create_table("t", SCHEMA).write([{"k": "a", "v": 1}])
+        assert begun.wait(120)
+        assert not written
+        threading.Timer(0.1, gate.set).start()
+    assert written
+    assert not [one for one in threading.enumerate() if one.name == "lakebed-checkpoint"]
+    assert lake["t"].count().rows == 1
 
 
 def test_an_instance_of_a_newer_format_is_refused(instance, tmp_path):

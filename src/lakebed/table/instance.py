@@ -46,6 +46,7 @@ from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from typing import Self
 
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
@@ -91,6 +92,23 @@ class Instance(InstanceQueries):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as where the instance is, with its storage options (:mod:`lakebed.table.reopening`)."""
         return self.address.instance, ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for the checkpoints that this process still writes for the instance, as a process does when it ends.
+
+        Needed only before the folder of the instance is removed. The instance can be used again.
+        """
+        self._catalog.wait_for_checkpoint()
+        with self._opening:
+            tables = list(self._tables.values())
+        for table in tables:
+            table.log.wait_for_checkpoint()
 
     @cached_property
     def tracker(self) -> Recorder:
