@@ -7,15 +7,17 @@ core, seconds mean little.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
+import threading
 import time
 import venv
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -54,14 +56,59 @@ def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
     names = list(sides)
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            busy, begin, cores = busy_seconds(), time.perf_counter(), core_seconds()
-            made = sides[name](number)
+            busy, begin = busy_seconds(), time.perf_counter()
+            with WatchedTree() as tree:
+                made = sides[name](number)
             taken = time.perf_counter() - begin
-            made["others"] = max(0.0, busy_seconds() - busy - (core_seconds() - cores)) / taken
+            made["others"] = max(0.0, busy_seconds() - busy - tree.core_seconds) / taken
             found[name].append(made)
     rows = {one["rows"] for side in found.values() for one in side}
     assert len(rows) == 1, f"the sides made {rows} rows"
     return found
+
+
+class WatchedTree:
+    """What this process and all below it take while a block runs, also those that end meanwhile.
+
+    The system adds up the children that a process has waited for. It loses those that nobody waits for: a JVM that
+    ends after the driver that started it, and Python workers, whose daemon ignores their end. So the times of all
+    processes are noted while they run.
+    """
+
+    _POLL_S = 0.25
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, float], float] = {}
+        self._last: dict[tuple[int, float], float] = {}
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def core_seconds(self) -> float:
+        """What was taken until the block ended."""
+        return sum(self._last.values()) - sum(self._before.values())
+
+    def __enter__(self) -> Self:
+        self._note()
+        self._before = dict(self._last)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watcher.join()
+        self._note()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._POLL_S):
+            self._note()
+
+    def _note(self) -> None:
+        me = psutil.Process()
+        for process in [me, *me.children(recursive=True)]:
+            # A process that has ended keeps what was noted last.
+            with contextlib.suppress(psutil.Error):
+                self._last[process.pid, process.create_time()] = sum(process.cpu_times()[:2])
 
 
 def busy_seconds() -> float:
