@@ -21,7 +21,10 @@ class SessionHere:
 
     removeTag = interruptTag = addTag  # noqa: N815
 
-    def createDataFrame(self, rows, schema):  # noqa: N802
+    def range(self, start, end, step, partitions):
+        return _Frame([pa.record_batch({"id": [number]}) for number in range(start, end, step)])
+
+    def createDataFrame(self, rows, schema):  # noqa: N802 - what the older side may call
         columns = [name.split()[0] for name in schema.split(",")]
         return _Frame(pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))).to_batches())
 

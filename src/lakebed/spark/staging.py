@@ -34,6 +34,7 @@ from lakebed.model.files import NewFile, object_names
 from lakebed.spark.batch import (
     ArrowFunction,
     Place,
+    Scattered,
     TaskTimes,
     decode,
     encode,
@@ -174,7 +175,7 @@ class Staged:
 
 
 def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
-    frame: DataFrame,
+    frame: DataFrame | Scattered,
     staging: Staging,
     rows: Rows,
     stop: Stop,

@@ -14,7 +14,7 @@ from lakebed.errors import Code
 from lakebed.export.publication import ExportedFile
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
-from lakebed.spark.batch import Place, SparkTasks, decode, scattered, spark_errors
+from lakebed.spark.batch import Place, SparkTasks, _task_function, decode, scattered, spark_errors
 from lakebed.spark.interrupt import Stop
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
@@ -31,11 +31,6 @@ class Frame:
         self.sparkSession = session
         self.parts = parts
 
-    def repartition(self, count, column):
-        assert column == "address"
-        assert count == max(1, len(self.parts))
-        return self
-
     def mapInArrow(self, function, _schema):  # noqa: N802 - Spark's name
         arrived = cloudpickle.loads(cloudpickle.dumps(function))
         try:
@@ -51,10 +46,9 @@ class Frame:
 class Session:
     """As much of a session as tasks need."""
 
-    def createDataFrame(self, rows, schema):  # noqa: N802 - Spark's name
-        assert schema == "item int, payload binary, address int"
-        types = pa.schema([("item", pa.int32()), ("payload", pa.binary()), ("address", pa.int32())])
-        return Frame(self, [[pa.record_batch([[value] for value in row], schema=types)] for row in rows])
+    def range(self, start, end, step, partitions):
+        assert (start, end, step) == (0, partitions, 1)
+        return Frame(self, [[pa.record_batch({"id": [number]})] for number in range(partitions)])
 
     def addTag(self, _):  # noqa: N802 - Spark's name
         """Nothing can be cancelled."""
@@ -85,6 +79,14 @@ def test_each_value_has_a_task_and_its_result_or_error_in_order():
     assert found[2] == (ExportedFile("1", 1, 1, ""),)
     assert isinstance(found[1], DamagedError)
     assert found[1].facts == {"name": "9"}
+
+
+def test_without_values_no_value_is_worked_on():
+    def fails(_):
+        raise AssertionError
+
+    frame = scattered(Session(), [])
+    assert frame.mapInArrow(_task_function(fails), "item int, answer binary").parts == [[]]
 
 
 def test_files_go_through_map_and_reduce(shuffle, tmp_path):
