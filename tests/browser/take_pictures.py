@@ -22,20 +22,11 @@ KEY = "/query?kind=key&table=flights&low.tailnum=N14228&explain=true&run=true&ro
 PICTURES = [
     # name, page, colours, width, height
     ("overview-light", "/", "light", 1280, 800),
-    ("overview-dark", "/", "dark", 1280, 800),
-    ("overview-phone", "/", "light", 390, 844),
     ("table-light", "/tables/flights", "light", 1280, 860),
-    ("table-dark", "/tables/sensors?colour=files", "dark", 1280, 860),
-    ("table-phone", "/tables/flights", "dark", 390, 844),
     ("jobs-light", "/jobs", "light", 1280, 800),
-    ("jobs-dark", "/jobs", "dark", 1280, 800),
-    ("jobs-phone", "/jobs", "light", 390, 844),
     ("query-light", KEY, "light", 1280, 900),
     ("query-dark", f"/query?kind=sql&sql={quote(SQL)}&run=true", "dark", 1280, 560),
-    ("query-phone", f"/query?kind=sql&sql={quote(SQL)}&run=true", "light", 390, 844),
     ("log-light", "/log", "light", 1280, 600),
-    ("log-dark", "/tables/flights/log", "dark", 1280, 600),
-    ("log-phone", "/log", "light", 390, 844),
 ]
 
 

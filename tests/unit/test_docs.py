@@ -252,6 +252,15 @@ def test_every_link_into_the_repository_leads_to_something(page):
             assert anchor in anchors(found), f"{page}: {target}{anchor}"
 
 
+def test_every_picture_is_on_a_page():
+    shown = {
+        (pages.ROOT / page).parent.joinpath(target).resolve()
+        for page in pages.pages()
+        for target in re.findall(r"\]\(([^)\s#]+\.(?:png|svg))\)", pages.text_of(page))
+    }
+    assert {path for path in DOCS.rglob("*") if path.suffix in {".png", ".svg"}} == shown
+
+
 def test_the_instance_that_the_page_on_declarations_plans_is_planned_so(tmp_path, monkeypatch, capsys):
     """The declaration of the page, on an instance in which its tag and the settings of its table are set already."""
     (declared,) = (block for block in pages.blocks("docs/apply.md") if block.language == "yaml")
