@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,8 @@ from lakebed.sorting.sort import write_spill
 
 _FIRST_ROWS = 256
 _FIRST_BYTES = 4 * 1024 * 1024
+_SAMPLED_ROWS = 65_536
+"""The most rows decoded at once for a sample."""
 _GOLDEN = 0.618_033_988_749_895
 _ARROW_MAGIC = b"ARROW1"
 
@@ -155,7 +158,7 @@ def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange 
             if key_range is None or key_range == ALL_KEYS or len(groups) == 1:
                 found += groups
                 continue
-            firsts = [schema.codec.encode_row(_row(file, span, 0, schema), 0) for span in groups]
+            firsts = [_first_key(file, span, schema) for span in groups]
         for index, span in enumerate(groups):
             ends_below = index + 1 < len(groups) and firsts[index + 1] < key_range.min
             if not ends_below and (key_range.max is None or firsts[index] < key_range.max):
@@ -167,7 +170,7 @@ def first_keys(item: MergeInput, schema: Schema) -> list[tuple[GroupSpan, bytes]
     """The row groups of a Parquet input that have rows, each with the row key of its first row, encoded."""
     with pq.ParquetFile(item.path, memory_map=True) as file:
         groups = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
-        return [(span, schema.codec.encode_row(_row(file, span, 0, schema), 0)) for span in groups if span.rows]
+        return [(span, _first_key(file, span, schema)) for span in groups if span.rows]
 
 
 def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
@@ -182,11 +185,13 @@ def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.T
     for item, group in itertools.groupby(places, key=lambda span: span.item):
         with pq.ParquetFile(item.path, memory_map=True) as file:
             for span in group:
+                offsets = []
                 while target < position + span.file_bytes:
                     offset = int((target - position) * span.rows / span.file_bytes)
-                    rows.append(_row(file, span, max(0, min(offset, span.rows - 1)), schema))
+                    offsets.append(max(0, min(offset, span.rows - 1)))
                     number += 1
                     target = (number + (number * _GOLDEN) % 1.0) * step_bytes
+                rows += _rows(file, span, offsets, schema)
                 position += span.file_bytes
     if not rows:
         return schema.arrow_of(schema.sort_names).empty_table()
@@ -199,15 +204,31 @@ def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
     return GroupSpan(item, index, group.num_rows, max(1, size))
 
 
-def _row(file: pq.ParquetFile, span: GroupSpan, offset: int, schema: Schema) -> pa.RecordBatch:
-    """The sort columns of one row. Decodes the rows before it in its row group."""
+def _first_key(file: pq.ParquetFile, span: GroupSpan, schema: Schema) -> bytes:
+    """The row key of the first row of a row group, encoded."""
+    return schema.codec.encode_row(_rows(file, span, [0], schema)[0], 0)
+
+
+def _rows(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
+    """The sort columns of the rows at ascending offsets of a row group, whose keys are decoded once, up to the last."""
+    if not offsets:
+        return []
     keys = (*schema.row_key, *schema.sort_key)
     stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
-    batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=stored, use_threads=False))
-    last = pa.array([batch.num_rows - 1])
-    # take() copies; a slice would keep its whole batch.
-    columns = [batch.column(name).take(last).cast(key.type) for name, key in zip(stored, keys, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names))
+    count = max(1, min(offsets[-1] + 1, _SAMPLED_ROWS, _FIRST_BYTES // span.item.row_bytes))
+    found = []
+    begin = taken = 0
+    for batch in file.iter_batches(count, row_groups=[span.group], columns=stored, use_threads=False):
+        end = begin + batch.num_rows
+        until = bisect_left(offsets, end, taken)
+        at = pa.array([offset - begin for offset in offsets[taken:until]], pa.int64())
+        # take() copies; a slice would keep its whole batch.
+        columns = [batch.column(name).take(at).cast(key.type) for name, key in zip(stored, keys, strict=True)]
+        found.append(pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names)))
+        begin, taken = end, until
+        if taken == len(offsets):
+            break
+    return found
 
 
 def _open_parquet(path: Path, schema: Schema) -> MergeInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.parquet.file_writer import write_run
 from lakebed.sorting import merge, merge_inputs
 from lakebed.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.sorting.merge_inputs import open_input, sample, spans
 from lakebed.sorting.sort import encode_piece, sort_runs
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 
@@ -87,6 +89,21 @@ def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeyp
 
     assert stream(paths, memory_limit_bytes=30_000) == list(range(6000))
     assert len(plans) > 3
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 7, 65_536])
+def test_sampled_rows_are_spread_evenly_over_the_row_groups(write, monkeypatch, rows_at_once):
+    """Three row groups in each input; the sample is the same however many rows are decoded at once."""
+    monkeypatch.setattr(merge_inputs, "_SAMPLED_ROWS", rows_at_once)
+    places = spans([open_input(write(range(start, 3000, 2)), SCHEMA) for start in (0, 1)], SCHEMA, None)
+    assert len(places) == 6
+
+    found = numbers_in(sample(places, SCHEMA, sum(place.file_bytes for place in places) // 60).to_batches())
+    assert len(found) == pytest.approx(60, abs=2)
+    assert found == sorted(found)
+    gaps = [after - before for before, after in pairwise([0, *found, 3000])]
+    # A step of one input is 100 numbers, of which a sample may lie at either end; the other input has as many.
+    assert max(gaps) < 200
 
 
 def test_rows_of_one_key_larger_than_a_slice_stay_whole(tmp_path):
