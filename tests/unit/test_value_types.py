@@ -227,6 +227,19 @@ def test_polars_names_a_column_that_it_cannot_have(lake):
     assert table.to_polars(columns=["k"]).columns == ["k"]
 
 
+@pytest.mark.parametrize(("kind", "number"), [("time64[ns]", 1), ("list<time64[ns]>", 1), ("date32", 2**30)])
+def test_pandas_names_a_column_of_which_it_cannot_hold_a_value(lake, kind, number):
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"d": kind}))
+    wanted = table.schema.arrow.field("d").type
+    values = pa.array([number], pa.int64() if "time" in kind else pa.int32())
+    column = pa.ListArray.from_arrays([0, 1], values.view(wanted.value_type)) if "list" in kind else values.view(wanted)
+    table.write(pa.table({"k": [1], "d": column}))
+    for read in (table.to_pandas, lake.sql("select * from t").to_pandas):
+        with pytest.raises(lakebed.UsageError, match=r"column d is .*, and pandas cannot hold a value of it"):
+            read()
+    assert table.to_pandas(columns=["k"]).columns.tolist() == ["k"]
+
+
 def test_exports_as_text_are_read_back(lake, tmp_path):
     """UUIDs, JSON and times of day in CSV and JSON; maps as objects."""
     plain = {"u": "uuid", "j": "json", "t": "time32[s]", "n": "time64[ns]"}

@@ -39,12 +39,12 @@ class Frames:
 
 
 def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
-    """Arrow rows as a pandas frame."""
+    """Arrow rows as a pandas frame. Raises UsageError for a value that Python's types do not have."""
     import pyarrow as pa
 
     try:
         return rows.to_pandas()
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, ValueError):
         import pandas as pd
 
     # PyArrow 26 makes no lists of UUIDs or of bytes of a fixed size: these columns become Python's values.
@@ -54,6 +54,12 @@ def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
             columns.append(column.to_pandas().rename(name))
         except pa.ArrowNotImplementedError:
             columns.append(pd.Series(column.to_pylist(), dtype=object, name=name))
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise Code.TYPE_UNSUPPORTED(
+                f"column {name} is {column.type}, and pandas cannot hold a value of it ({error}); read the other "
+                "columns (columns=…), or to_arrow()",
+                column=name,
+            ) from error
     return pd.concat(columns, axis="columns")
 
 
