@@ -7,8 +7,8 @@ Records of a listing may be nested: in JSON they are as with ``--json``, elsewhe
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -35,6 +35,8 @@ class TypedBatches(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches."""
 
+
+_QUOTED = re.compile(r'[",\r\n]')
 
 Rows = list[Sequence[Any]]
 """Encoded rows of one batch."""
@@ -76,10 +78,9 @@ def json_text(value: Any) -> str:
 
 
 def write_csv(batches: Iterator[Rows], names: Sequence[str]) -> int:
-    """Write CSV with a heading; null and the empty text are both an empty cell."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
-    return _each(batches, lambda rows: writer.writerows([_in_csv(value) for value in row] for row in rows))
+    """Write CSV with a heading; null is an empty cell, and the empty text is ``""``."""
+    _write([_csv_row(names)])
+    return _each(batches, lambda rows: _write(map(_csv_row, rows)))
 
 
 def _write_json(batches: Iterator[Rows], names: Sequence[str]) -> int:
@@ -133,8 +134,17 @@ def _write(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(lines if isinstance(lines, list) else list(lines)))
 
 
+def _csv_row(row: Sequence[Any]) -> str:
+    # Python's writer of CSV makes the same cell of null and of the empty text. An empty line would be no row.
+    return (",".join(["" if value is None else _csv_cell(str(_in_csv(value))) for value in row]) or '""') + "\n"
+
+
+def _csv_cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
+
+
 def _in_csv(value: Any) -> Any:
-    """An encoded value as a CSV cell; the writer makes an empty cell of None."""
+    """An encoded value as a CSV or Markdown cell."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json_text(value) if isinstance(value, dict | list) else value

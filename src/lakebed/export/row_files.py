@@ -1,7 +1,7 @@
 """Writes rows as one local file: Parquet, CSV or JSON lines.
 
-CSV has a header; a null is empty and an empty text is ``""``. JSON has an object a line; nulls are left out, binary is
-hex digits, and NaN and the infinities, which JSON does not have, are null.
+Binary is hex digits in both texts. CSV has a header; a null is empty and an empty text is ``""``. JSON has an object a
+line; nulls are left out, and NaN and the infinities, which JSON does not have, are null.
 
 Errors: UsageError for a format that cannot hold the columns.
 """
@@ -20,6 +20,7 @@ from lakebed.export.plan import FORMATS
 from lakebed.export.publication import LocalFile
 from lakebed.model.arrays import empty_batch
 from lakebed.model.extension_values import texts_of_uuids
+from lakebed.model.json_values import encode_array
 from lakebed.model.type_names import JSON, UUID
 from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
@@ -34,13 +35,7 @@ def check_format(format: str, arrow: pa.Schema) -> str:
         raise Code.FORMAT_UNKNOWN(f"unknown export format {format!r}; formats: {', '.join(FORMATS)}", format=format)
     if format == "csv":
         for field in arrow:
-            if (
-                pa.types.is_nested(field.type)
-                or pa.types.is_binary(field.type)
-                or pa.types.is_large_binary(field.type)
-                or pa.types.is_binary_view(field.type)
-                or pa.types.is_fixed_size_binary(field.type)
-            ):
+            if pa.types.is_nested(field.type):
                 raise Code.TYPE_UNSUPPORTED(
                     f"CSV cannot represent field {field.name} of type {field.type}; export Parquet or JSON",
                     column=field.name,
@@ -99,9 +94,22 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Pa
 def _write_csv(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) -> None:
     import pyarrow.csv as pacsv
 
-    with writing_to(path.parent), pacsv.CSVWriter(path, _with_texts(empty_batch(arrow)).schema) as writer:
+    with writing_to(path.parent), pacsv.CSVWriter(path, _in_csv(empty_batch(arrow)).schema) as writer:
         for batch in batches:
-            writer.write_batch(_with_texts(batch))
+            writer.write_batch(_in_csv(batch))
+
+
+def _in_csv(rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        pa.array(encode_array(column), pa.string()) if _is_binary(column.type) else column
+        for column in _with_texts(rows).columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    any_length = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    return bool(any_length or pa.types.is_fixed_size_binary(kind))
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:

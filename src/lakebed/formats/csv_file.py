@@ -7,7 +7,8 @@ an empty text, unless there are such cells in columns of other types; then these
 
 Core types: :class:`CsvReading`.
 
-Rules. Columns of types that Arrow's parser does not make are text, for the conformer to cast. Lines count from 1, and a
+Rules. Binary is hex digits, as it is in JSON. Columns of other types that Arrow's parser does not make are text, for
+the conformer to cast. Lines count from 1, and a
 record with line breaks in quotes has the number of its first line.
 
 Errors: SchemaMismatchError names file, line and column.
@@ -39,6 +40,7 @@ _TOO_LONG = "straddling"
 """In what Arrow's parser says of a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
+_HEX = r"\A([0-9a-fA-F]{2})*\z"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -68,7 +70,7 @@ class CsvReading:
     def schema(self) -> pa.Schema:
         """The columns as they are read."""
         names = self.dialect.names if self.read is None else self.read
-        return pa.schema([(name, self._zoned(name)) for name in names])
+        return pa.schema([(name, self._read_as(name)) for name in names])
 
     def type_of(self, name: str) -> pa.DataType:
         """The type of a column: given, or detected."""
@@ -83,7 +85,9 @@ class CsvReading:
             return pa.timestamp(kind.unit)
         return kind if _is_parsed(kind) else pa.string()
 
-    def _zoned(self, name: str) -> pa.DataType:
+    def _read_as(self, name: str) -> pa.DataType:
+        if _is_binary(self.type_of(name)):
+            return self.type_of(name)
         kind = self.parsed(name)
         zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
         return pa.timestamp(kind.unit, "UTC") if zoned and not pa.types.is_date32(self.type_of(name)) else kind
@@ -91,10 +95,14 @@ class CsvReading:
 
 def _is_parsed(kind: pa.DataType) -> bool:
     number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    plain = (pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_time)
+    plain = (pa.types.is_boolean, pa.types.is_string, pa.types.is_date32, pa.types.is_time)
     return (
         number or any(is_kind(kind) for is_kind in plain) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
     )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 # -- detection ------------------------------------------------------------------------------------------------------
@@ -218,32 +226,59 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
 
 def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     """The rows, with the columns of :attr:`CsvReading.schema`."""
-    zoned = [name for name in plan.schema.names if plan.schema.field(name).type != plan.parsed(name)]
+    is_parsed = all(field.type == plan.parsed(field.name) for field in plan.schema)
+    before = 0
     try:
         with reading(plan.file, text=True):
             last = None
             for batch in parsed_batches(plan):
                 last = batch
-                yield _with_zones(batch, plan, zoned) if zoned else batch
+                yield batch if is_parsed else _converted(batch, plan, before)
+                before += batch.num_rows
             if last is not None and ends_in_quotes(plan, last):
                 raise unclosed(plan, unclosed_line(plan))
     except UnparsedError as error:
         raise _diagnosed(plan, error) from error
 
 
-def _with_zones(batch: pa.RecordBatch, plan: CsvReading, zoned: list[str]) -> pa.RecordBatch:
+def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.RecordBatch:
+    """The rows with the types that Arrow's parser does not make: times with the zone of the file, and binary."""
     columns = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in zoned:
-            try:
-                local = pc.assume_timezone(column, plan.options.timezone)
-            except pa.ArrowInvalid as error:
-                text = str(error).splitlines()[0]
-                raise Code.VALUE_NOT_REPRESENTABLE(f"{plan.file}, column {name}: {text}", column=name) from error
-            columns.append(local.cast(plan.schema.field(name).type))
-        else:
+    for read_as, column in zip(plan.schema, batch.columns, strict=True):
+        if read_as.type == column.type:
             columns.append(column)
+        elif _is_binary(read_as.type):
+            columns.append(_from_hex(column, plan, read_as, rows_before))
+        else:
+            columns.append(_in_zone(column, plan, read_as))
     return pa.RecordBatch.from_arrays(columns, schema=plan.schema)
+
+
+def _in_zone(column: pa.Array, plan: CsvReading, read_as: pa.Field) -> pa.Array:
+    try:
+        return pc.assume_timezone(column, plan.options.timezone).cast(read_as.type)
+    except pa.ArrowInvalid as error:
+        text, name = str(error).splitlines()[0], read_as.name
+        raise Code.VALUE_NOT_REPRESENTABLE(f"{plan.file}, column {name}: {text}", column=name) from error
+
+
+def _from_hex(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
+    """The bytes of hex digits. Raises SchemaMismatchError for other text."""
+    kind, name = read_as.type, read_as.name
+    fits = pc.match_substring_regex(column, _HEX)
+    if pa.types.is_fixed_size_binary(kind):
+        fits = pc.and_(fits, pc.equal(pc.binary_length(column), 2 * kind.byte_width))
+    if (place := pc.index(fits, False).as_py()) >= 0:
+        value = column.cast(pa.binary())[place].as_py().decode(errors="replace")
+        row = rows_before + place
+        raise Code.VALUE_NOT_REPRESENTABLE(
+            f"{plan.file}, line {line_of(plan, row):,}, column {name}: {value[:80]!r} is not {kind} in hex digits, two "
+            f"for each byte; if bytes stand there as text, read it as such (--type {name}=string)",
+            column=name,
+            source=str(plan.file),
+            row=row,
+        )
+    return pa.array([None if text is None else bytes.fromhex(text) for text in column.to_pylist()], kind)
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,114 @@
+"""What Lakebed writes as CSV it reads back, with the same values: an export, ``--format csv``, an answer over HTTP."""
+
+from __future__ import annotations
+
+import datetime as dt
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema, SchemaMismatchError
+from lakebed.cli import row_formats
+from lakebed.clock import new_id
+from lakebed.export.row_files import write_rows
+from lakebed.formats.reading_options import ReadingOptions
+from lakebed.ingest.input_files import open_files
+from lakebed.web.row_formats import csv_lines
+
+SCHEMA = Schema(
+    {"id": "int64"},
+    values={
+        "raw": "binary",
+        "four": "fixed_size_binary[4]",
+        "text": "string",
+        "x": "double",
+        "at": "timestamp[us, tz=UTC]",
+        "day": "date32",
+        "ok": "bool",
+        "code": "uuid",
+    },
+)
+AT, DAY = dt.datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=dt.UTC), dt.date(2026, 1, 31)
+ROWS = [
+    (1, b"\xff\x00", b"\x00\x01\x02\xff", 'a "b", c\n', 0.1, AT, DAY, True, UUID(int=7)),
+    (2, b"", b"abcd", "", 1e300, AT, DAY, False, UUID(int=2**127)),
+    (3, None, None, None, None, None, None, None, None),
+    (4, b"00ff", b"00ff", "00ff", -2.0, AT, DAY, None, UUID(int=0)),
+]
+
+
+def rows():
+    columns = [list(column) for column in zip(*ROWS, strict=True)]
+    columns[-1] = [None if value is None else value.bytes for value in columns[-1]]
+    arrays = [
+        pa.array(values, getattr(field.type, "storage_type", field.type)).cast(field.type)
+        for values, field in zip(columns, SCHEMA.arrow, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA.arrow)
+
+
+def by_export(path, _):
+    return write_rows([rows()], SCHEMA.arrow, "csv", path.parent, memory_limit_bytes=64 << 20).path.read_bytes()
+
+
+def by_command_line(_, capsys):
+    row_formats.write_rows("csv", [rows()], SCHEMA.names)
+    return capsys.readouterr().out.encode()
+
+
+def by_http(*_):
+    return b"".join(csv_lines(SCHEMA.arrow, [rows()]))
+
+
+@pytest.mark.parametrize("written", [by_export, by_command_line, by_http])
+def test_csv_that_is_written_is_read_with_the_same_values(tmp_path, capsys, written):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(written(path, capsys))
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", SCHEMA)
+
+    table.write(path)
+
+    assert table.to_arrow().equals(pa.Table.from_batches([rows()]))
+
+
+def test_a_null_alone_is_a_row(capsys):
+    row_formats.write_rows("csv", [pa.record_batch({"n": pa.array([None, 1])})], ["n"])
+    assert capsys.readouterr().out == 'n\n""\n1\n'
+
+
+def read(tmp_path, text, kind="binary"):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", Schema({"id": "int64"}, values={"raw": kind}))
+    table.write(path)
+    return table.to_arrow()["raw"].to_pylist()
+
+
+@pytest.mark.parametrize("cell", ["hello", "0", "0g", " 00", "0x00", "00\n", "é"])
+@pytest.mark.parametrize("kind", ["binary", "fixed_size_binary[2]"])
+def test_binary_that_is_not_hex_digits_names_line_and_column(tmp_path, cell, kind):
+    with pytest.raises(SchemaMismatchError) as found:
+        read(tmp_path, f'id,raw\n1,0aff\n2,\n3,"{cell}"\n', kind)
+    assert f"line 4, column raw: {cell!r} is not {kind} in hex digits" in str(found.value)
+    assert "--type raw=string" in str(found.value)
+
+
+def test_upper_case_digits_are_read(tmp_path):
+    assert read(tmp_path, 'id,raw\n1,00Ff\n2,""\n3,\n') == [b"\x00\xff", b"", None]
+
+
+def test_fixed_size_binary_of_another_size_is_refused(tmp_path):
+    with pytest.raises(SchemaMismatchError, match="line 2, column raw: '00' is not fixed_size_binary"):
+        read(tmp_path, "id,raw\n1,00\n", "fixed_size_binary[2]")
+
+
+def test_the_bytes_of_text_are_read_as_text(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,raw\n1,hello\n2,00ff\n")
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", Schema({"id": "int64"}, values={"raw": "binary"}))
+
+    table.write(open_files(path, table.schema, options=ReadingOptions(types={"raw": pa.string()})))
+
+    assert table.to_arrow()["raw"].to_pylist() == [b"hello", b"00ff"]
