@@ -10,8 +10,8 @@ import sys
 import lakebed
 from lakebed.errors import Error
 from lakebed.spark import Pipeline
-from lakebed.spark.batch import scattered
 from lakebed.spark.map_inputs import native_chunks
+from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Shuffle, map_function
 
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as fn
 
-from lakebed.spark.batch import scattered
 from lakebed.spark.placement import address_of
+from lakebed.spark.scattered import scattered
 
 COLUMNS = ["item", "value", "partition"]
 

@@ -26,12 +26,13 @@ Errors: StorageError if there is no room.
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
-"""With larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""
+"""The size of a part of a piece. Of larger values, Spark's shuffle and its Python workers copy more at once than a task
+should hold."""
 
 _CHUNK_SHARE = 3
 """A chunk, its sorted copy and the keys and indices of the sort take about three times the chunk."""
@@ -163,31 +165,47 @@ def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> 
             yield index, chunk.slice(begin, end - begin)
 
 
-def encode_piece(table: pa.Table) -> list[bytes]:
-    """The rows, in order, as compressed Arrow IPC files of at most 32 MiB each, unless a single row is larger."""
+def encode_piece(table: pa.Table) -> Iterator[bytes]:
+    """The rows, in order, as one compressed Arrow IPC file in parts: its bytes, 32 MiB each and the rest in the last.
+
+    No part without rows. Beside the part that is made, a batch of rows is held.
+    """
     if not table.num_rows:
-        return []
-    parts = min(table.num_rows, max(1, -(-table.nbytes // PIECE_BYTES_MAX)))
-    step = -(-table.num_rows // parts)
-    pieces: list[bytes] = []
-    for begin in range(0, table.num_rows, step):
-        part = table.slice(begin, step)
-        encoded = _encode(part)
-        if len(encoded) > PIECE_BYTES_MAX and part.num_rows > 1:
-            # Rows of uneven size, or rows that compression makes larger.
-            half = part.num_rows // 2
-            pieces += encode_piece(part.slice(0, half)) + encode_piece(part.slice(half))
-        else:
-            pieces.append(encoded)
-    return pieces
-
-
-def _encode(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
+        return
+    sink = _Parts()
     with pa.ipc.new_file(sink, table.schema, options=arrow_options()) as writer:
-        writer.write_table(table, max_chunksize=batch_rows_for(table))
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
+        for batch in _batches_of(table.to_batches()):
+            writer.write_batch(batch)
+            while len(sink.held) >= PIECE_BYTES_MAX:
+                yield sink.take(PIECE_BYTES_MAX)
+    while sink.held:
+        yield sink.take(PIECE_BYTES_MAX)
+
+
+class _Parts(io.RawIOBase):
+    """A file of which what was written is taken away from the front."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self._taken = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.held += data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._taken + len(self.held)
+
+    def take(self, size: int) -> bytes:
+        """At most the first ``size`` bytes that are held."""
+        with memoryview(self.held) as held:
+            found = bytes(held[:size])
+        del self.held[:size]
+        self._taken += len(found)
+        return found
 
 
 # -- sorting ------------------------------------------------------------------------------------------------------
@@ -316,22 +334,21 @@ def arrow_options() -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
-def batch_rows_for(rows: pa.Table | pa.RecordBatch) -> int:
-    """Rows that make a batch of at most 1 MiB."""
-    row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
-    return int(max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX // row_bytes)))
-
-
 def write_spill(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
     """Write batches to one Arrow IPC file. Raises StorageError if there is no room."""
-    rows = gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
     with writing_to(path.parent):
         writer = pa.ipc.new_file(path, schema, options=arrow_options())
     try:
-        for table in rows:
+        for batch in _batches_of(batches):
             with writing_to(path.parent):
-                writer.write_batch(table.combine_chunks().to_batches()[0])
+                writer.write_batch(batch)
     finally:
         with writing_to(path.parent):
             writer.close()
     return path
+
+
+def _batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of the size that a reader of a spill holds."""
+    for rows in gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX):
+        yield rows.combine_chunks().to_batches()[0]

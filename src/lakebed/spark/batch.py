@@ -6,9 +6,7 @@ Rules:
 
 * A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and the
   driver checks its type when it decodes it: a cluster cannot run code on the driver. Both ends have one version.
-* The values travel with the function. Its rows are a range of integers, the positions of the values, each in a Spark
-  partition of its own, so that one task gets one value, whatever Spark estimates of their sizes. A frame of the values
-  would be made by Python workers of another kind, and would have to be shuffled.
+* The values travel with the function (:mod:`lakebed.spark.scattered`), and one task gets one value.
 * Results come back by exactly one action: a second one would run the tasks again.
 * A task that fails returns its error as a value, so that one bad file does not cost the others their work and is not
   tried four times. Spark repeats a task whose worker dies.
@@ -40,6 +38,7 @@ from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.storage import connect
 from lakebed.tracker.recorder import NO_RUN
@@ -47,7 +46,7 @@ from lakebed.tracker.runs import TaskRun
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
@@ -163,44 +162,6 @@ class SparkTasks:
         if found.num_rows != len(values) or len(results) != len(values):
             raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(values)} tasks")
         return [results[item] for item in range(len(values))]
-
-
-_VALUES_SCHEMA = pa.schema([("item", pa.int32()), ("payload", pa.binary())])
-
-
-@dataclass(frozen=True, slots=True)
-class Scattered:
-    """Values as a frame with a Spark partition for each: rows of ``item``, its position, and ``payload``, the pickled
-    value. It has those members of a DataFrame that the pipeline needs.
-    """
-
-    sparkSession: SparkSession  # noqa: N815 - Spark's name
-    payloads: tuple[bytes, ...]
-
-    def mapInArrow(self, function: ArrowFunction, schema: str) -> DataFrame:  # noqa: N802 - Spark's name
-        """As the DataFrame's: apply a function to the rows of each Spark partition."""
-        # Spark needs a partition even without values.
-        count = max(1, len(self.payloads))
-        numbers = self.sparkSession.range(0, count, 1, count)
-        return numbers.mapInArrow(_with_values(function, self.payloads), schema)
-
-
-def scattered(session: SparkSession, values: Sequence[Any]) -> Scattered:
-    """A frame of the values."""
-    return Scattered(session, tuple(map(pickle.dumps, values)))
-
-
-def _with_values(function: ArrowFunction, payloads: Sequence[bytes]) -> ArrowFunction:
-    """The function on the values in place of their positions."""
-
-    def values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for item in batch.column(0).to_pylist():
-                # None if there are no values at all.
-                found = payloads[item : item + 1]
-                yield pa.record_batch([[item] * len(found), list(found)], schema=_VALUES_SCHEMA)
-
-    return lambda batches: function(values(batches))
 
 
 def _task_function(work: Work[Any]) -> ArrowFunction:

@@ -41,12 +41,13 @@ from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark import source_frames
-from lakebed.spark.batch import Place, decode, record_tasks, rows_of, scattered, spark_errors
+from lakebed.spark.batch import Place, decode, record_tasks, rows_of, spark_errors
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, Progress, in_phase, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
+from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage

@@ -1,8 +1,9 @@
 """The two sides of the shuffle of a bulk import: what a map task sends, and what a reduce task makes of it.
 
 A map task reads its share of the input, sorts it in chunks that fit into its memory, cuts each chunk at the reducers'
-boundaries and sends the slices as *pieces*: compressed Arrow files of at most 32 MiB, opaque to Spark. A reduce task
-writes its pieces to disk as they come, merges them and sends the files of one range of keys. Rows never enter the JVM.
+boundaries and sends the slices as *pieces*: compressed Arrow files, in parts of at most 32 MiB, opaque to Spark. A
+reduce task writes the parts to their places on disk as they come, merges the pieces and sends the files of one range of
+keys. Rows never enter the JVM.
 
 *No row is lost or doubled.* Spark may compute a map task again for some of its reducers, for instance after a lost
 block. If the second attempt gave other rows, or cut them differently, reducers of the two attempts would together lose
@@ -224,13 +225,13 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
             if (chunk, part) in got[number].pieces:
                 raise _doubled(number)
             got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
-            _piece_path(scratch, number, chunk, part).write_bytes(payload)
+            _write_part(_piece_path(scratch, number, chunk), part, payload)
     if not got:
         return reducer, None
     accounts = {number: _checked(number, found) for number, found in got.items()}
     # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
-    schema = shuffle.layout.schema
-    inputs = [path for number, found in sorted(got.items()) for path in _join(scratch, number, found, schema)]
+    chunks = sorted({(number, chunk) for number, found in got.items() for chunk, _ in found.pieces})
+    inputs = [_piece_path(scratch, number, chunk) for number, chunk in chunks]
     run = merge_runs(
         inputs,
         shuffle.layout,
@@ -246,8 +247,17 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     return reducer, Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
 
 
-def _piece_path(scratch: Path, number: int, chunk: int, part: int) -> Path:
-    return scratch / f"{number}-{chunk}-{part}.arrow"
+def _piece_path(scratch: Path, number: int, chunk: int) -> Path:
+    return scratch / f"{number}-{chunk}.arrow"
+
+
+def _write_part(path: Path, part: int, payload: pa.Buffer) -> None:
+    """Write a part of a piece to its place in the file; parts come in any order."""
+    from lakebed.sorting.sort import PIECE_BYTES_MAX
+
+    with path.open("r+b" if path.exists() else "xb") as file:
+        file.seek(part * PIECE_BYTES_MAX)
+        file.write(payload)
 
 
 def _doubled(number: int) -> Error:
@@ -264,31 +274,6 @@ def _checked(number: int, found: _FromMap) -> Account:
     if {(chunk, part): digest for chunk, part, digest in account.pieces} != found.pieces:
         raise _doubled(number)
     return account
-
-
-def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
-    """One sorted file for each chunk: each piece of a chunk's slice would be an input to the merge otherwise."""
-    from lakebed.sorting.sort import write_spill
-
-    parts = Counter(chunk for chunk, _ in found.pieces)
-    paths = []
-    for chunk, count in sorted(parts.items()):
-        pieces = [_piece_path(scratch, number, chunk, part) for part in range(count)]
-        if count == 1:
-            paths += pieces
-            continue
-        paths.append(write_spill(_batches(pieces), schema.arrow, scratch / f"{number}-{chunk}.arrow"))
-        for piece in pieces:
-            piece.unlink()
-    return paths
-
-
-def _batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        with pa.memory_map(str(path)) as source:
-            reader = pa.ipc.open_file(source)
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
 
 
 def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:

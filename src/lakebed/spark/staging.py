@@ -34,7 +34,6 @@ from lakebed.model.files import NewFile, object_names
 from lakebed.spark.batch import (
     ArrowFunction,
     Place,
-    Scattered,
     TaskTimes,
     decode,
     encode,
@@ -44,6 +43,7 @@ from lakebed.spark.batch import (
     task_scratch,
 )
 from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
+from lakebed.spark.scattered import Scattered
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
