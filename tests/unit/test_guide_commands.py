@@ -14,7 +14,7 @@ from lakebed import Schema
 from lakebed.cli import main
 from tests import pages
 
-ELSEWHERE = ("import", "serve", "table rewrite", "top", "jobs retry")
+ELSEWHERE = ("import", "serve", "table rewrite", "erase-report", "top", "jobs retry")
 """Commands that start Spark, do not end by themselves, or need a job that failed often."""
 
 A_HOOK = "01a2064e-7d1f-7b2a-9a54-0f4d0bd9c1ff"
@@ -23,7 +23,6 @@ A_JOB = "3addeb4a328c"
 RUN = {
     "README.md": 2,
     "docs/bulk-load.md": 3,
-    "docs/erasure.md": 1,
     "docs/hooks.md": 4,
     "docs/import.md": 4,
     "docs/jobs.md": 6,
@@ -62,8 +61,6 @@ def make_lake() -> None:
     lake.create_table(
         "bookings", Schema({"id": "int64"}, values={"city": "string", "margin": "double", "ssn": "string"})
     )
-    visits = lake.create_table("visits", Schema({"person": "string"}, {"visit": "int64"}, {"paid": "int64"}))
-    visits.write(pa.table({"person": ["ann", "ann"], "visit": [1, 2], "paid": [5, 7]}))
 
 
 def lines_here(page: str) -> Iterator[tuple[int, list[str]]]:
