@@ -1,5 +1,6 @@
 """Exceptions of other libraries, and missing modules, become errors of Lakebed."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,8 @@ import pytest
 import lakebed
 from lakebed import SchemaMismatchError, UsageError
 from lakebed.errors import Code
-from lakebed.model.foreign_errors import EXTRAS, error_text, translate_errors
+from lakebed.model import foreign_errors
+from lakebed.model.foreign_errors import EXTRAS, error_text, optional_imports, translate_errors
 from tests.unit.retention.cases import made
 
 BLOCKED = """
@@ -47,6 +49,13 @@ def test_who_lacks_an_extra_is_told_which(tmp_path, module):
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=120)
     assert f"pip install 'lakebed[{EXTRAS[module]}]'" in ran.stdout, ran.stderr[-500:]
     assert module in ran.stdout
+
+
+@pytest.mark.parametrize(("spark", "package"), [(None, "pandas"), (object(), "'lakebed[spark]'")])
+def test_who_lacks_pandas_need_not_install_spark(monkeypatch, spark, package):
+    monkeypatch.setattr(foreign_errors, "find_spec", {"pyspark": spark}.get)
+    with pytest.raises(UsageError, match=re.escape(f"not installed: pip install {package}")), optional_imports():
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
 
 def test_every_extra_that_is_named_there_is():

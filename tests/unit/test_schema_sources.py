@@ -124,6 +124,8 @@ def test_all_sources_give_the_same_schema(source):
 
 def test_data_gives_the_schema_of_its_columns():
     assert Schema.of(pl.DataFrame({"k": ["a"], "v": [1.5]}), key="k") == Schema({"k": "string"}, (), {"v": "double"})
+    lazy = pl.LazyFrame({"k": ["a"], "v": [1.5]}).with_columns(w=pl.col("v") > 1)
+    assert Schema.of(lazy, key="k") == Schema({"k": "string"}, (), {"v": "double", "w": "bool"})
     assert Schema.of(pa.table({"k": ["a"], "v": [1.5]}), key="k") == Schema({"k": "string"}, (), {"v": "double"})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from lakebed.errors import Code, Error
 
@@ -85,6 +86,9 @@ def optional_imports() -> Iterator[None]:
         if module not in EXTRAS:
             raise
         extra = EXTRAS[module]
+        # Spark does not run on the newest pandas, so its extra chooses one. Frames need no more than pandas.
+        alone = module == "pandas" and find_spec("pyspark") is None
+        package = module if alone else f"'lakebed[{extra}]'"
         raise Code.PACKAGE_MISSING(
-            f"this needs {module}, which is not installed: pip install 'lakebed[{extra}]'", module=module, extra=extra
+            f"this needs {module}, which is not installed: pip install {package}", module=module, extra=extra
         ) from error

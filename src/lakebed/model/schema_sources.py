@@ -118,6 +118,9 @@ def _arrow_schema(source: Any) -> pa.Schema:
         return pa.schema(source)
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source).schema
+    if hasattr(source, "collect_schema"):
+        # A lazy frame of Polars: its columns are planned without rows.
+        return _arrow_schema(source.head(0).collect())
     if dataclasses.is_dataclass(source):
         raise Code.SCHEMA_INVALID(f"a schema is that of a class: give {type(source).__name__}, not one of its values")
     raise Code.SCHEMA_INVALID(
