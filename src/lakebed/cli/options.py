@@ -72,6 +72,11 @@ def file(name: str, help: str) -> Decorator:
     return click.option(name, metavar="FILE", type=Path, shell_complete=completions.paths, help=help)
 
 
+def files(name: str, metavar: str, help: str | None = None) -> Decorator:
+    """An argument with files, one or more."""
+    return click.argument(name, metavar=metavar, nargs=-1, required=True, shell_complete=completions.paths, help=help)
+
+
 def run_once_id(name: str) -> Decorator:
     """What makes a call happen once: ``--commit-id`` or ``--job-id``."""
     return click.option(name, metavar="ID", help="Repeating the call with the same id adds nothing.")
@@ -98,10 +103,10 @@ class Ranges:
         """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
         from lakebed.model.keys import KeyRange
 
-        ranges = [KeyRange.prefix(*schema.parse_key(words)) for words in self.prefix]
-        ranges += [KeyRange.starts_with(*schema.parse_key(words)) for words in self.starts_with]
+        ranges = [KeyRange.prefix(*schema.codec.parse(words)) for words in self.prefix]
+        ranges += [KeyRange.starts_with(*schema.codec.parse(words)) for words in self.starts_with]
         if self.low or self.high:
-            ranges.append(KeyRange(*(schema.parse_key(words) if words else None for words in (self.low, self.high))))
+            ranges.append(KeyRange(*(schema.codec.parse(words) if words else None for words in (self.low, self.high))))
         return ranges
 
 
@@ -124,6 +129,13 @@ def ranges(function: Callable[..., None]) -> Callable[..., None]:
 
 def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
     return click.option(*names, metavar="KEY...", type=KEY, multiple=multiple, help=help)
+
+
+def row_choice(function: Callable[..., None]) -> Callable[..., None]:
+    """Options that choose rows, and what of them, as `lakebed scan` does."""
+    for option in (at, reverse, limit("Stop after this many rows."), where, columns, ranges):
+        function = option(function)
+    return function
 
 
 _MASTER = "Where Spark runs: a master, or sc://… (Spark Connect). Default: as spark-submit says, or local[*,4]."
@@ -190,7 +202,7 @@ def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
     found = []
     for texts in lines:
         try:
-            found += [schema.parse_key(texts)] if texts else []
+            found += [schema.codec.parse(texts)] if texts else []
         except BadKeyError as error:
             raise Code(error.code)(f"{path}, line {lines.line_num}: {error.message}", **error.facts) from None
     return found

@@ -64,12 +64,7 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
     "table", metavar="[TABLE]", required=False, shell_complete=completions.tables, help="The table to scan."
 )
 @click.option("--sql", "statement", metavar="STATEMENT", help="In place of TABLE: a query in SQL.")
-@options.ranges
-@options.columns
-@options.where
-@options.limit("Stop after this many rows.")
-@options.reverse
-@options.at
+@options.row_choice
 @click.option(
     "--url",
     metavar="URL",

@@ -47,7 +47,7 @@ def get(
     snapshot = cli.snapshot(table, at)
     wanted = options.names(columns)
     if keys is None:
-        found = snapshot.get(*snapshot.schema.parse_key(key), columns=wanted)
+        found = snapshot.get(*snapshot.schema.codec.parse(key), columns=wanted)
         _print(found, cli.out, "no rows with that key")
     else:
         found = snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted)
@@ -62,12 +62,7 @@ def _print(rows: pa.Table, out: Output, nothing: str) -> None:
 
 @command
 @options.table
-@options.ranges
-@options.columns
-@options.where
-@options.limit("Stop after this many rows.")
-@options.reverse
-@options.at
+@options.row_choice
 @options.row_format
 def scan(
     cli: Invocation, *, table: str, ranges: options.Ranges, columns: tuple[str, ...], at: str | None, **how: Any
@@ -174,12 +169,7 @@ def prefixes(
 @command
 @options.table
 @options.key
-@options.ranges
-@options.columns
-@options.where
-@options.limit("Stop after this many rows.")
-@options.reverse
-@options.at
+@options.row_choice
 def explain(
     cli: Invocation,
     *,
@@ -199,6 +189,6 @@ def explain(
     wanted = ranges.of(snapshot.schema)
     if key and wanted:
         raise Code.ARGUMENTS_CONFLICT("explain takes a KEY or ranges, not both")
-    values = snapshot.schema.parse_key(key) if key else ()
+    values = snapshot.schema.codec.parse(key) if key else ()
     found = snapshot.explain(*values, *wanted, columns=options.names(columns), **how)
     cli.out.document({"table": table, **found.to_dict()}, found.lines())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.cli import completions, options
+from lakebed.cli import options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 @command
 @options.table
-@click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    shell_complete=completions.paths,
-    help="Files, folders or globs of Parquet.",
-)
+@options.files("files", "FILE...", "Files, folders or globs of Parquet.")
 @click.option("--again", is_flag=True, help="Ingest them once more, even if they are recorded.")
 def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
     """Record files that `lakebed ingest` is to add.

@@ -59,14 +59,7 @@ _cast = click.option(
 
 @command
 @options.table
-@click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    shell_complete=completions.paths,
-    help="Paths, folders, globs, s3://…, or - (stdin).",
-)
+@options.files("files", "FILE...", "Paths, folders, globs, s3://…, or - (stdin).")
 @_key
 @_sort_key
 @_column
@@ -193,7 +186,7 @@ def delete(
     found = cli.table(table)
     given: Any = None
     if where is None:
-        given = [found.schema.parse_key(key)] if keys is None else options.keys_in(keys, found.schema)
+        given = [found.schema.codec.parse(key)] if keys is None else options.keys_in(keys, found.schema)
     elif not yes:
         options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}")
     with committed_on_interrupt(found.log):
@@ -240,14 +233,12 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
 
 # -- large files ---------------------------------------------------------------------------------------------------
 
-sources_argument = click.argument(
-    "sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=completions.paths
-)
+_sources = options.files("sources", "SOURCE...")
 
 
 @command
 @options.table
-@sources_argument
+@_sources
 @_key
 @_sort_key
 @_column
@@ -315,7 +306,7 @@ def import_rows(
 
 @command
 @options.table
-@sources_argument
+@_sources
 @options.run_once_id("--job-id")
 @options.launcher
 def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: str | None) -> None:

@@ -173,6 +173,14 @@ class KeyCodec:
 
     fields: tuple[Field, ...]
 
+    def parse(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of a key, or of its first fields, with texts read as :meth:`Field.parse` reads them.
+
+        Surplus values stay as they are, for whatever takes the key to refuse. Raises BadKeyError.
+        """
+        given = zip(self.fields, values, strict=False)
+        return (*(f.parse(v) if isinstance(v, str) else v for f, v in given), *values[len(self.fields) :])
+
     def encode(self, values: Sequence[Any]) -> bytes:
         """Encode the first ``len(values)`` fields. Raises BadKeyError on too many values, a wrong type or length."""
         if len(values) > len(self.fields):

@@ -283,14 +283,6 @@ class Schema:
         """Pickles without the cached properties."""
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
 
-    def parse_key(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """The values of a key, or of its first fields, with texts read as :meth:`Field.parse` reads them.
-
-        Surplus values stay as they are, for whatever takes the key to refuse. Raises BadKeyError.
-        """
-        given = zip(self.row_key, values, strict=False)
-        return (*(f.parse(v) if isinstance(v, str) else v for f, v in given), *values[len(self.row_key) :])
-
     def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         """The given columns in the given order; all if None. Raises UsageError if one is unknown, or none is given."""
         if columns is None:

@@ -53,10 +53,10 @@ class RangeSelection(Struct, forbid_unknown_fields=True):
         if len(given) + (self.from_ is not None or self.to is not None or self.to_inclusive) > 1:
             raise Code.ARGUMENTS_CONFLICT("a range has from and to, or prefix, or starts_with")
         if self.prefix is not None:
-            return KeyRange.prefix(*schema.parse_key(self.prefix))
+            return KeyRange.prefix(*schema.codec.parse(self.prefix))
         if self.starts_with is not None:
             return KeyRange.starts_with(*_stem_values(schema, self.starts_with))
-        low, high = (None if b is None else schema.parse_key(b) for b in (self.from_, self.to))
+        low, high = (None if b is None else schema.codec.parse(b) for b in (self.from_, self.to))
         return KeyRange(low, high, max_inclusive=self.to_inclusive)
 
 
@@ -72,7 +72,7 @@ def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
             raise Code.KEY_RANGE_INVALID(
                 f"starts_with ends with a value of a text or binary field, and {last.name} is {last.type}; use prefix"
             )
-    return schema.parse_key(values)
+    return schema.codec.parse(values)
 
 
 def column_names(texts: Sequence[str] | None) -> list[str] | None:

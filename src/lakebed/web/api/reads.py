@@ -51,7 +51,7 @@ async def _answer_get(
 
     def look_up() -> Response[bytes]:
         table = open_table()
-        key = table.schema.parse_key(body.key)
+        key = table.schema.codec.parse(body.key)
         fresh: dict[str, Any] = {"max_staleness": body.max_staleness, "at_least": body.at_least}
         rows = table.get(*key, columns=body.columns, raw=body.raw, apply=body.apply, **fresh)
         return answer_table(rows, form)
@@ -128,7 +128,7 @@ async def get_many(
             keys = None
         found = tables.readable(principal, table, wanted.at)
         if keys is None:
-            keys = [found.schema.parse_key(key) for key in wanted.keys]
+            keys = [found.schema.codec.parse(key) for key in wanted.keys]
         fresh: dict[str, Any] = {"max_staleness": wanted.max_staleness, "at_least": wanted.at_least}
         rows = found.get_many(keys, columns=wanted.columns, raw=wanted.raw, apply=wanted.apply, **fresh)
         return answer_table(rows, form)
@@ -266,7 +266,7 @@ def explain(
     """What reading a key or ranges took: partitions, files, pages, bytes, and the time of each step."""
     found = tables.readable(principal, table, data.at)
     schema = found.schema
-    selection = schema.parse_key(data.key) if data.key is not None else ()
+    selection = schema.codec.parse(data.key) if data.key is not None else ()
     ranges = key_ranges(schema, data.ranges)
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
     explained = found.explain(*selection, *ranges, columns=data.columns, **how)

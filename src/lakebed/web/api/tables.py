@@ -32,7 +32,7 @@ def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[Cr
     """Make an empty table."""
     principal.require(Permission.ADMIN, data.name)
     schema = Schema.from_json(data.schema)
-    points = [schema.parse_key(key) for key in data.split_points]
+    points = [schema.codec.parse(key) for key in data.split_points]
     table = service.instance.create_table(
         data.name, schema, split_points=points, settings=data.settings, online=data.online, merge=mode_of(data.merge)
     )

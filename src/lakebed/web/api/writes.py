@@ -83,7 +83,7 @@ def delete_rows(
 ) -> dict[str, Any]:
     """Delete the rows of keys, or those of which a predicate is true; for tables that merge by latest."""
     found = tables.table(principal, Permission.WRITE, table)
-    keys = None if data.keys is None else [found.schema.parse_key(key) for key in data.keys]
+    keys = None if data.keys is None else [found.schema.codec.parse(key) for key in data.keys]
     report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
     return dict(plain(report))
 
@@ -96,7 +96,7 @@ def remove_rows(
     """Take away all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
     found = tables.table(principal, Permission.WRITE, table)
     schema = found.schema
-    prefixes = None if data.prefixes is None else [schema.parse_key(one) for one in data.prefixes]
+    prefixes = None if data.prefixes is None else [schema.codec.parse(one) for one in data.prefixes]
     version = found.remove(*key_ranges(schema, data.ranges), prefix=prefixes, fence=data.fence)
     return {"table": table, "version": version}
 
