@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,24 +30,50 @@ def handle_interrupts() -> None:
 
     A signal that the process was started to ignore, as shells do with Ctrl-C in the background, stays ignored.
     """
-    count = 0
 
-    def handle(_number: int, _frame: object) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            _stop_hard()
-        _say(_STOPPING)
+    def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handle)
+    for number, handler in _handlers(interrupt).items():
+        signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def stop_on_signal(stop: Callable[[], object]) -> Iterator[None]:
     """In the block, the first Ctrl-C or SIGTERM calls ``stop`` and interrupts nothing; the second one stops hard."""
+    with handled(_handlers(stop)):
+        yield
+
+
+@contextlib.contextmanager
+def at_a_prompt() -> Iterator[None]:
+    """In the block, every Ctrl-C raises a plain KeyboardInterrupt, and SIGTERM ends the process."""
+    plain: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    if threading.current_thread() is not threading.main_thread() or len(listened()) < len(plain):
+        yield
+        return
+    with handled(plain):
+        yield
+
+
+@contextlib.contextmanager
+def handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """In the block, signals have these handlers."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def listened() -> list[signal.Signals]:
+    """Those of Ctrl-C and SIGTERM that the process was not started to ignore."""
+    return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _handlers(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
+    """Handlers of which the first signal calls ``stop``, and the second one stops hard."""
     count = 0
 
     def handle(_number: int, _frame: object) -> None:
@@ -58,30 +84,7 @@ def stop_on_signal(stop: Callable[[], object]) -> Iterator[None]:
         _say(_STOPPING)
         stop()
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, handle) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def at_a_prompt() -> Iterator[None]:
-    """In the block, every Ctrl-C raises a plain KeyboardInterrupt, and SIGTERM ends the process."""
-    plain: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.getsignal(number) for number in plain}
-    if threading.current_thread() is not threading.main_thread() or signal.SIG_IGN in before.values():
-        yield
-        return
-    for number, handler in plain.items():
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return dict.fromkeys(listened(), handle)
 
 
 def ignore_interrupts() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import sys
 import termios
 import threading
@@ -22,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lakebed import clock
+from lakebed.cli.interrupts import handled, listened
 from lakebed.cli.render import TextColumns, shown
 from lakebed.cli.status import cost_line, run_columns, table_columns, urgent_first
 from lakebed.errors import Error
@@ -137,13 +137,8 @@ def _grid(cells: TextColumns) -> Table:
 def _signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set. An exception could be raised where it is only printed, and be lost."""
     signalled = threading.Event()
-    numbers = [one for one in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, lambda *_: signalled.set()) for one in numbers}
-    try:
+    with handled(dict.fromkeys(listened(), lambda *_: signalled.set())):
         yield signalled
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
