@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from lakebed.engine.tokens import quoted_name, quoted_text
 from lakebed.errors import Code
 from lakebed.model.arrays import empty_table
 from lakebed.model.foreign_errors import optional_imports
@@ -83,18 +84,19 @@ def _check_types(schema: Schema) -> None:
 def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
     """The name of the file for DuckDB; a file on a store is registered as a dataset, which verifies it."""
     if opened.path is not None:
-        return f"read_parquet({_text(str(opened.path))})"
+        return f"read_parquet({quoted_text(str(opened.path))})"
     name = f"lakebed-{opened.file.id}"
     with reader.attribute_errors([opened.file]):
         target.register(name, reader.dataset(opened))
-    return _name(name)
+    return quoted_name(name)
 
 
 def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds: dict[int, str]) -> str:
     """The live rows of one file, in the form of the schema."""
     names = dict(opened.footer.names)
     columns = ", ".join(
-        f"{_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields
+        f"{quoted_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {quoted_name(f.name)}"
+        for f in schema.fields
     )
     where = "" if live.whole else f" WHERE {' OR '.join(_inside(schema, names, keys) for keys in live.ranges)}"
     return f"SELECT {columns} FROM {source}{where}"  # noqa: S608 - names and texts are quoted
@@ -102,8 +104,8 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
 
 def _select_all(copy: LocalCopy, schema: Schema, kinds: dict[int, str]) -> str:
     """The rows of a merged copy, in the form of the schema."""
-    columns = ", ".join(f"{_name(f.name)}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields)
-    return f"SELECT {columns} FROM read_parquet({_text(str(copy.path))})"  # noqa: S608 - names and texts are quoted
+    columns = ", ".join(f"{quoted_name(f.name)}::{kinds[f.id]} AS {quoted_name(f.name)}" for f in schema.fields)
+    return f"SELECT {columns} FROM read_parquet({quoted_text(str(copy.path))})"  # noqa: S608 - names and texts are quoted
 
 
 def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
@@ -120,17 +122,17 @@ def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], oper
     nested = ""
     strict = operator[0]
     for field, value in reversed(list(zip(schema.row_key, values, strict=False))):
-        name, literal = _name(names[field.id]), _literal(field, value)
+        name, literal = quoted_name(names[field.id]), _literal(field, value)
         last = f"{name} {operator} {literal}"
         nested = f"({name} {strict} {literal} OR ({name} = {literal} AND {nested}))" if nested else last
     first = schema.row_key[0]
     # The first condition is implied by the second; statistics can prune by it.
-    return f"{_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
+    return f"{quoted_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
 
 
 def _literal(field: Field, value: Any) -> str:
     if isinstance(value, str):
-        return _text(value)
+        return quoted_text(value)
     kind = field.type
     if kind == UUID:
         return f"'{value_of(field, value)}'::UUID"
@@ -150,11 +152,3 @@ def _literal(field: Field, value: Any) -> str:
         text = made.get(kind.unit, "make_timestamp_ns({})").format(value)
         return f"({text} AT TIME ZONE 'UTC')" if kind.tz else text
     return str(value)
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

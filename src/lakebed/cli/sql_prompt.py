@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.cli.row_formats import json_text
-from lakebed.engine.tokens import split_statements, tokens_of
+from lakebed.engine.tokens import quoted_name, split_statements, tokens_of
 from lakebed.errors import Error
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def candidates(before: str, tables: list[str], columns: set[str]) -> list[str]:
 
 def _written(name: str) -> str:
     """A name as a statement writes it."""
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN.fullmatch(name) else quoted_name(name)
 
 
 def history_path() -> Path:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakebed.engine.tokens import tokens_of
+from lakebed.engine.tokens import quoted_text, tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.type_names import UUID
@@ -124,7 +124,7 @@ def literal(value: pa.Scalar) -> str:
     if pa.types.is_integer(kind):
         return f"({value.as_py()})"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _quoted(value.as_py())
+        return quoted_text(value.as_py())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return f"X'{value.as_py().hex()}'"
     if kind == UUID:
@@ -148,7 +148,3 @@ def _cast_literal(value: pa.Scalar, kind: pa.DataType) -> str:
         text = value.cast(pa.string()).as_py()
         return f"arrow_cast('{text}', 'Time{kind.bit_width}({_UNITS[kind.unit]})')"
     raise Code.TYPE_UNSUPPORTED(f"a parameter cannot be of type {kind}; write the value into the statement")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

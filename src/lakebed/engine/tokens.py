@@ -69,6 +69,16 @@ def tokens_of(text: str) -> Iterator[Token]:
                 yield Token(kind, found[0], found.start())
 
 
+def quoted_name(name: str) -> str:
+    """A name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_text(text: str) -> str:
+    """A text in single quotes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def split_statements(text: str) -> tuple[list[str], str]:
     """The statements in a text that end with a semicolon, without it, and the rest after the last one."""
     whole = []

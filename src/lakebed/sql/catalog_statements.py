@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from datafusion.catalog import SchemaProvider, Table
 
-from lakebed.engine.tokens import Token, tokens_of
+from lakebed.engine.tokens import Token, quoted_name, tokens_of
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.type_names import name_of
@@ -123,12 +123,7 @@ def _unquoted(tokens: Sequence[Token], text: str) -> str:
 
 def _name(text: str) -> str:
     """A name as a statement quotes it."""
-    return quoted(_unquoted(list(islice(tokens_of(text), 2)), text))
-
-
-def quoted(name: str) -> str:
-    """A name in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
+    return quoted_name(_unquoted(list(islice(tokens_of(text), 2)), text))
 
 
 # -- answers ------------------------------------------------------------------------------------------------------
@@ -174,7 +169,7 @@ def summary_query(source: str, columns: pa.Schema) -> str:
     # Not count(*): the engine takes a column that is named as its own results for the same.
     found = ["sum(1)"]
     for field in columns:
-        name = quoted(field.name)
+        name = quoted_name(field.name)
         number = types.is_number(field.type)
         nested = pa.types.is_nested(field.type)
         text = f"CAST({name} AS VARCHAR)" if pa.types.is_floating(field.type) else name
