@@ -138,20 +138,6 @@ class Settings:
         return max(self.log_s, self.history_s)
 
 
-REMOVED = {
-    "gc_delay_s": "history_s keeps files and the versions that need them",
-    "requests_s": "log_s keeps request keys and log entries",
-    "pin_timeout_s": "pins time out after an hour",
-    "merge_task_bytes": "a merge is cut into tasks of 1 GiB",
-    "ingest_files_min": "requests are due by ingest_bytes_min or ingest_age_s",
-    "ingest_files_max": "an ingest job has at most ingest_bytes_max, and 100 files",
-    "compaction_concatenate_bytes": "runs are concatenated if their files average an eighth of file_bytes",
-    "compaction_jobs_max": "a table has at most 10,000 open compaction jobs",
-    "compaction_partition_jobs_max": "a partition has at most 100 open jobs, and a table 10,000",
-    "compaction_requests_max": "no compaction begins while more than 1,000 requests are open",
-}
-"""Settings of development versions, with what takes their place."""
-
 _FIELDS = {f.name: f for f in fields(Settings)}
 NAMES = tuple(_FIELDS)
 
@@ -194,8 +180,6 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
     valid: dict[str, int | float | str | None] = {}
     for name, value in changes.items():
         setting = known.get(name)
-        if name in REMOVED:
-            raise Code.SETTING_UNKNOWN(f"the setting {name} was removed: {REMOVED[name]}", setting=name)
         if setting is None:
             raise Code.SETTING_UNKNOWN(
                 f"unknown setting {shown(name)}; settings: {', '.join(NAMES)}{did_you_mean(name, NAMES)}", setting=name
@@ -252,8 +236,9 @@ def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
     for name, value in values.items():
         described = _FIELDS.get(name)
         if described is None:
-            by = "a development version" if name in REMOVED else "a newer Lakebed; upgrade to use the table"
-            raise Code.FORMAT_TOO_NEW(f"the stored setting {name} is unknown: set by {by}")
+            raise Code.FORMAT_TOO_NEW(
+                f"the stored setting {name} is unknown: set by a newer Lakebed; upgrade to use the table"
+            )
         if "choices" in described.metadata:
             values[name] = _chosen(name, described.metadata["choices"], value)
         elif type(value) is not type(described.default) and type(value) is not int:

@@ -29,9 +29,9 @@ from lakebed import Schema
 from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.maintenance.splitting.run import split
-from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.table.table import Table
+from tests.orphans import delete_orphans
 
 SCHEMA = Schema({"k": "int64"}, values={"id": "string"})
 SETTINGS = {

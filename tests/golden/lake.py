@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
-from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.spark import InProcess, Pipeline
 from lakebed.tracker.retry_requests import request_retry
 from lakebed.tracker.runs import Begun
+from tests.orphans import delete_orphans
 
 WIDE_KEYS = 1100
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -110,17 +110,6 @@ class DroppedReport(FactsView):
 # -- orphans ----------------------------------------------------------------------------------------------------
 
 
-def delete_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
-    """Delete what was written to a table, and not committed, before the setting ``orphan_age_s``.
-
-    Raises as :func:`find_orphans`, and RejectedError if doubts kept it from deleting.
-    """
-    report = find_orphans(table, dry_run=dry_run, force=force)
-    if report.refused:
-        raise refusal(report)
-    return report
-
-
 def refusal(report: OrphanReport) -> Error:
     """The error for orphans that were left alone because of doubts."""
     reason = "; ".join(report.doubts)
@@ -130,8 +119,10 @@ def refusal(report: OrphanReport) -> Error:
     )
 
 
-def find_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
-    """Delete orphans, unless there are doubts and no ``force``: then the report is ``refused``.
+def delete_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
+    """Delete what was written to a table, and not committed, before the setting ``orphan_age_s``.
+
+    Nothing is deleted if there are doubts and no ``force``: then the report is ``refused``.
 
     Raises:
         DamagedError: the log has an entry that cannot be reached, so it is not known which objects are named.

@@ -37,7 +37,7 @@ from lakebed.inspect.history import committed_on_interrupt
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import object_names
 from lakebed.model.html_tables import FactsView
-from lakebed.retention.orphans import DroppedReport, OrphanReport, delete_dropped, find_orphans
+from lakebed.retention.orphans import DroppedReport, OrphanReport, delete_dropped, delete_orphans
 from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
@@ -112,7 +112,7 @@ def gc(
         try:
             with committed_on_interrupt(table.log):
                 collections.append(collect_garbage(table, dry_run=dry_run))
-                orphans.append(find_orphans(table, dry_run=dry_run, force=force))
+                orphans.append(delete_orphans(table, dry_run=dry_run, force=force))
         except Error as error:
             errors.append(error)
     dropped = delete_dropped(instance, dry_run=dry_run) if tables is None else DroppedReport((), 0, dry_run)

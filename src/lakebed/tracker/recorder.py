@@ -200,11 +200,6 @@ class Recorder:
             with contextlib.suppress(Error):
                 self.trim()
 
-    def running_now(self) -> tuple[JobRun, ...]:
-        """The runs of this process that are under way, as they are now; no request."""
-        with self._changed:
-            return tuple(self._running.values())
-
     def error_of(self, error: BaseException) -> RunError:
         """An error as it is recorded."""
         options: dict[str, str] = getattr(getattr(self._storage, "clients", None), "options", {})

@@ -17,12 +17,12 @@ from lakebed.log.replay import advance
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import plan as plan_query
-from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import Job, OpenJob, ProposeOutput
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.orphans import delete_orphans
 from tests.unit.log.cases import Overtaken
 from tests.unit.retention.cases import Killed, Mortal, let_time_pass
 from tests.unit.state.cases import known_files

@@ -13,10 +13,10 @@ import lakebed
 from lakebed import KeyRange
 from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
-from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.storage import disk_space, local, syscalls
 from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES
+from tests.orphans import delete_orphans
 from tests.unit.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, rows
 
 

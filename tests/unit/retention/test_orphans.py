@@ -13,10 +13,10 @@ from lakebed.maintenance.compaction.run import compact as run_compaction
 from lakebed.maintenance.compaction.run import prepare, release_jobs, run_merge_task
 from lakebed.model.files import data_folder, data_object, entry_name, table_prefix
 from lakebed.model.keys import ALL_KEYS
-from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.orphans import delete_orphans
 from tests.unit.cases import compact
 from tests.unit.retention.cases import (
     Ahead,
