@@ -66,8 +66,13 @@ def _bounds(
         if not all(one is not None and one.has_min_max for one in known):
             yield field, None, None
         else:
-            low, high = min(one.min_raw for one in known), max(one.max_raw for one in known)
-            yield field, _content(field, low), _content(field, high)
+            # Raw values have not the order of the field: those of decimals are bytes with a sign.
+            lows, highs = ([_content(field, raw) for raw in raws] for raws in zip(*map(_raw, known), strict=True))
+            yield field, min(lows), max(highs)
+
+
+def _raw(statistics: Any) -> tuple[Any, Any]:
+    return statistics.min_raw, statistics.max_raw
 
 
 def _content(field: Field, raw: Any) -> Content:

@@ -1,5 +1,7 @@
 """Bounds of key fields after the first: what is stored, and which files a predicate on such a field opens."""
 
+from decimal import Decimal
+
 import datafusion
 import pyarrow as pa
 import pytest
@@ -192,3 +194,25 @@ def test_nan_is_above_all_numbers_in_the_bounds_of_a_file(tmp_path, kind, where,
     assert table.explain(where=where).files_opened == files
     rows = datafusion.SessionContext().from_arrow(table.to_arrow())
     assert table.scan(where=where).read_all().num_rows == rows.filter(where).count()
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("decimal128(10, 2)", Decimal("-5.00"), Decimal("7.25")),
+        ("decimal256(50, 0)", Decimal(-(10**45)), Decimal(10**45)),
+        ("uint64", 0, 2**64 - 1),
+        ("uint32", 0, 2**32 - 1),
+        ("int64", -(2**63), 2**63 - 1),
+        ("string", "", "\U0010ffff"),
+    ],
+)
+def test_a_file_of_several_row_groups_has_the_bounds_of_all(tmp_path, kind, low, high):
+    """Also where the raw values of statistics have another order than the field."""
+    schema = Schema({"a": "int64"}, {"b": kind})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={"row_group_rows": 1000})
+    column = pa.array([low] * 1000 + [high] * 1000, schema.by_name["b"].type)
+    table.write(pa.table({"a": range(2000), "b": column}))
+    for value in (low, high):
+        literal = f"arrow_cast('{value}', '{kind.capitalize()}')" if "decimal" in kind else f"'{value}'"
+        assert table.scan(where=f"b = {literal}").read_all().num_rows == 1000
