@@ -355,8 +355,8 @@ def export(
     """Write rows as sorted files to an empty folder, on Spark.
 
     All rows, or those of the ranges given for which the predicate holds. The export is complete when _SUCCESS is there;
-    _manifest.json names every file, and the schema. In JSON, nulls are left out, and NaN and infinities are null. Keys
-    are given as to scan.
+    _manifest.json names every file, and the schema. In JSON, nulls are left out (of a map the whole entry), and NaN and
+    infinities are null: Parquet keeps them. Keys are given as to scan.
     """
     snapshot = cli.snapshot(table, at)
     wanted = ranges.of(snapshot.schema)
