@@ -19,6 +19,7 @@ from lakebed.errors import Code
 from lakebed.ingest.send import send_run
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.maintenance.splitting.run import split
+from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.files import DataFile, NewFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.row_kinds import RowKind, with_hidden
@@ -220,7 +221,7 @@ def test_what_is_neither_true_nor_false_is_refused(table, wanted):
 # -- files that were wrong when they were written ---------------------------------------------------------------
 
 
-def put(table, stored, *, said=None, summary=None):
+def put(table, stored, *, said=None, summary=None, bounds=b""):
     """Commit a file as a bug, or another program, would have made it; its digests are right."""
     columns = {field.name: field.id for field in SCHEMA.fields}
     fields = [f.with_metadata({"PARQUET:field_id": str(columns[f.name])}) for f in stored.schema]
@@ -228,10 +229,10 @@ def put(table, stored, *, said=None, summary=None):
     sink = pa.BufferOutputStream()
     pq.write_table(stored, sink, compression="zstd")
     data = sink.getvalue().to_pybytes()
-    return put_bytes(table, data, said or rows(0, 30), summary)
+    return put_bytes(table, data, said or rows(0, 30), summary, bounds)
 
 
-def put_bytes(table, data, said, summary=None):
+def put_bytes(table, data, said, summary=None, bounds=b""):
     file_id, job = clock.new_id(), clock.new_id()
     name = f"tables/{table.id}/data/{job}/{file_id}.parquet"
     table.storage.create(name, data)
@@ -251,6 +252,7 @@ def put_bytes(table, data, said, summary=None):
         digest_bytes(data),
         footer_bytes,
         digest_bytes(data[-footer_bytes:]),
+        bounds,
     )
     made = summary or notes.summary()
     table.commit(ProposeFiles((NewFile(file, made, file_id),)))
@@ -306,6 +308,17 @@ def test_keys_outside_of_the_bounds_are_found(empty):
 def test_keys_outside_of_the_bounds_are_found_among_rows_in_no_order(empty):
     base = rows(0, 30)
     assert found(empty, put(empty, changed(base, "k", ["zzz", *base["k"].to_pylist()[1:]]))) == ["order", "bounds"]
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "kinds"), [(0, 29, []), (1, 29, ["field_bounds"]), (0, 28, ["field_bounds"])]
+)
+def test_values_outside_of_the_bounds_of_a_later_key_field_are_found(empty, least, greatest, kinds):
+    base = changed(rows(0, 30), "n", range(30))
+    put(empty, base, bounds=encode_bounds([(SCHEMA.sort_key[0], least, greatest)]))
+    findings = [finding for finding in empty.verify(deep=True).findings if finding.damage]
+    assert [finding.kind for finding in findings] == kinds
+    assert all("values of n outside" in one.what and "predicate on n" in one.remedy for one in findings)
 
 
 def test_a_null_key_is_found(empty):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.model.field_bounds import decode_bounds
 from lakebed.model.key_columns import comparable
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import merge_key
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from lakebed.model.key_summaries import Summary
     from lakebed.model.keys import EncodedRange
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.schema import Schema
+    from lakebed.model.schema import Field, Schema
+
+WRITE_AGAIN = (
+    "reads with a predicate on {field} may miss rows of it, others do not. Export the rows of the table, and import "
+    "them into a new one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class RowsCheck:
         self._summary = summary
         self._keys = (*schema.row_key, *schema.sort_key)
         self._codec = KeyCodec(self._keys)
+        self._bounded: list[tuple[Field, KeyCodec, EncodedRange]] = []
         self._names: dict[int, str] = {}
         self._last: bytes | None = None
         self._is_ordered = True
@@ -74,7 +81,9 @@ class RowsCheck:
         self._ranks = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
 
     def columns(self, stored: pa.Schema) -> None:
-        """Check the columns of the file."""
+        """Check the columns of the file. Raises DamagedError if what the table has as bounds of fields is malformed."""
+        later, bounds = self._keys[1:], decode_bounds(self._file.bounds)
+        self._bounded = [(field, KeyCodec((field,)), held) for field, held in zip(later, bounds, strict=False)]
         self._names = {number: column.name for column in stored if (number := stored_id(column)) is not None}
         missing = [field.name for field in self._keys if field.id not in self._names]
         if missing:
@@ -168,6 +177,7 @@ class RowsCheck:
             self._note("order", "", f"is not in order: row {row:,} has a lesser key than the one before it")
         if self._merge_codec is not None:
             self._check_doubled(keys, self._merge_codec)
+        self._check_field_bounds(keys)
         row_keys = keys.select(list(self._schema.row_key_names))
         if self._is_ordered:
             self._ranks.add(row_keys)
@@ -207,6 +217,14 @@ class RowsCheck:
             names = ", ".join(field.name for field in merged_by.fields)
             self._note("doubled_key", "", f"has more than one row with equal {names}, first in row {self.rows + row:,}")
 
+    def _check_field_bounds(self, keys: pa.Table) -> None:
+        """Compare the values of each field after the first with the bounds by which reads leave the file out."""
+        for field, codec, held in self._bounded:
+            extremes = pc.min_max(codec.encode_columns(keys.select([field.name]))).as_py().values()
+            if not all(map(held.contains, extremes)):
+                what = f"has values of {field.name} outside of the bounds that the table has of that field"
+                self._note("field_bounds", field.name, what, WRITE_AGAIN.format(field=field.name))
+
     def _check_bounds(self, row_keys: pa.Table) -> None:
         """Compare every key with the bounds, because the rows are not in order."""
         extremes = pc.min_max(self._schema.codec.encode_columns(row_keys)).as_py()
@@ -220,6 +238,6 @@ class RowsCheck:
             return encoded.hex()
         return str(tuple(values.values()))
 
-    def _note(self, kind: str, which: str, what: str) -> None:
+    def _note(self, kind: str, which: str, what: str, remedy: str = "") -> None:
         """Keep the first problem of each kind and field."""
-        self._problems.setdefault((kind, which), Problem(kind, what))
+        self._problems.setdefault((kind, which), Problem(kind, what, remedy))

@@ -216,3 +216,4 @@ def test_a_file_of_several_row_groups_has_the_bounds_of_all(tmp_path, kind, low,
     for value in (low, high):
         literal = f"arrow_cast('{value}', '{kind.capitalize()}')" if "decimal" in kind else f"'{value}'"
         assert table.scan(where=f"b = {literal}").read_all().num_rows == 1000
+    assert not [finding for finding in table.verify(deep=True).findings if finding.damage]
