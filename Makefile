@@ -90,7 +90,7 @@ test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of Py
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python duckdb hypothesis 'pandas<3' polars pydantic pytest \
 	    pytest-xdist zstandard
 	@$(LOWEST)/bin/python -m pytest -q tests/unit/read tests/unit/ingest tests/unit/sorting \
-	    tests/unit/merging tests/unit/test_table.py tests/unit/test_value_types.py </dev/null
+	    tests/unit/merging tests/unit/test_table.py </dev/null
 
 # Not what needs a later version (docs/compatibility.md): streams.
 SPARK_OLDEST := .venv-spark-oldest
