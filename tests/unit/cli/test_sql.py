@@ -42,7 +42,7 @@ def test_a_query_prints_csv(cli, table):
         "--format",
         "csv",
     )
-    assert sorted(ran.out.splitlines()) == ['"Bad, Bank",NaN,,true', "Ulm,,y,false", "place,reading,note,high"]
+    assert sorted(ran.out.splitlines()) == ['"Bad, Bank",NaN,"",true', "Ulm,,y,false", "place,reading,note,high"]
     assert cli("sql", "SELECT 1", "--csv").code == 2
 
 
