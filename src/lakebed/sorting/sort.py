@@ -30,6 +30,7 @@ import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,9 @@ _CHUNK_BYTES_MAX = 1024 * 1024 * 1024
 _SMALL_ROWS = 100_000
 _SORT_BATCH_ROWS = 32_768
 _SORT_BATCH_BYTES = 8 * 1024 * 1024
+
+_COPIED_AT_ONCE = 2
+"""Columns that are copied into one piece, or the keys that are sorted."""
 
 _AHEAD_SHARE = 8
 _AHEAD_BYTES_MAX = 64 * 1024 * 1024
@@ -263,16 +267,25 @@ def _made_ahead(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.Re
 def _sorted_by_integers(chunk: pa.Table, key: Field, *, stable: bool) -> Iterator[pa.RecordBatch]:
     """The rows sorted by one column of integers, dates or times."""
     batch_rows, schema, columns = _batch_rows(chunk), chunk.schema, chunk.columns
-    # A column goes, in the batches that it came in, before the next one is copied into one piece.
     del chunk
-    for index in range(len(columns)):
-        columns[index] = columns[index].combine_chunks()
+    first = schema.get_field_index(key.name)
+    _copy_into_one_piece(columns, first)
+    keys = columns[first].view(f"int{8 * key.width}").to_numpy()
+    # The keys are sorted while the other columns are copied, if there is a core for it.
+    with ThreadPoolExecutor(min(_COPIED_AT_ONCE, pa.cpu_count()), "lakebed-sort") as threads:
+        order = threads.submit(_order, keys, stable=stable)
+        others = [index for index in range(len(columns)) if index != first]
+        list(threads.map(partial(_copy_into_one_piece, columns), others))
+        places = pa.array(order.result())
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     del columns
-    keys = rows.column(key.name).view(f"int{8 * key.width}").to_numpy()
-    places = pa.array(_order(keys, stable=stable))
     for begin in range(0, len(places), batch_rows):
         yield rows.take(places.slice(begin, batch_rows))
+
+
+def _copy_into_one_piece(columns: list[pa.ChunkedArray | pa.Array], index: int) -> None:
+    """Put one piece into the place of a column, whose batches are then released."""
+    columns[index] = columns[index].combine_chunks()
 
 
 def _order(keys: Integers, *, stable: bool) -> Integers:
