@@ -97,9 +97,7 @@ def is_delete(request: S3Request) -> bool:
     return request.method == "DELETE" or "delete" in request.query
 
 
-@pytest.mark.parametrize(
-    ("forbidden", "permission"), [(is_list, "list"), (is_write, "write"), (is_delete, "delete")], ids=str
-)
+@pytest.mark.parametrize(("forbidden", "permission"), [(is_list, "list"), (is_write, "write"), (is_delete, "delete")])
 def test_a_missing_permission_is_named(
     s3_server: S3Server, bucket: str, doctor: Doctor, forbidden: Callable[[S3Request], bool], permission: str
 ) -> None:
