@@ -179,7 +179,7 @@ def cold_ms(folder: str, key: str) -> tuple[float, float]:
 
 
 def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> float:
-    """Of so many threads that share the keys among them."""
+    """Of so many threads that share the keys among them. Reads keep the pages of the keys for the next ones."""
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
         found = sum(rows.num_rows for rows in pool.map(table.get, keys))
@@ -253,12 +253,19 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             )
     imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
     print(f"{'get, fresh process':<34}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
-    one, two, many = (gets_a_second(table, keys, threads) for threads in (1, 2, 8))
-    print(
-        f"{'gets a second, 1 thread':<34}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
-        f"{many:.0f} of 8, {many / one:.2f} times",
-        flush=True,
-    )
+    gets_a_second(table, keys, 1)
+    for pages in ("", NEW_PAGES):
+        rates = []
+        for threads in (1, 2, 8):
+            if pages:
+                drop_pages()
+            rates.append(gets_a_second(table, keys, threads))
+        one, two, many = rates
+        print(
+            f"{'gets a second, 1 thread' + pages:<34}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
+            f"{many:.0f} of 8, {many / one:.2f} times",
+            flush=True,
+        )
     of_much(table, rows, args.many)
     print()
 
