@@ -15,7 +15,6 @@ from lakebed.clock import new_id
 from lakebed.export.row_files import write_rows
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.ingest.input_files import open_files
-from lakebed.web.row_formats import csv_lines
 
 SCHEMA = Schema(
     {"id": "int64"},
@@ -59,6 +58,9 @@ def by_command_line(_, capsys):
 
 
 def by_http(*_):
+    pytest.importorskip("litestar", reason="needs lakebed[serve]")
+    from lakebed.web.row_formats import csv_lines
+
     return b"".join(csv_lines(SCHEMA.arrow, [rows()]))
 
 
