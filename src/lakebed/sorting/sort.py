@@ -26,20 +26,20 @@ Errors: StorageError if there is no room.
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.arrays import Integers
+from lakebed.model.ipc import drained
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_types import Form
 from lakebed.model.merge_modes import KEEP_ALL, KeepAll
@@ -176,40 +176,15 @@ def encode_piece(table: pa.Table) -> Iterator[bytes]:
     """
     if not table.num_rows:
         return
-    sink = _Parts()
-    with pa.ipc.new_file(sink, table.schema, options=arrow_options()) as writer:
-        for batch in _batches_of(table.to_batches()):
-            writer.write_batch(batch)
-            while len(sink.held) >= PIECE_BYTES_MAX:
-                yield sink.take(PIECE_BYTES_MAX)
-    while sink.held:
-        yield sink.take(PIECE_BYTES_MAX)
-
-
-class _Parts(io.RawIOBase):
-    """A file of which what was written is taken away from the front."""
-
-    def __init__(self) -> None:
-        self.held = bytearray()
-        self._taken = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.held += data
-        return len(data)
-
-    def tell(self) -> int:
-        return self._taken + len(self.held)
-
-    def take(self, size: int) -> bytes:
-        """At most the first ``size`` bytes that are held."""
-        with memoryview(self.held) as held:
-            found = bytes(held[:size])
-        del self.held[:size]
-        self._taken += len(found)
-        return found
+    held = bytearray()
+    open_writer = partial(pa.ipc.new_file, schema=table.schema, options=arrow_options())
+    for data in drained(open_writer, _batches_of(table.to_batches())):
+        held += data
+        while len(held) >= PIECE_BYTES_MAX:
+            yield bytes(memoryview(held)[:PIECE_BYTES_MAX])
+            del held[:PIECE_BYTES_MAX]
+    if held:
+        yield bytes(held)
 
 
 # -- sorting ------------------------------------------------------------------------------------------------------
