@@ -15,6 +15,7 @@ from lakebed.engine.tokens import quoted_text, tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.type_names import UUID
+from lakebed.model.types import is_binary
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values in order, or by name; of Python, or Arrow scalars."""
@@ -125,7 +126,7 @@ def literal(value: pa.Scalar) -> str:
         return f"({value.as_py()})"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return quoted_text(value.as_py())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if is_binary(kind):
         return f"X'{value.as_py().hex()}'"
     if kind == UUID:
         return f"X'{value.as_py().hex}'"

@@ -22,6 +22,7 @@ from lakebed.model.arrays import empty_batch
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.json_values import encode_array
 from lakebed.model.type_names import JSON, UUID
+from lakebed.model.types import is_binary
 from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
 
@@ -101,15 +102,10 @@ def _write_csv(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) 
 
 def _in_csv(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
-        pa.array(encode_array(column), pa.string()) if _is_binary(column.type) else column
+        pa.array(encode_array(column), pa.string()) if is_binary(column.type) else column
         for column in _with_texts(rows).columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    any_length = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    return bool(any_length or pa.types.is_fixed_size_binary(kind))
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:

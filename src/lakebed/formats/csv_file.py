@@ -8,8 +8,7 @@ an empty text, unless there are such cells in columns of other types; then these
 Core types: :class:`CsvReading`.
 
 Rules. Binary is hex digits, as it is in JSON. Columns of other types that Arrow's parser does not make are text, for
-the conformer to cast. Lines count from 1, and a
-record with line breaks in quotes has the number of its first line.
+the conformer to cast. Lines count from 1, and a record with line breaks in quotes has the number of its first line.
 
 Errors: SchemaMismatchError names file, line and column.
 """
@@ -33,6 +32,7 @@ from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
+from lakebed.model.types import is_binary
 
 SAMPLE_BYTES = 4 * 1024 * 1024
 
@@ -86,7 +86,7 @@ class CsvReading:
         return kind if _is_parsed(kind) else pa.string()
 
     def _read_as(self, name: str) -> pa.DataType:
-        if _is_binary(self.type_of(name)):
+        if is_binary(self.type_of(name)):
             return self.type_of(name)
         kind = self.parsed(name)
         zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
@@ -99,10 +99,6 @@ def _is_parsed(kind: pa.DataType) -> bool:
     return (
         number or any(is_kind(kind) for is_kind in plain) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
     )
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 # -- detection ------------------------------------------------------------------------------------------------------
@@ -247,7 +243,7 @@ def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.
     for read_as, column in zip(plan.schema, batch.columns, strict=True):
         if read_as.type == column.type:
             columns.append(column)
-        elif _is_binary(read_as.type):
+        elif is_binary(read_as.type):
             columns.append(_from_hex(column, plan, read_as, rows_before))
         else:
             columns.append(_in_zone(column, plan, read_as))

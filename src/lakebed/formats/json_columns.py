@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from lakebed.model.type_names import JSON, UUID
+from lakebed.model.types import is_binary
 
 UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
 
@@ -113,7 +114,7 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return _float
     if pa.types.is_decimal(kind):
         return _decimal
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if is_binary(kind):
         return _binary
     return None
 

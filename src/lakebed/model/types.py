@@ -308,6 +308,12 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def is_binary(kind: pa.DataType) -> bool:
+    """Bytes of any length, in any form of Arrow, or of a fixed length."""
+    any_length = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    return bool(any_length or pa.types.is_fixed_size_binary(kind))
+
+
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a field of one type may be widened to another, or become a dictionary of its values, or no longer be."""
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(wanted):
