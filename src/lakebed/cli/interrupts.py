@@ -34,14 +34,14 @@ def handle_interrupts() -> None:
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    for number, handler in _handlers(interrupt).items():
+    for number, handler in _on_signals(interrupt).items():
         signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def stop_on_signal(stop: Callable[[], object]) -> Iterator[None]:
     """In the block, the first Ctrl-C or SIGTERM calls ``stop`` and interrupts nothing; the second one stops hard."""
-    with handled(_handlers(stop)):
+    with handled(_on_signals(stop)):
         yield
 
 
@@ -72,8 +72,8 @@ def listened() -> list[signal.Signals]:
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _handlers(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
-    """Handlers of which the first signal calls ``stop``, and the second one stops hard."""
+def _on_signals(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
+    """What signals do: the first one calls ``stop``, and the second one stops hard."""
     count = 0
 
     def handle(_number: int, _frame: object) -> None:

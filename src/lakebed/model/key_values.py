@@ -1,8 +1,8 @@
 """Values of key fields: as users write them in Python and on a command line, and as the bytes of a key. Pure.
 
 :func:`content_of` takes a user's value for a field, :func:`value_of` gives one back, :func:`parse_text` reads one.
-Contents are those of :mod:`lakebed.model.key_types`. The encoding of a field is by the
-rules of :mod:`lakebed.model.keys`.
+Contents are those of :mod:`lakebed.model.key_types`. The encoding of a field is by the rules of
+:mod:`lakebed.model.keys`.
 
 Errors: BadKeyError, which names the field and the value.
 """

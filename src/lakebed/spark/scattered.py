@@ -52,7 +52,7 @@ def _with_values(function: ArrowFunction, payloads: Sequence[bytes]) -> ArrowFun
     def values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for item in batch.column(0).to_pylist():
-                # None if there are no values at all.
+                # The one Spark partition of a frame without values gets none.
                 found = payloads[item : item + 1]
                 yield pa.record_batch([[item] * len(found), list(found)], schema=_VALUES_SCHEMA)
 

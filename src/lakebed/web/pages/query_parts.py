@@ -72,7 +72,7 @@ class Funnel:
 
 
 def funnel_of(found: Explanation, partitions: int) -> Funnel:
-    """The funnel of a read in a table of so many partitions."""
+    """The funnel of a read, of a table with this number of partitions."""
     return Funnel(
         version=found.version,
         bars=bars_of(found.counts(partitions)),
