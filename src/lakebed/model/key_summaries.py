@@ -55,6 +55,13 @@ class Summary:
     max_key: bytes
     blocks: bytes = b""
 
+    @property
+    def ascends(self) -> bool:
+        """Whether keys and ranks are as they have to be: of a summary that was received, that is not known."""
+        ranks = all(low <= high for low, high in itertools.pairwise((0, *self.ranks, self.rows)))
+        keys = all(low < high for low, high in itertools.pairwise(self.keys))
+        return len(self.keys) == len(self.ranks) and ranks and keys
+
     def bounds(self, key: bytes) -> tuple[int, int]:
         """The least and the most rows that may have a smaller key. Where they are equal that is exact."""
         if key > self.max_key:
@@ -150,8 +157,7 @@ class Summary:
             raise Code.SUMMARY_DAMAGED(
                 f"{name} is not a summary; delete it to have it made again", name=name
             ) from error
-        steps = zip(found.ranks, (*found.ranks[1:], found.rows), strict=True)
-        if any(a > b for a, b in steps) or list(found.keys) != sorted(set(found.keys)):
+        if not found.ascends:
             raise Code.SUMMARY_DAMAGED(
                 f"{name}: keys and ranks do not ascend; delete it to have it made again", name=name
             )

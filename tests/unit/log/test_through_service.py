@@ -280,7 +280,7 @@ def test_waiting_requests_leave_the_threads_of_other_endpoints_alone(root, monke
 def post(url, root, proposals=(), table=None, **changes):
     """The answer to a request as JSON."""
     lake = lakebed.open(root)
-    document = {"protocol": 1, "instance": lake.id, "proposals": proposals} | changes
+    document = {"protocol": commit_messages.PROTOCOL, "instance": lake.id, "proposals": proposals} | changes
     name = table or lake.table("t").id
     return urllib3.request("POST", f"{url}/v1/tables/{name}/commits", json=document)
 

@@ -1,5 +1,7 @@
 """Proposals as they are sent to a service: each kind comes back as it was, and what is none is refused."""
 
+from dataclasses import replace
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -23,7 +25,7 @@ from lakebed.errors import UsageError
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.state import transactions as t
-from lakebed.state.proposal_codec import FilesDocument, NewFileDocument, decode_proposal, encode_proposal
+from lakebed.state.proposal_codec import decode_proposal, encode_proposal
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions.key_guard import KeyGuard
 from tests.unit.state.cases import SCHEMA, job, new_file
@@ -110,15 +112,31 @@ def test_what_is_no_proposal_is_refused(change):
 
 @pytest.mark.parametrize("keys_and_ranks", [((b"b", b"a"), (0, 1)), ((b"a", b"b"), (1, 0)), ((b"a",), (0, 1))])
 def test_a_summary_that_does_not_ascend_is_refused(keys_and_ranks):
-    one = NewFileDocument.of(FILE)
     keys, ranks = keys_and_ranks
-    bad = msgspec.structs.replace(one, summary=msgspec.structs.replace(one.summary, keys=keys, ranks=ranks))
-    with pytest.raises(UsageError, match="not a proposal"):
-        decode_proposal(msgspec.msgpack.encode(FilesDocument((bad,))))
+    bad = replace(FILE.summary, keys=keys, ranks=ranks)
+    for proposal in (t.ProposeFiles((replace(FILE, summary=bad),)), t.ProposeSplit({4: (b"b",)}, {"file-0001": bad})):
+        with pytest.raises(UsageError, match="not a proposal"):
+            decode_proposal(encode_proposal(proposal))
 
 
 def test_a_summary_of_other_rows_than_its_file_has_is_refused():
-    one = NewFileDocument.of(FILE)
-    bad = msgspec.structs.replace(one, summary=msgspec.structs.replace(one.summary, rows=5))
+    bad = replace(FILE, summary=replace(FILE.summary, rows=5))
     with pytest.raises(UsageError, match="4 rows, and its summary 5"):
-        decode_proposal(msgspec.msgpack.encode(FilesDocument((bad,))))
+        decode_proposal(encode_proposal(t.ProposeOutput("job-0001", (bad,))))
+
+
+@pytest.mark.parametrize("change", [{"id": "../file"}, {"job": ""}, {"size_bytes": 2**63}, {"schema_version": 0}])
+def test_a_file_that_the_log_could_not_store_is_refused(change):
+    bad = replace(FILE, file=replace(FILE.file, **change))
+    with pytest.raises(UsageError, match="not a proposal"):
+        decode_proposal(encode_proposal(t.ProposeFiles((bad,))))
+
+
+def test_a_job_that_the_log_could_not_store_is_refused():
+    with pytest.raises(UsageError, match="not a proposal"):
+        decode_proposal(encode_proposal(t.ProposeJobs((replace(job("job-0001", "file-0001"), deadline_s=-1),))))
+
+
+def test_the_cuts_of_a_split_keep_their_order():
+    split = t.ProposeSplit({4: (b"b",), 2: (b"x",), 3: (b"m",)})
+    assert list(decode_proposal(encode_proposal(split)).cuts) == [4, 2, 3]

@@ -19,32 +19,31 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import Code
-from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
+from lakebed.model.files import CommittedFile, DataFile, NewFile, PartitionFile, Reference
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.state.fields import Whole
 from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.table_state import Answer
+from lakebed.state.transactions.key_guard import KeyGuard
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld, count_of
 from lakebed.state.transactions.schema_growth import grown
 from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
-    from lakebed.model.files import NewFile
     from lakebed.model.keys import EncodedRange
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions.ingest import Request
-    from lakebed.state.transactions.key_guard import KeyGuard
     from lakebed.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2
 """Partitions in which one commit of files looks for too many runs: it may reach 100,000, and should take 1 ms."""
 
 
-class ProposeFiles(Struct, frozen=True):
+class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="propose_files"):
     """New files, for every partition they reach. A repeated ``request_key`` returns the first outcome.
 
     ``base_version`` is the head when the request was first proposed, in any process; 0 is older than any.
@@ -56,10 +55,10 @@ class ProposeFiles(Struct, frozen=True):
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
-    base_version: int = 0
+    base_version: Whole = 0
     requests: tuple[str, ...] = ()
-    runs_max: int = 0
-    merged_at: int | None = None
+    runs_max: Whole = 0
+    merged_at: Whole | None = None
     guard: KeyGuard | None = None
 
     def resolve(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.model.merge_modes import KeepAll
+from lakebed.state.fields import Whole
 from lakebed.state.reference_lists import PairList, decode_pairs, encode_pairs
 from lakebed.state.transactions.add_files import dropped
 from lakebed.state.transactions.job_changes import held_pairs
@@ -46,10 +47,10 @@ def expired(state: TableState) -> Iterator[tuple[str, int]]:
         yield from ((file.id, partition) for file in files if times.all_before(file, state.age_off_cut_us))
 
 
-class ProposeCut(Struct, frozen=True):
+class ProposeCut(Struct, frozen=True, tag_field="type", tag="propose_cut"):
     """Hide the rows that are too old at ``now_us``, a time of the clock of the log in microseconds since 1970."""
 
-    now_us: int
+    now_us: Whole
 
     def resolve(self, state: TableState) -> RaiseWatermark | Repeated:
         """The cut that the table's age gives, unless it is so near that an entry for it would only lengthen the log."""
@@ -66,7 +67,7 @@ def cut_due(state: TableState, now_us: int) -> int | None:
     return due_us if due_us >= state.age_off_cut_us + step_s * _US else None
 
 
-class ProposeExpiry(Struct, frozen=True):
+class ProposeExpiry(Struct, frozen=True, tag_field="type", tag="propose_expiry"):
     """Drop all files that are wholly past the table's age-off."""
 
     def resolve(self, state: TableState) -> DropExpired | Repeated:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import Code
+from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KeepAll
 from lakebed.state.fields import Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
@@ -35,7 +36,7 @@ from lakebed.state.transactions.resolution import Description, Rejected, count_o
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
-    from lakebed.model.files import DataFile, NewFile, PartitionFile, Reference
+    from lakebed.model.files import DataFile, PartitionFile, Reference
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
 
@@ -216,7 +217,7 @@ def _part_missing(job: Job, state: TableState) -> Rejected | None:
     return None
 
 
-class ProposeOutput(Struct, frozen=True):
+class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output"):
     """The files that a job made of its inputs; may be none if no row was left."""
 
     job: str

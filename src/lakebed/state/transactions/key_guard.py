@@ -18,6 +18,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakebed.state.fields import Whole
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -35,11 +37,15 @@ class KeyGuard:
     ``sequence`` was the table's next sequence number, and ``files`` reached a span, at that version.
     """
 
-    version: int
-    sequence: int
+    version: Whole
+    sequence: Whole
     lows: tuple[bytes, ...]
     highs: tuple[bytes, ...]
     files: frozenset[str]
+
+    def __post_init__(self) -> None:
+        if len(self.lows) != len(self.highs):
+            raise ValueError("a guard has as many lows as highs")
 
     def broken_by(self, state: TableState) -> str | None:
         """The id of a file that may have brought rows of the keys since; None if there is none."""

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.files import Reference
+from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KeepAll
 from lakebed.state.fields import Hex, Id, Positive, StoredAsIs
@@ -28,11 +29,10 @@ from lakebed.state.transactions.resolution import Description, Rejected, Repeate
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile, PartitionFile
-    from lakebed.model.key_summaries import Summary
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
 
-Cuts = Mapping[int, tuple[bytes, ...]]
+Cuts = Mapping[Positive, tuple[bytes, ...]]
 """Partitions by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new
 ids."""
 
@@ -93,7 +93,7 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
 # -- splits -----------------------------------------------------------------------------------------------------
 
 
-class ProposeSplit(Struct, frozen=True):
+class ProposeSplit(Struct, frozen=True, tag_field="type", tag="propose_split"):
     """Cut partitions, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
     cuts: Cuts
@@ -143,9 +143,6 @@ def _split_shares(
 
     As the summary tells, whatever was thought of the whole partition; but an exact count of the whole stays one in sum.
     """
-    # Writers alone load it.
-    from lakebed.model.key_summaries import Summary
-
     file = held.file
     arrived = summary is None
     if summary is None:
@@ -263,10 +260,10 @@ def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> di
 # -- joins ------------------------------------------------------------------------------------------------------
 
 
-class ProposeJoin(Struct, frozen=True):
+class ProposeJoin(Struct, frozen=True, tag_field="type", tag="propose_join"):
     """Make one partition of two or more neighbours, given in key order."""
 
-    partitions: tuple[int, ...]
+    partitions: tuple[Positive, ...]
 
     def resolve(self, state: TableState) -> JoinPartitions | Rejected:
         """The join with the references of the partitions as they are now."""

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from lakebed.errors import Code
+from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange, iter_ranges
 from lakebed.state.fields import Bounds, Positive, decode_bounds, encode_bounds
 from lakebed.state.reference_lists import ReferenceList, encode_references
@@ -34,7 +35,6 @@ from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
-    from lakebed.model.key_summaries import Summary
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
 
@@ -42,7 +42,7 @@ FENCES_MAX = 1_000
 """Every add is compared with every fence. Garbage collection removes them once they are as old as request keys."""
 
 
-class ProposeRemoval(Struct, frozen=True):
+class ProposeRemoval(Struct, frozen=True, tag_field="type", tag="propose_removal"):
     """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`ProposeSplit`.
 
     With a ``fence``, files proposed first before it, and jobs opened before it, are kept out of the ranges as well.

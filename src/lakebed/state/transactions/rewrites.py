@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 
-class ProposeJobs(Struct, frozen=True):
+class ProposeJobs(Struct, frozen=True, tag_field="type", tag="propose_jobs"):
     """Claim input references for many jobs, which do not conflict with each other. Those that cannot be opened are left
     out when it is committed.
     """
@@ -37,7 +37,7 @@ class ProposeJobs(Struct, frozen=True):
         return opened or next(refused, Rejected(Code.PROPOSAL_INVALID, "no job is named"))
 
 
-class ProposeRewrite(Struct, frozen=True):
+class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite"):
     """The outputs of all jobs of a rewrite, which become visible together or not at all; each job has one input.
 
     An output takes the run of its input in every partition, so that runs stay what they were.

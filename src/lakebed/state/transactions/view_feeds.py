@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import Code
+from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS
-from lakebed.state.fields import Positive, StoredAsIs
+from lakebed.state.fields import Positive, StoredAsIs, Whole
 from lakebed.state.transactions.add_files import AddFiles, ProposeFiles
 from lakebed.state.transactions.removals import ProposeRemoval, RemoveRange
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
 from lakebed.state.view_source import ViewSource
 
 if TYPE_CHECKING:
-    from lakebed.model.files import NewFile
     from lakebed.state.reference_lists import ReferenceCounts
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions.schema_changes import AlterSchema
 
 
-class ProposeFeed(Struct, frozen=True):
+class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     """Files with the rows of the source after its version ``since``, up to ``until``.
 
     ``anew``: they take the place of all rows of the view. ``base_version`` is that of the view when the feed began.
     """
 
     files: tuple[NewFile, ...]
-    base_version: int
-    since: int
-    until: int
+    base_version: Whole
+    since: Whole
+    until: Whole
     anew: bool = False
 
     def resolve(
