@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import subprocess
+import sys
 import threading
 
 import adbc_driver_manager
@@ -15,7 +16,7 @@ from adbc_driver_flightsql import ConnectionOptions, DatabaseOptions, dbapi
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.flight import kept_statements, messages
+from lakebed.flight import flight_server, kept_statements, messages
 from lakebed.flight.flight_server import FlightServer
 from lakebed.flight.prepared_statement import Statement
 from lakebed.flight.statement_runs import StatementLimits
@@ -25,7 +26,7 @@ from lakebed.security.roles import Role
 from lakebed.service.service import Service
 from lakebed.sql.limited import Limits
 from tests import pages
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 ROWS = pa.table(
     {
@@ -451,6 +452,37 @@ def test_a_table_is_created_where_the_rows_name_its_key(lake, cursor):
 def test_rows_that_do_not_fit_are_refused(cursor, name, rows, said):
     with pytest.raises(adbc_driver_manager.Error, match=said):
         cursor.adbc_ingest(name, pa.table(rows), mode="append")
+
+
+CUT_CALL = """
+import os, sys
+import pyarrow as pa, pyarrow.flight as fl
+from lakebed.flight import messages
+
+append = messages.message("TableDefinitionOptions", if_exists=messages.TableExists.APPEND)
+command = messages.packed("CommandStatementIngest", table="cut", table_definition_options=append)
+rows = pa.record_batch({"k": pa.array(range(1000), pa.int64())})
+writer, _ = fl.connect(sys.argv[1]).do_put(fl.FlightDescriptor.for_command(command), rows.schema)
+writer.write_batch(rows)
+os._exit(1)
+"""
+
+
+def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch):
+    """Its stream ends in the server as if all rows were there."""
+    table, ended = lake.create_table("cut", lakebed.Schema({"k": "int64"})), threading.Event()
+    ingested = flight_server.ingest
+
+    def ingest(*given):
+        try:
+            return ingested(*given)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(flight_server, "ingest", ingest)
+    subprocess.run([sys.executable, "-c", CUT_CALL, f"grpc://127.0.0.1:{server.port}"], check=False)
+    assert ended.wait(WAIT_S)
+    assert table.count().rows == 0
 
 
 def test_updates_are_refused(server):

@@ -193,7 +193,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 bound = Statement.of(command.prepared_statement_handle).bound(_values(reader))
                 answer = messages.message("DoPutPreparedStatementResult", prepared_statement_handle=bound.handle)
             elif name == "CommandStatementIngest":
-                rows = ingest(self._instance, principal_of(context), command, reader)
+                rows = ingest(self._instance, principal_of(context), command, reader, context.is_cancelled)
                 answer = messages.message("DoPutUpdateResult", record_count=rows)
             elif name in ("CommandStatementUpdate", "CommandPreparedStatementUpdate"):
                 raise Code.SQL_READ_ONLY(

@@ -3,6 +3,9 @@
 A table that is not there is created if the metadata of the stream's schema says which columns are its row key:
 ``lakebed.row_key`` and ``lakebed.sort_key``, names with commas between. A repeat with the same ``lakebed.commit_id``
 adds nothing.
+
+The stream of a caller that went away ends like one that is complete: gRPC tells them apart only by the state of the
+call. So a call that was cancelled by then adds nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import flight
 
 from lakebed.errors import Code
 from lakebed.flight.catalog_answers import CATALOG, SCHEMA
@@ -19,6 +23,8 @@ from lakebed.model.schema import Schema
 from lakebed.security.principal import Permission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.security.principal import Principal
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
@@ -26,13 +32,17 @@ if TYPE_CHECKING:
 _ROW_KEY, _SORT_KEY, _COMMIT_ID = "lakebed.row_key", "lakebed.sort_key", "lakebed.commit_id"
 
 
-def ingest(instance: Instance, principal: Principal, command: Any, rows: Any) -> int:
-    """Add the rows, and return their number. Raises as :meth:`Table.write` and :meth:`Instance.create_table`."""
+def ingest(instance: Instance, principal: Principal, command: Any, rows: Any, is_cancelled: Callable[[], bool]) -> int:
+    """Add the rows, and return their number.
+
+    Raises as :meth:`Table.write` and :meth:`Instance.create_table`; FlightCancelledError if the call was cancelled
+    before the end of the rows.
+    """
     _check_place(command)
     metadata = {key.decode(): value.decode() for key, value in (rows.schema.metadata or {}).items()}
     metadata |= {option.key: option.value for option in command.options}
     table = _target_table(instance, principal, command, rows.schema, metadata)
-    counted = _Counted(rows)
+    counted = _Counted(rows, is_cancelled)
     table.write(counted.reader, commit_id=metadata.get(_COMMIT_ID))
     return counted.rows
 
@@ -77,11 +87,12 @@ def _names(metadata: dict[str, str], key: str) -> list[str]:
 
 
 class _Counted:
-    """The batches of a stream, which it counts."""
+    """The batches of a stream, which it counts. Raises FlightCancelledError at the end of one that was cut."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Any, is_cancelled: Callable[[], bool]) -> None:
         self.rows = 0
         self._given = given
+        self._is_cancelled = is_cancelled
         self.reader = pa.RecordBatchReader.from_batches(given.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -89,3 +100,5 @@ class _Counted:
             if chunk.data is not None:
                 self.rows += chunk.data.num_rows
                 yield chunk.data
+        if self._is_cancelled():
+            raise flight.FlightCancelledError("the caller went away before the end of the rows; nothing was added")
