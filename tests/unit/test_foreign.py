@@ -1,5 +1,6 @@
 """Exceptions of other libraries, and missing modules, become errors of Lakebed."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -61,6 +62,23 @@ def test_who_lacks_pandas_need_not_install_spark(monkeypatch, spark, package):
 def test_every_extra_that_is_named_there_is():
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     assert set(EXTRAS.values()) <= set(declared["project"]["optional-dependencies"])
+
+
+def test_every_package_that_may_be_missing_has_an_extra():
+    """Otherwise an import of it is a traceback where the package is not installed."""
+    root = Path(__file__).parents[2]
+    declared = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    always = {re.split(r"[-<>=]", package)[0] for package in declared} | {"lakebed"}
+    imported = set()
+    for path in (root / "src").rglob("*.py"):
+        if "testing" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.partition(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    assert imported - sys.stdlib_module_names - always - set(EXTRAS) == set()
 
 
 def test_a_panic_is_told_and_an_interrupt_passes():

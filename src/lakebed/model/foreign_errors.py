@@ -18,6 +18,7 @@ PASSED = (Error, StopIteration, MemoryError)
 """Not errors of the library: raised as they are."""
 
 EXTRAS = {
+    "anyio": "serve",
     "boto3": "aws",
     "botocore": "aws",
     "datasketches": "sketches",
@@ -32,6 +33,7 @@ EXTRAS = {
     "opentelemetry": "otel",
     "polars": "polars",
     "prometheus_client": "serve",
+    "prompt_toolkit": "shell",
     "psycopg": "postgres",
     "py4j": "spark",
     "pyiceberg": "migrate",
