@@ -54,7 +54,14 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
     @click.option("--quote", metavar="C", help='What CSV cells are quoted with. Default: ".')
     @click.option("--header/--no-header", default=None, help="Whether the first line of CSV has the names of columns.")
     @click.option("--names", metavar="A,B", multiple=True, help="Names of the columns of CSV without a header.")
-    @click.option("--type", "kinds", metavar="COLUMN=TYPE", type=name_value, multiple=True, help="May be repeated.")
+    @click.option(
+        "--type",
+        "kinds",
+        metavar="COLUMN=TYPE",
+        type=name_value,
+        multiple=True,
+        help="The type of a column. May be repeated.",
+    )
     @click.option("--null", "nulls", metavar="WORD", multiple=True, help="What stands for null, beside an empty cell.")
     @click.option("--timezone", metavar="ZONE", help="The zone of times without one, such as Europe/Berlin.")
     @click.option("--date-format", metavar="FORMAT", help="Of dates and times that are not ISO 8601: %d.%m.%Y.")

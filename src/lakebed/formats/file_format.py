@@ -6,6 +6,7 @@ not what its name says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from lakebed.errors import Code
@@ -86,6 +87,14 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
         "text, give its format (--format csv)",
         source=str(file),
     )
+
+
+def check_options(files: Sequence[tuple[str, FileFormat]], options: ReadingOptions) -> None:
+    """Raise UsageError for options that are for CSV, if none of the files is CSV; ``files`` have names and formats."""
+    if files and options.for_csv and all(kind is not FileFormat.CSV for _, kind in files):
+        name, kind = files[0]
+        given = ", ".join(options.for_csv)
+        raise Code.ARGUMENTS_CONFLICT(f"{name} is {kind.value}, and these options are for CSV: {given}; leave them out")
 
 
 def _checked(file: InputFile, given: str, found: FileFormat | None) -> FileFormat:

@@ -63,5 +63,20 @@ class ReadingOptions:
                     f"unknown time zone {self.timezone!r}; give a name such as Europe/Berlin or UTC"
                 ) from error
 
+    @property
+    def for_csv(self) -> list[str]:
+        """The names of the options that are given and that only CSV has."""
+        given = {
+            "delimiter": self.delimiter,
+            "quote": self.quote,
+            "header": self.header,
+            "names": self.columns or None,
+            "null": self.nulls or None,
+            "timezone": self.timezone,
+            "date_format": self.date_format,
+            "encoding": self.encoding,
+        }
+        return [name for name, value in given.items() if value is not None]
+
 
 DETECTED = ReadingOptions()

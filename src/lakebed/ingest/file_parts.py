@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.formats.file_format import FileFormat, format_of
+from lakebed.formats.file_format import FileFormat, check_options, format_of
 from lakebed.formats.input_file import InputFile, input_file, reading
 from lakebed.ingest.input_files import TextFields, opened
 from lakebed.ingest.sources import CHECK_THREADS, SUFFIXES, check_unchanged
@@ -84,7 +84,9 @@ def _formats(files: Sequence[Source], home: Storage, options: ReadingOptions) ->
 def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[SourcePart]:
     """What each task reads, in the order of the files; parts have about ``part_bytes``."""
     parts: list[SourcePart] = []
-    for file, kind in zip(files, _formats(files, home, options), strict=True):
+    kinds = _formats(files, home, options)
+    check_options([(file.url, kind) for file, kind in zip(files, kinds, strict=True)], options)
+    for file, kind in zip(files, kinds, strict=True):
         count = -(-file.size_bytes // part_bytes)
         if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options):
             parts.append(SourcePart(file, kind.is_text))

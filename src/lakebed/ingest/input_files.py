@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.formats.file_format import SUFFIXES, FileFormat, format_of
+from lakebed.formats.file_format import SUFFIXES, FileFormat, check_options, format_of
 from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
@@ -144,7 +144,9 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
     text = TextFields.of(schema, columns or {}, only_fields=only_fields)
-    return opened(find_inputs(items, home), text, options)
+    files = find_inputs(items, home)
+    check_options([(str(file), format_of(file, options)) for file in files] if options.for_csv else [], options)
+    return opened(files, text, options)
 
 
 def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions) -> RowInput:
@@ -265,6 +267,7 @@ def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
     Raises as :func:`open_files`; SchemaMismatchError for a text file without rows, whose types are unknown.
     """
     kind = format_of(file, options)
+    check_options([(str(file), kind)], options)
     if kind is FileFormat.CSV:
         from lakebed.formats.csv_file import detect
 
@@ -285,7 +288,18 @@ def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
         first = next(batches, None)
         rows = [] if first is None else first.slice(0, 3).to_pylist()
         examples = {name: tuple(str(row[name]) for row in rows) for name in found.names}
-        return Inferred(file, kind, found.remove_metadata(), examples, len(rows), whole=True)
+        columns = _with_types(found.remove_metadata(), options, str(file))
+        return Inferred(file, kind, columns, examples, len(rows), whole=True)
+
+
+def _with_types(columns: pa.Schema, options: ReadingOptions, name: str) -> pa.Schema:
+    """The columns with the types that are given. Raises UsageError for a type of no column."""
+    if unknown := sorted(set(options.types) - set(columns.names)):
+        raise Code.COLUMN_UNKNOWN(
+            f"{name}: no column {', '.join(unknown)}, for which a type is given; it has {', '.join(columns.names)}",
+            fields=unknown,
+        )
+    return pa.schema([one.with_type(options.types.get(one.name, one.type)) for one in columns])
 
 
 def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
@@ -312,12 +326,14 @@ def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
     fields, examples = [], {}
     for name in table.schema.names:
         column = table.column(name).combine_chunks()
-        kind = options.types.get(name) or column.type
+        kind = column.type
         if pa.types.is_null(kind):
             kind = pa.string()
-        elif pa.types.is_string(kind) and name not in options.types:
-            kind = column_type(column, options.date_format).type
+        elif pa.types.is_string(kind):
+            kind = column_type(column, None).type
             kind = kind if pa.types.is_temporal(kind) else pa.string()
         fields.append(pa.field(name, kind))
         examples[name] = tuple(str(value) for value in column.slice(0, 3).to_pylist())
-    return Inferred(file, FileFormat.JSON, pa.schema(fields), examples, table.num_rows, whole)
+    return Inferred(
+        file, FileFormat.JSON, _with_types(pa.schema(fields), options, str(file)), examples, table.num_rows, whole
+    )

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.formats.file_format import FileFormat, check_options
 from lakebed.formats.reading_options import SPARK_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
@@ -153,6 +154,7 @@ class Importer:
         self, files: Sequence[Source], shuffle: Shuffle, reading: SourceReading
     ) -> tuple[MapInput, Shuffle, Conformer]:
         """Parquet files as the input of map tasks; the columns that the table lacks are added, or left out."""
+        check_options([(file.url, FileFormat.PARQUET) for file in files], reading.options)
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=False))
         columns = partial(footer_columns, files, shuffle, self.stop)
         if reading.ignore_extra:

@@ -8,6 +8,8 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.cli.conftest import Cli
@@ -197,3 +199,30 @@ def test_an_array_that_is_wrong_is_refused_with_the_line(lake: Cli, tmp_path: Pa
     assert ran.code != 0
     assert says in ran.err
     assert lake("count", "t", "--json").json["rows"] == 1
+
+
+def test_options_for_csv_are_refused_where_no_file_is_csv(lake: Cli, users: Path, tmp_path: Path) -> None:
+    path = tmp_path / "users.parquet"
+    pq.write_table(pa.table({"id": [1], "at": ["2026-01-31T12:00:00Z"]}), path)
+    for command in (["write", "users", path, "--key", "id"], ["schema", "infer", path]):
+        ran = lake(*command, "--delimiter", ";", "--null", "NA")
+        assert ran.code == 2
+        assert "users.parquet is Parquet, and these options are for CSV: delimiter, null; leave them out" in ran.err
+    assert lake("table", "list").out == ""
+    lines = tmp_path / "users.jsonl"
+    lines.write_text('{"id": 1}\n')
+    assert "is JSON, and these options are for CSV: timezone" in lake("schema", "infer", lines, "--timezone", "UTC").err
+    assert lake("write", "users", users, lines, "--key", "id", "--delimiter", ";").code == 0
+
+
+def test_a_table_made_of_a_file_with_types_has_the_types_that_are_given(lake: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "visits.parquet"
+    pq.write_table(pa.table({"id": [1], "at": ["2026-01-31T12:00:00Z"]}), path)
+    instant = ["--key", "id", "--type", "at=timestamp[us, tz=UTC]"]
+    refused = lake("write", "visits", path, *instant)
+    assert refused.code == 3
+    assert "column at is string; the table has timestamp[us, tz=UTC]" in refused.err
+    assert lake("write", "visits", path, *instant, "--cast", "at").code == 0
+    assert lake("get", "visits", "1", "--json").json == {"id": 1, "at": "2026-01-31T12:00:00.000000Z"}
+    unknown = lake("schema", "infer", path, "--type", "att=int64")
+    assert "no column att, for which a type is given; it has id, at" in unknown.err
