@@ -110,6 +110,24 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
     assert pipeline.ingest(table, force=True).rows == 10
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("export", "out"), "or give --in-process, which needs no Spark"),
+        (("import", "in.csv"), "or add the files with `lakebed write`, which needs no Spark"),
+    ],
+)
+def test_a_command_without_spark_says_how_to_do_without(
+    table: lakebed.Table, instance: lakebed.Instance, tmp_path: Path, words: tuple[str, str], advice: str
+) -> None:
+    table.write(rows(1, 10))
+    (tmp_path / "in.csv").write_text("key\n")
+    process = started(instance, tmp_path / "home", WITHOUT_SPARK, words[0], table.name, str(tmp_path / words[1]))
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert "this needs pyspark, which is not installed: pip install 'lakebed[spark]'; " + advice in said
+
+
 def test_an_instance_in_memory_is_refused() -> None:
     with pytest.raises(UsageError, match="is in the memory of this process, and tasks"):
         Pipeline(lakebed.create(f"memory://{random_token()}"), launcher="in-process")

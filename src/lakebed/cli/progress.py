@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.drawing.progress_bar import ProgressBar
+from lakebed.errors import UsageError
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -33,11 +34,29 @@ def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipe
     # Py4J logs what it is about to raise, and one Ctrl-C becomes several tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_by_py4j)
-    with optional_imports():
+    with _with_advice(), optional_imports():
         from lakebed.spark import Pipeline
 
         with Pipeline(cli.instance(), launcher=launcher, progress=None) as pipeline:
             yield pipeline
+
+
+@contextlib.contextmanager
+def _with_advice() -> Iterator[None]:
+    """Where PySpark is missing, the error also says how to do without it."""
+    try:
+        yield
+    except UsageError as error:
+        context = click.get_current_context(silent=True)
+        if error.facts.get("module") != "pyspark" or context is None:
+            raise
+        if any("--in-process" in param.opts for param in context.command.params):
+            advice = "give --in-process, which needs no Spark"
+        elif context.info_name == "import":
+            advice = "add the files with `lakebed write`, which needs no Spark"
+        else:
+            raise
+        raise error.restated(f"{error.message}; or {advice}") from error
 
 
 def _not_by_py4j(record: logging.LogRecord) -> bool:
