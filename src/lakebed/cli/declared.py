@@ -80,7 +80,7 @@ def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: boo
     lines = [f"{'-' if change.loses else '+'} {change.text}" for change in changes]
     if changes and not plan_only:
         if not yes:
-            options.check_answerable(f"{count_text(len(changes), 'change')} by {file}")
+            options.check_answerable(f"make {count_text(len(changes), 'change')} by {file}")
             print("\n".join(lines), file=sys.stderr)
             options.ask_for("apply", f"This makes {count_text(len(changes), 'change')}", "the word apply")
         for change in changes:

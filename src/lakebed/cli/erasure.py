@@ -58,7 +58,7 @@ def rewrite(
     are. Older versions and tags keep the rows as they were: docs/erasure.md.
     """
     if not yes and not dry_run:
-        options.check_answerable(f"whether to rewrite rows of {table}")
+        options.check_answerable(f"rewrite rows of {table}")
     assignments = dict(changes)
     if len(assignments) < len(changes):
         raise Code.COLUMN_DUPLICATE("--set names a column twice; give each column one expression")
@@ -129,7 +129,7 @@ def erase_report(
 
 
 def _report_lines(report: ErasureReport) -> Iterator[str | TextColumns]:
-    read = ", ".join(f"{count:,} {kind}" for kind, count in report.searched.items())
+    read = ", ".join(f"{kind}: {count:,}" for kind, count in report.searched.items())
     yield f"table {report.table} at version {report.version}: searched {read or 'nothing: there is no object'}"
     if report.places:
         names = ["found in", "rows", "live", "unclear", "keys", "versions", "goes", "object"]

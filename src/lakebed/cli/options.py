@@ -216,11 +216,11 @@ def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:
 # -- questions ------------------------------------------------------------------------------------------------------
 
 
-def check_answerable(question: str) -> None:
+def check_answerable(action: str) -> None:
     """Raise UsageError if stdin is not a terminal."""
     if not sys.stdin.isatty():
         raise Code.CONFIRMATION_MISSING(
-            f"cannot confirm: {question} (stdin is not a terminal); give --yes to continue without a prompt"
+            f"cannot ask whether to {action}: stdin is not a terminal; give --yes to do it without a question"
         )
 
 

@@ -256,7 +256,7 @@ def _row_count_text(row: dict[str, Any]) -> int | str:
 def drop(cli: Invocation, *, table: str, yes: bool) -> None:
     """Drop a table; asks for its name first."""
     if not yes:
-        options.check_answerable(f"whether to drop {table}")
+        options.check_answerable(f"drop {table}")
     instance = cli.instance()
     instance.table(table)
     if not yes:

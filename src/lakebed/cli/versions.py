@@ -189,7 +189,7 @@ def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: boo
     found = cli.table(table)
     target = found.at(**moment_in(moment)).state
     if not yes and not dry_run:
-        options.check_answerable(f"whether to restore {table}")
+        options.check_answerable(f"restore {table}")
     change = restored(found.state(), ProposeRestore(target))
     before, after = (count_text(rows, "row", exact=change.exact) for rows in (change.rows_before, change.rows_after))
     version = None

@@ -182,7 +182,7 @@ def delete(
     """
     options.check_one({"KEY": key, "--keys": keys, "--where": where})
     if where is not None and not yes:
-        options.check_answerable(f"whether to delete rows of {table}")
+        options.check_answerable(f"delete rows of {table}")
     found = cli.table(table)
     given: Any = None
     if where is None:
@@ -214,7 +214,7 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     if not wanted:
         raise Code.ARGUMENT_MISSING("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
     if not yes and not dry_run:
-        options.check_answerable(f"whether to remove rows of {table}")
+        options.check_answerable(f"remove rows of {table}")
     snapshot = found.snapshot()
     going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, snapshot.encoded(wanted)))
     rows = count_text(going.rows, "row", exact=going.exact)

@@ -305,7 +305,7 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
     value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
     kind = plan.type_of(name)
     if name in plan.given:
-        remedy = f"mend it, or say that it stands for null (--null {value!r})"
+        remedy = f"correct it, or say that it stands for null (--null {value!r})"
     else:
         remedy = f"the type was detected from the first {plan.rows:,} rows: give another (--type {name}=string)"
     return Code.VALUE_NOT_REPRESENTABLE(

@@ -47,8 +47,8 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
     """What to do about a value that a field cannot keep. A key field keeps its type."""
     if not key and types.can_become(wanted.type, types.canonical(found)):
-        return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or mend the value"
-    return "mend the value, or leave the row out"
+        return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or correct the value"
+    return "correct the value, or leave the row out"
 
 
 def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:

@@ -357,7 +357,11 @@ def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
         filled = pc.and_(pc.equal(sieve.given.column(KIND), int(RowKind.DELETE)), pc.is_null(column))
         places = pa.array(np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column))))
         column = sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(places)
-    advice = "fill it" if wanted.name in sieve.keys else "fill it, or allow nulls with `lakebed table alter`"
+    advice = (
+        "a key is never null: fill it, or leave the row out"
+        if wanted.name in sieve.keys
+        else "fill it, or allow nulls with `lakebed table alter`"
+    )
     reason = f"{what} is null, and is not nullable"
     sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, reason, remedy=advice)
 

@@ -209,8 +209,8 @@ def _reasons(instance: Instance, table: Table, summary: TableSummary, view: Tabl
         found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {summary.requests:,}"
     if summary.unused and TableOperation.GC not in view.paused:
         gone = collect_garbage(table, dry_run=True)
-        waiting = f"{gone.waiting} files without references wait for history_s"
-        due_now = f"{gone.files} files of {gone.size_bytes:,} bytes can be deleted"
+        waiting = f"{count_of(gone.waiting, 'unreferenced file')} kept until history_s has passed"
+        due_now = f"{count_of(gone.files, 'file')} of {gone.size_bytes:,} bytes can be deleted"
         found[TableOperation.GC] = ", ".join([due_now] * bool(gone.files) + [waiting] * bool(gone.waiting)) or waiting
     return found
 

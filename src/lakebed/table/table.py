@@ -87,7 +87,7 @@ class Table(TableWrites):
         return address.table, (table_id,)
 
     def __repr__(self) -> str:
-        return f"<lakebed table {self.name!r} at version {self.version}>"
+        return f"<lakebed table {self.name!r}{f' at version {self.version}' if self.version else ''}>"
 
     # -- requests -----------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ def test_nothing_is_dropped_without_prune(cli: Cli, url: str, lake: Path, tmp_pa
     assert cli("apply", lake, "--yes").out == "no changes\n"
     ran = cli("apply", lake, "--prune")
     assert ran.code == 2
-    assert "cannot confirm: 2 changes" in ran.err
+    assert "cannot ask whether to make 2 changes" in ran.err
     assert cli("apply", lake, "--prune", "--yes").out.splitlines() == [
         "- table prices: drop field price",
         "- drop table readings and its rows",

@@ -75,7 +75,7 @@ def test_a_column_that_only_a_partial_write_has_becomes_a_field(cli, users, put)
     [
         (["delete", "users"], 2, "give one of"),
         (["delete", "users", "ann", "--where", "a = 1"], 2, "exclude each other"),
-        (["delete", "users", "--where", "a = 1"], 2, "cannot confirm"),
+        (["delete", "users", "--where", "a = 1"], 2, "cannot ask whether to delete rows of users"),
         (["delete", "users", "--where", "a +", "--yes"], 2, "not a predicate"),
         (["delete", "users", "ann", "0"], 3, "key"),
     ],

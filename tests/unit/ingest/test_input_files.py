@@ -178,7 +178,7 @@ def test_a_file_without_a_header_has_the_columns_of_the_table_in_their_order(tab
 
 
 BAD = {
-    "value": ("id,n\n1,5\n2,x\n", r"a.csv, line 3, column n: 'x' is not int32; mend it, or .*--null 'x'"),
+    "value": ("id,n\n1,5\n2,x\n", r"a.csv, line 3, column n: 'x' is not int32; correct it, or .*--null 'x'"),
     "value after a line break": ('id,name,n\n1,"a\nb",5\n2,c,x\n', "line 4, column n: 'x' is not int32"),
     "range": ("id,n\n1,5000000000\n", "line 2, column n: '5000000000' is not int32"),
     "ragged": ("id,n\n1,5\n2\n", r"a.csv, line 3: 1 column, and the file has 2 columns: '2'"),
