@@ -3,10 +3,40 @@
 Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. It
 needs ``pip install lakebed[spark]`` and Java 17 or later. With the launcher :class:`InProcess` neither is needed, and
 PySpark is not imported. No other part of Lakebed imports PySpark.
+
+What is public is imported when it is first asked for: every Python worker of Spark imports a module of this package,
+and none of them a pipeline.
 """
 
-from lakebed.spark.job_progress import Progress
-from lakebed.spark.pipeline import Pipeline
-from lakebed.spark.session import InProcess, Launcher, Local, Remote
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakebed.spark.job_progress import Progress
+    from lakebed.spark.pipeline import Pipeline
+    from lakebed.spark.session import InProcess, Launcher, Local, Remote
 
 __all__ = ["InProcess", "Launcher", "Local", "Pipeline", "Progress", "Remote"]
+
+_HOMES = {
+    "InProcess": "lakebed.spark.session",
+    "Launcher": "lakebed.spark.session",
+    "Local": "lakebed.spark.session",
+    "Pipeline": "lakebed.spark.pipeline",
+    "Progress": "lakebed.spark.job_progress",
+    "Remote": "lakebed.spark.session",
+}
+"""The module of each name that is not here yet."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found

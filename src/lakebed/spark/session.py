@@ -119,6 +119,9 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+if sys.platform == "linux":
+    # On a cluster the executors' Python may find Lakebed only once a task has begun.
+    _LOCAL_SETTINGS["spark.python.daemon.module"] = "lakebed.spark.worker_daemon"
 
 _CONNECT_S = 30
 """How long a Spark Connect server may take to accept the connection."""
