@@ -33,8 +33,8 @@ OWN_OF_LAKEBED = {
     lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "reopening", "settings_in_force"}
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
     Snapshot: {"encoded", "planned", "point", "reader", "reopening", "storage", "state"},
-    lakebed.Instance: {"address", "catalog", "catalog_log", "fence_creations", "known_tables", "log_of", "named"}
-    | {"opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes", "storage", "table_ids"}
+    lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
+    | {"log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes", "storage", "table_ids"}
     | {"take_catalog_ahead", "tracker", "unnamed", "unnamed_logs"},
     lakebed.Schema: {"arrow_of", "codec", "dictionaries", "html", "order", "project", "returned"},
 }

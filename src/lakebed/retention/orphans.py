@@ -8,8 +8,9 @@ reported and never deleted; retired files and segments are left to :mod:`lakebed
 
 A table is *dropped* by the last entry of its own log, and by nothing else: a stale catalog makes no table look dropped.
 Its files are deleted when that entry is older than ``history_s`` and no pin is alive. The log stays, a few small
-objects: its last entry rejects writers that slept through the drop. A table that is in no catalog and not dropped,
-after a drop that was interrupted, is reported and left alone. The logs of creations that lost the race for a name, or
+objects: its last entry rejects writers that slept through the drop. A drop that was interrupted between the catalog and
+that entry is finished, if the log of the catalog has it. A table that is in no catalog otherwise, because the catalog
+was restored from an older copy, is reported and left alone. The logs of creations that lost the race for a name, or
 died before it, are deleted too: one entry each. A creation under way looks the same, so only logs older than
 ``orphan_age_s`` go, and before that an entry of the catalog rejects every creation that began earlier.
 
@@ -38,8 +39,10 @@ from lakebed.model.files import (
 from lakebed.model.html_tables import FactsView
 from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
 from lakebed.snapshot.pins import read_pins
+from lakebed.state.catalog import PurgeTable
 from lakebed.state.transactions import RaiseWatermark, Watermark
 from lakebed.storage.disk_space import with_reserve
+from lakebed.table.instance import finish_drop
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -216,11 +219,16 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
         if table_id is not None and table_id not in named and _goes(table_id, listed.name):
             found[table_id].append(listed)
     # Once more: a table that was created meanwhile has a name now.
-    named, tables = instance.table_ids(), []
+    named, tables, purged = instance.table_ids(), [], None
     for table_id, objects in sorted(found.items()):
         if table_id in named:
             continue
-        waiting = _waiting(instance.unnamed(table_id), dry_run=dry_run)
+        table = instance.unnamed(table_id)
+        if not table.state().dropped:
+            purged = _purged(instance) if purged is None else purged
+            if table_id in purged and not dry_run:
+                finish_drop(table)
+        waiting = _waiting(table, interrupted=purged is not None and table_id in purged, dry_run=dry_run)
         tables.append(DroppedTable(table_id, len(objects), sum(listed.size_bytes for listed in objects), waiting))
         if waiting is None and not dry_run:
             instance.storage.delete([listed.name for listed in objects])
@@ -253,11 +261,18 @@ def _is_lost(table: Table, age: timedelta) -> bool:
     return table.state().version == 1 and table.log.entry_last_modified(1) <= table.log.now() - age
 
 
-def _waiting(table: Table, *, dry_run: bool) -> str | None:
+def _purged(instance: Instance) -> frozenset[str]:
+    """The ids of the tables that were taken out of the catalog. Reads the whole log of the catalog."""
+    return frozenset(change.table for change in instance.catalog_changes() if isinstance(change, PurgeTable))
+
+
+def _waiting(table: Table, *, interrupted: bool, dry_run: bool) -> str | None:
     """Why the table's files have to stay; None if they need not. Expired pins are deleted."""
     state = table.state()
     if not state.dropped:
-        return "it has no name and was not dropped: a drop that broke off, or a catalog that is not the newest"
+        if interrupted:
+            return "its drop was interrupted, and is finished by a run that is no dry run"
+        return "it has no name and was not dropped: restore the newest catalog, if it is an older copy"
     # No entry follows that of the drop.
     if table.log.entry_last_modified(state.version) > cutoff(table.log.now(), table.settings_in_force()):
         return "it was dropped too short a time ago"

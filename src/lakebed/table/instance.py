@@ -2,7 +2,7 @@
 
 Creating a table writes entry 1 of its own log under a fresh id, then registers the name in the catalog's log, which is
 where the name is won; the loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry
-after which the table's log refuses everything.
+after which the table's log refuses everything. If the second is missing, garbage collection commits it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from lakebed.table.reopening import InstanceAddress
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Self
 
     from lakebed.log.backends.backend import LogBackend
@@ -212,11 +212,21 @@ class Instance(InstanceQueries):
         self._handle(found.id, new_name).name = new_name
 
     def drop_table(self, name: str) -> None:
-        """Take a table away; every later use of it is refused. Raises NotFoundError."""
+        """Take a table away; every later use of it is refused.
+
+        Raises NotFoundError. Another error may come after the name is free: its message says so, and ``lakebed gc``
+        finishes the drop.
+        """
         found = self._find(name)
         table = self._handle(found.id, name)
         self._change(PurgeTable(found.id), name)
-        table.commit(DropTable())
+        try:
+            finish_drop(table)
+        except Error as error:
+            raise error.restated(
+                f"{error.message}. Table {name} is out of the catalog, and processes that have it open can still write "
+                "to it, until `lakebed gc` finishes the drop"
+            ) from error
         self.release(found.id)
 
     def is_online(self, name: str) -> bool:
@@ -298,10 +308,14 @@ class Instance(InstanceQueries):
         there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
         found = there - set(self.table_ids())
         if found:
-            documents = (document for stored in newest_first(self._catalog) for document in stored.entry.documents)
-            changes = map(decode_change, documents)
-            found -= {change.table for change in changes if isinstance(change, RegisterTable)}
+            found -= {change.table for change in self.catalog_changes() if isinstance(change, RegisterTable)}
         return sorted(found)
+
+    def catalog_changes(self) -> Iterator[CatalogChange]:
+        """All changes of the catalog, the latest first; reads its whole log."""
+        return (
+            decode_change(document) for stored in newest_first(self._catalog) for document in stored.entry.documents
+        )
 
     def fence_creations(self) -> None:
         """Refuse every creation of a table that is under way: its log may be deleted as that of a lost one."""
@@ -355,6 +369,13 @@ class Instance(InstanceQueries):
         if isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_EXISTS:
             raise _taken(name)
         version_of(outcome, name)
+
+
+def finish_drop(table: Table) -> None:
+    """Commit the last entry of the log of a table that is out of the catalog, unless it is there."""
+    outcome = table.try_commit(DropTable())
+    if not (isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_DROPPED):
+        version_of(outcome, f"table {table.name}")
 
 
 TABLES_RECENT_MAX = 512

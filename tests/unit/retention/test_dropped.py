@@ -6,12 +6,14 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import ExistsError, RejectedError
+from lakebed.errors import ExistsError, RejectedError, StorageError
 from lakebed.retention.orphans import delete_dropped
 from lakebed.state.catalog import PurgeTable
 from lakebed.state.transactions import CreateTable
+from lakebed.table.instance import Instance
 from lakebed.table.table import Table
-from tests.unit.retention.cases import AT_ONCE, SCHEMA, Ahead, Killed, Mortal, letters, objects, on, rows
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.unit.retention.cases import AT_ONCE, SCHEMA, Ahead, Killed, Meanwhile, Mortal, letters, objects, on, rows
 
 HOUR = dt.timedelta(hours=1)
 
@@ -23,6 +25,11 @@ def instance():
     made.create_table("retained", SCHEMA).write(rows("ab"))
     made.create_table("gone", SCHEMA).write(rows("cd"))
     return made
+
+
+def through(instance, storage):
+    """The same instance as another process has it, through a storage of its own."""
+    return Instance(storage, {"instance": instance.id})
 
 
 def looked_at(instance):
@@ -63,14 +70,49 @@ def test_a_reader_may_end_what_he_began(instance):
     assert looked_at(instance) == [(2, None)]
 
 
-def test_a_table_that_is_neither_named_nor_dropped_is_left_alone(instance):
-    """A drop that broke off after the catalog's entry; or a catalog brought back from an older copy."""
+def test_a_drop_that_was_interrupted_is_finished(instance):
+    """The catalog's entry is there, that of the table's own log is not."""
     gone = instance.table("gone")
     instance._change(PurgeTable(gone.id), "gone")
+    (table,) = delete_dropped(instance, dry_run=True).tables
+    assert "interrupted" in table.waiting
+    assert letters(gone) == "cd"
+    instance.set(history_s=3600)
+    assert looked_at(instance) == [(2, "it was dropped too short a time ago")]
+    with pytest.raises(RejectedError, match="dropped"):
+        on(gone).write(rows("ef"))
+    instance.set(history_s=0)
+    assert looked_at(instance) == [(2, None)]
+    assert objects(gone) == []
+
+
+def test_a_drop_that_another_process_finishes_meanwhile_succeeds(instance):
+    gone, storage = instance.table("gone"), instance.storage
+
+    def collect():
+        assert looked_at(lakebed.open(storage.url)) == [(2, None)]
+
+    through(instance, Meanwhile(storage, "create", "tables/*/log/*", collect)).drop_table("gone")
+    assert objects(gone) == []
+
+
+def test_a_drop_that_the_store_interrupts_says_what_is_left_to_do(instance):
+    full = FaultyStorage(instance.storage, FaultPlan([Rule(Fault.FULL, "create", "tables/*/log/*")]))
+    with pytest.raises(StorageError, match=r"disk is full .*Table gone is out of the catalog.*`lakebed gc` finishes"):
+        through(instance, full).drop_table("gone")
+    assert instance.tables() == ["retained"]
+    assert looked_at(instance) == [(2, None)]
+
+
+def test_a_table_that_is_neither_named_nor_dropped_is_left_alone(instance):
+    """A catalog that was restored from an older copy."""
+    table = instance.unnamed(clock.new_id())
+    table.commit(CreateTable(table.id, SCHEMA, {}, ()))
+    table.write(rows("xy"))
     ((count, waiting),) = looked_at(instance)
     assert count == 2
     assert "not dropped" in waiting
-    assert letters(gone) == "cd"
+    assert letters(table) == "xy"
 
 
 def test_only_what_is_known_to_be_a_data_file_goes(instance):
