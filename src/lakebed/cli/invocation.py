@@ -208,10 +208,7 @@ class Invocation:
         return self._opened()
 
     def _opened(self, commit_via: str | None = None, token: str | None = None) -> lakebed.Instance:
-        if self.owns_process:
-            from lakebed.model.arrays import leave_pandas_out
-
-            leave_pandas_out()
+        self.leave_pandas_out()
         return lakebed.open(
             self.url(),
             storage_options=self.options_in_force(),
@@ -219,6 +216,13 @@ class Invocation:
             commit_via=commit_via,
             token=token,
         )
+
+    def leave_pandas_out(self) -> None:
+        """Keep pandas from being imported, if the process is the command's own: to be called before DataFusion is."""
+        if self.owns_process:
+            from lakebed.model.arrays import leave_pandas_out
+
+            leave_pandas_out()
 
     def options_in_force(self) -> dict[str, str]:
         """The storage options. Raises UsageError, also for a variable or file that the configuration names and that is

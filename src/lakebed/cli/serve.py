@@ -61,12 +61,15 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
         help="What one statement in SQL may take. Four run at once.",
     )
     @functools.wraps(function)
-    def with_limits(*args: Any, sources: tuple[str, ...], request_s: float, sql_memory_mib: int, **others: Any) -> None:
+    def with_limits(
+        cli: Invocation, *, sources: tuple[str, ...], request_s: float, sql_memory_mib: int, **others: Any
+    ) -> None:
+        cli.leave_pandas_out()
         with optional_imports():
             from lakebed.web.limits import RequestLimits
 
         bounds = RequestLimits(sources=sources, request_s=request_s, sql_memory_bytes=sql_memory_mib * MIB)
-        function(*args, limits=bounds, **others)
+        function(cli, limits=bounds, **others)
 
     return with_limits
 

@@ -126,10 +126,18 @@ def test_a_get_imports_little_beside_pyarrow(lake: Path) -> None:
     assert sum(not name.startswith(("pyarrow", "numpy", "encodings")) for name in modules) < 340
 
 
-def test_a_query_does_not_import_pandas(lake: Path) -> None:
-    """DataFusion asks PyArrow for a scalar when it is imported, and PyArrow would look for pandas."""
-    words = [sys.executable, "-X", "importtime", *command("sql", "SELECT count(*) AS n FROM t WHERE n % 2 = 0")[1:]]
-    ran = subprocess.run(words, env=environment(lake), capture_output=True, check=True, text=True, timeout=120)
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["sql", "SELECT count(*) AS n FROM t WHERE n % 2 = 0"], 0), (["serve", "--host", "0.0.0.0"], 2)],
+)
+def test_a_query_and_a_service_do_not_import_pandas(lake: Path, words: list[str], code: int) -> None:
+    """DataFusion asks PyArrow for a scalar when it is imported, and PyArrow would look for pandas.
+
+    The service is refused its address once all is imported.
+    """
+    line = [sys.executable, "-X", "importtime", *command(*words)[1:]]
+    ran = subprocess.run(line, env=environment(lake), capture_output=True, check=False, text=True, timeout=120)
+    assert ran.returncode == code, ran.stderr[-1000:]
     found = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "datafusion" in found
     assert not {name for name in found if name.startswith("pandas.")}
