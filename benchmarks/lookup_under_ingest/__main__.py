@@ -149,7 +149,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="for environments (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where to write tables (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="a file for all figures")
-    parser.add_argument("--docs", type=Path, help="a folder: its benchmarks.md gets the table, and plots lie beside it")
+    parser.add_argument("--docs", type=Path, help="a folder: its peers.md gets the table, and plots lie beside it")
     return parser.parse_args(arguments)
 
 
@@ -160,7 +160,7 @@ def published(results: Figures, docs: Path, cache: Path) -> None:
     python = python_of("plot", cache)
     plot = [python, "-m", "benchmarks.lookup_under_ingest.plot", str(figures), str(figures.with_suffix(""))]
     subprocess.run(plot, check=True, cwd=ROOT)
-    page = docs / "benchmarks.md"
+    page = docs / "peers.md"
     before, rest = page.read_text("utf-8").split(BEGIN)
     text = report.markdown(results["peers"], results["sizes"], results["on"]["date"])
     page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", "utf-8")
