@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,3 +45,25 @@ def test_what_plans_a_read_imports_no_pipeline_and_no_engine() -> None:
     words = ["lakebed.spark.pipeline", "lakebed.spark.executors", "datafusion", "pandas"]
     ran = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+@linux
+def test_the_allocator_of_the_engine_is_set_before_the_engine_is_imported() -> None:
+    """It reads the variable once, so a worker that sets it for itself is too late."""
+    program = """
+import os, sys
+from pyspark import daemon
+
+class Watch:
+    def find_spec(self, name, path, target=None):
+        if name == "datafusion":
+            print(os.environ.get("MIMALLOC_PURGE_DELAY"))
+
+sys.meta_path.insert(0, Watch())
+daemon.manager = lambda: None
+from lakebed.spark import worker_daemon
+worker_daemon.main()
+"""
+    variables = {name: value for name, value in os.environ.items() if name != "MIMALLOC_PURGE_DELAY"}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables)
+    assert ran.stdout == "1000\n"

@@ -276,10 +276,15 @@ which Arrow has, waits a second.
 """
 
 
+def delay_purges() -> None:
+    """Have the engine's allocator keep freed memory for a while. Call it before the engine is imported."""
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", str(_PURGE_DELAY_MS))
+
+
 def on_one_core() -> None:
     """Keep the calling worker to one core, as Spark assumes. Call it before anything else in a task."""
-    # Read when the engine is imported, which has not happened yet in a worker.
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", str(_PURGE_DELAY_MS))
+    # For a worker that has not imported the engine yet.
+    delay_purges()
     from lakebed.engine.datafusion import claim_one_core
 
     claim_one_core()

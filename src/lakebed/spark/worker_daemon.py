@@ -18,12 +18,15 @@ from importlib import import_module
 
 from pyspark import daemon
 
+from lakebed.spark.batch import delay_purges
+
 _TASKS = ("lakebed.spark.executors", "lakebed.sorting.sort", "lakebed.sorting.merge")
 _DATA_SOURCE = ("lakebed.spark.datasource.data_source",)
 
 
 def main() -> None:
     """Import what the workers need, then fork workers on request until Spark closes stdin."""
+    delay_purges()
     worker = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"
     for name in (worker, *(_TASKS if worker == "pyspark.worker" else _DATA_SOURCE)):
         with contextlib.suppress(ImportError):
