@@ -53,9 +53,12 @@ def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: 
 
     ends = _end(expires)
     storage = cli.instance().storage
+    is_first = not stored.tokens_of(storage)
     token, secret = stored.create_token(storage, name, roles, tables or None, ends)
     cli.out.document({**_token_document(token), "token": secret}, [secret])
     cli.out.note(f"token {token.id} for {name}: keep it, it is not shown again")
+    if is_first:
+        cli.out.note("the first of the instance: a running service answers without a token until it is restarted")
 
 
 @command
