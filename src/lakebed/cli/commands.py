@@ -93,7 +93,7 @@ LAKEBED = Group(
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
                 Deferred(
                     "rewrite",
-                    "Delete or change rows in one commit, on Spark; asks for its name first.",
+                    "Delete or change rows in one commit; asks for its name first.",
                     "erasure:rewrite",
                 ),
                 Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "integrity:repair"),
@@ -177,13 +177,13 @@ LAKEBED = Group(
             "restore", "Give a table the rows of an older version back; asks for its name first.", "versions:restore"
         ),
         Deferred("import", "Add large files at once, on Spark.", "write:import_rows"),
-        Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),
+        Deferred("attach", "Add sorted Parquet files as they are.", "write:attach"),
         Deferred(
             "migrate",
             "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.",
             "migrate:migrate",
         ),
-        Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "write:export"),
+        Deferred("export", "Write rows as sorted files to an empty folder.", "write:export"),
         Group(
             "requests",
             "Submit files for `lakebed ingest`, list and withdraw them.",
@@ -193,7 +193,7 @@ LAKEBED = Group(
                 Deferred("withdraw", "Withdraw open requests.", "requests:withdraw"),
             ],
         ),
-        Deferred("ingest", "Carry out open requests that are due, on Spark.", "requests:ingest"),
+        Deferred("ingest", "Carry out open requests that are due.", "requests:ingest"),
         Deferred(
             "maintain", "Ingest, compact, split, join and collect garbage, as far as due.", "maintenance:maintain"
         ),
@@ -232,7 +232,7 @@ LAKEBED = Group(
                 Deferred("drop", "Drop a role; services then refuse tokens that have it.", "access:drop_role"),
             ],
         ),
-        Deferred("compact", "Merge the runs of partitions that have several, on Spark.", "maintenance:compact"),
+        Deferred("compact", "Merge the runs of partitions that have several.", "maintenance:compact"),
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
         Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
@@ -274,7 +274,7 @@ LAKEBED = Group(
         Deferred("history", "List what happened to a table, newest first.", "versions:history"),
         Deferred(
             "erase-report",
-            "List every object that still holds such rows, or their keys, on Spark.",
+            "List every object that still holds such rows, or their keys.",
             "erasure:erase_report",
         ),
         Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "integrity:verify"),

@@ -52,7 +52,9 @@ def rewrite(
     yes: bool,
     launcher: str | None,
 ) -> None:
-    """Delete or change rows in one commit, on Spark; asks for its name first.
+    """Delete or change rows in one commit; asks for its name first.
+
+    The work runs on Spark, or with --in-process without it.
 
     Key ranges are given as to scan; without one, all rows are concerned. Files without a row that differs stay as they
     are. Older versions and tags keep the rows as they were: docs/erasure.md.
@@ -108,7 +110,9 @@ def erase_report(
     also: tuple[str, ...],
     launcher: str | None,
 ) -> None:
-    """List every object that still holds such rows, or their keys, on Spark.
+    """List every object that still holds such rows, or their keys.
+
+    The work runs on Spark, or with --in-process without it.
 
     Reads the data files of all versions, files that wait for deletion, orphans, files of requests, and the exports and
     quarantines on record. If the predicate names only row key columns, keys in the log, checkpoints and summaries are

@@ -46,7 +46,9 @@ PARTITIONS_SHOWN = 8
 @options.dry_run
 @options.launcher
 def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: str | None) -> None:
-    """Merge the runs of partitions that have several, on Spark.
+    """Merge the runs of partitions that have several.
+
+    The work runs on Spark, or with --in-process without it.
 
     Strategies: size-ratio merges runs of similar size, basic the smallest that fill a batch, by-bytes the smallest that
     reach compaction_run_bytes, full all of a partition. Runs that do not overlap are concatenated without rewriting.

@@ -97,7 +97,9 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 @click.option("--method", type=click.Choice([str(one) for one in Method]), help="Default: by the size of each job.")
 @options.launcher
 def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: str | None) -> None:
-    """Carry out open requests that are due, on Spark.
+    """Carry out open requests that are due.
+
+    The work runs on Spark, or with --in-process without it.
 
     They are due once they have ingest_bytes_min, or one of them is as old as ingest_age_s. A file
     that is gone or was changed since it was submitted is rejected; one that cannot be read is tried ingest_tries_max

@@ -310,7 +310,9 @@ def import_rows(
 @options.run_once_id("--job-id")
 @options.launcher
 def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: str | None) -> None:
-    """Add sorted Parquet files as they are, on Spark.
+    """Add sorted Parquet files as they are.
+
+    The work runs on Spark, or with --in-process without it.
 
     Files of an export, or others with the table's field ids: checked row by row, copied byte for byte. Files that are
     not sorted, or have other columns, are refused; import them. --job-id is as for import.
@@ -352,7 +354,9 @@ def export(
     launcher: str | None,
     **how: Any,
 ) -> None:
-    """Write rows as sorted files to an empty folder, on Spark.
+    """Write rows as sorted files to an empty folder.
+
+    The work runs on Spark, or with --in-process without it.
 
     All rows, or those of the ranges given for which the predicate holds. The export is complete when _SUCCESS is there;
     _manifest.json names every file, and the schema. In JSON, nulls are left out (of a map the whole entry), and NaN and
