@@ -292,7 +292,7 @@ def read_rows(
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
     home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups, in order, with canonical layouts, on the calling thread.
+    """The rows of a file, or of some of its row groups, in order, with canonical layouts.
 
     Batches and pages are bounded as :func:`~lakebed.parquet.row_groups.read_row_groups` says.
 

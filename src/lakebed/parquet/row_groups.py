@@ -16,8 +16,10 @@ cut
 
 Footers and page headers are trusted: a file with wrong ones decodes to other values, or fails.
 
-Core: :func:`read_row_groups`. Local or remote files, on the calling thread. Errors: SchemaMismatchError for too large
-pages; OSError and ArrowException for damage.
+Arrow's threads decode the columns of a batch at the same time; the memory is that of one batch all the same.
+
+Core: :func:`read_row_groups`. Local or remote files. Errors: SchemaMismatchError for too large pages; OSError and
+ArrowException for damage.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ def read_row_groups(
         shape = _shape(readers, index, columns)
         rows = shape.batch_rows(source, name, pages_bytes)
         for batch in readers.of(shape.dictionaries, shape.buffer_bytes).iter_batches(
-            rows, row_groups=[index], columns=columns, use_threads=False
+            rows, row_groups=[index], columns=columns
         ):
             yield from cut(batch, BATCH_BYTES)
 
@@ -226,7 +228,7 @@ def _longest(readers: _Readers, index: int, paths: Sequence[str]) -> dict[str, i
     if not paths:
         return {}
     reader = readers.of(tuple(paths), _BUFFER_BYTES_MIN)
-    rows = next(reader.iter_batches(1, row_groups=[index], columns=list(paths), use_threads=False))
+    rows = next(reader.iter_batches(1, row_groups=[index], columns=list(paths)))
     known = [path for path in paths if path in rows.schema.names and pa.types.is_dictionary(rows.column(path).type)]
     return {path: pc.max(pc.binary_length(rows.column(path).dictionary)).as_py() or 0 for path in known}
 
