@@ -39,11 +39,19 @@ def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_th
     assert [tuple(row) for row in found] == [("lakebed.spark.executors", 1), ("datafusion", 1)]
 
 
-def test_what_plans_a_read_imports_no_pipeline_and_no_engine() -> None:
-    """Spark plans a query of the data source in up to three processes of their own, each of which imports it."""
-    program = "import sys, pyspark_lakebed; print([n for n in sys.argv[1:] if n in sys.modules])"
-    words = ["lakebed.spark.pipeline", "lakebed.spark.executors", "datafusion", "pandas"]
-    ran = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    ("imported", "not_needed"),
+    [
+        ("pyspark_lakebed", "pyarrow lakebed.spark.datasource.options"),
+        ("lakebed.spark.datasource.batch_read", "lakebed.spark.pipeline lakebed.spark.executors datafusion pandas"),
+    ],
+    ids=["to look up the format", "to plan a read"],
+)
+def test_processes_that_plan_for_spark_import_what_they_need(imported: str, not_needed: str) -> None:
+    """Each of these steps is a process of its own for every session."""
+    program = f"import sys, {imported}; print([name for name in sys.argv[1:] if name in sys.modules])"
+    words = [sys.executable, "-c", program, *not_needed.split()]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 

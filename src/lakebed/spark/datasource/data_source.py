@@ -2,6 +2,9 @@
 
 Spark makes one in a Python worker when a frame is loaded, from the options alone, and sends it to the workers that plan
 the queries of the frame.
+
+Before that, once a session, it imports this module in a process of its own, only to learn the name of the format. So
+the methods import what they need.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from lakebed.errors import Code
-from lakebed.spark.datasource import options, spark_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+    from lakebed.spark.datasource.options import Options
 
 
 class DefaultSource(DataSource):
@@ -37,7 +41,9 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns, or those of the option ``columns``, in Spark's types."""
-        given = options.parse(self.options)
+        from lakebed.spark.datasource import options, spark_columns
+
+        given = self._given
         given.check(*options.READ, *options.STREAM_READ)
         table = given.open_table()
         snapshot = given.locate(table)
@@ -51,13 +57,13 @@ class DefaultSource(DataSource):
         """A batch read of the columns of ``schema``."""
         from lakebed.spark.datasource.batch_read import TableReader
 
-        return TableReader(options.parse(self.options), schema, self.version)
+        return TableReader(self._given, schema, self.version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A batch write of rows with the columns of ``schema``."""
         from lakebed.spark.datasource.batch_write import TableWriter
 
-        return TableWriter(options.parse(self.options), schema, overwrite=overwrite)
+        return TableWriter(self._given, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the rows that are added, or with the option ``changes`` of what versions changed.
@@ -71,7 +77,7 @@ class DefaultSource(DataSource):
         )
         from lakebed.spark.datasource.read_stream import TableStreamReader
 
-        return TableStreamReader(options.parse(self.options), schema)
+        return TableStreamReader(self._given, schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,
@@ -82,7 +88,14 @@ class DefaultSource(DataSource):
         _need((4, 1), "a stream that writes to a table", "write batches with foreachBatch and the option commit_id")
         from lakebed.spark.datasource.stream_write import TableStreamWriter
 
-        return TableStreamWriter(options.parse(self.options), schema, overwrite=overwrite)
+        return TableStreamWriter(self._given, schema, overwrite=overwrite)
+
+    @property
+    def _given(self) -> Options:
+        """The options. Their names are checked by what uses them."""
+        from lakebed.spark.datasource import options
+
+        return options.parse(self.options)
 
 
 def _need(least: tuple[int, int], what: str, instead: str) -> None:
