@@ -1,8 +1,8 @@
 """The process of which Spark forks its Python workers on this machine, with the libraries of tasks imported once.
 
-Spark starts it as ``python -m lakebed.spark.worker_daemon MODULE``, where the module is what its workers run. PySpark's
-own daemon imports next to nothing, so that each worker imports all that its first task needs. That took two thirds of a
-second of CPU time a worker, and Spark replaces workers that a task killed, or that had nothing to do for a minute.
+Spark starts it as ``python -m lakebed.spark.worker_daemon pyspark.worker``. PySpark's own daemon imports next to
+nothing, so that each worker imports all that its first task needs. That took two thirds of a second of CPU time a
+worker, and Spark replaces workers that a task killed, or that had nothing to do for a minute.
 
 A fork is safe here because these imports start no thread but one of jemalloc, which stops it for a fork: Spark has
 set ``OMP_NUM_THREADS`` to the cores of a task, one, so BLAS starts none. Only Linux is known to be like that.
@@ -13,22 +13,19 @@ Errors: none; a module that cannot be imported here is missed by the worker that
 from __future__ import annotations
 
 import contextlib
-import sys
 from importlib import import_module
 
 from pyspark import daemon
 
 from lakebed.spark.batch import delay_purges
 
-_TASKS = ("lakebed.spark.executors", "lakebed.sorting.sort", "lakebed.sorting.merge")
-_DATA_SOURCE = ("lakebed.spark.datasource.data_source",)
+_NEEDED = ("pyspark.worker", "lakebed.spark.executors", "lakebed.sorting.sort", "lakebed.sorting.merge")
 
 
 def main() -> None:
     """Import what the workers need, then fork workers on request until Spark closes stdin."""
     delay_purges()
-    worker = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"
-    for name in (worker, *(_TASKS if worker == "pyspark.worker" else _DATA_SOURCE)):
+    for name in _NEEDED:
         with contextlib.suppress(ImportError):
             import_module(name)
     daemon.manager()
