@@ -35,6 +35,7 @@ from lakebed.model import sketch_layout
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import MEAN
+from lakebed.model.types import is_text
 
 __all__ = [
     "MEAN",
@@ -193,7 +194,7 @@ def _countable(values: pa.Array) -> pa.Array:
         return values.cast(pa.int64())
     if pa.types.is_floating(kind):
         return values.cast(pa.float64())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return values
     if pa.types.is_null(kind):
         return values.cast(pa.int64())

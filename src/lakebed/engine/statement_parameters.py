@@ -15,7 +15,7 @@ from lakebed.engine.tokens import quoted_text, tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.type_names import UUID
-from lakebed.model.types import is_binary
+from lakebed.model.types import is_binary, is_text
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values in order, or by name; of Python, or Arrow scalars."""
@@ -124,7 +124,7 @@ def literal(value: pa.Scalar) -> str:
         return "TRUE" if value.as_py() else "FALSE"
     if pa.types.is_integer(kind):
         return f"({value.as_py()})"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return quoted_text(value.as_py())
     if is_binary(kind):
         return f"X'{value.as_py().hex()}'"

@@ -31,7 +31,8 @@ from lakebed.model.type_names import UUID
 
 Content = int | float | Decimal | str | bytes
 
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""The units of times."""
 _UUID_BYTES = 16
 
 
@@ -72,7 +73,7 @@ class KeyType:
     def greatest(self) -> int:
         """The greatest integer that a column of integers, dates or times can hold."""
         if pa.types.is_time(self.kind):
-            return 86_400 * _PER_SECOND[self.kind.unit] - 1
+            return 86_400 * PER_SECOND[self.kind.unit] - 1
         return (1 << 8 * self.width) - 1 if self.form is Form.UNSIGNED else self._half - 1
 
     @property

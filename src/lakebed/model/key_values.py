@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error
 from lakebed.model import type_names
 from lakebed.model.checks import shown
-from lakebed.model.key_types import Form, decimal_of, unscaled
+from lakebed.model.key_types import PER_SECOND, Form, decimal_of, unscaled
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ TERMINATOR = b"\x00\x01"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _TRUTH = {"true": True, "false": False}
 
 
@@ -89,7 +88,7 @@ def value_of(field: Field, content: Any) -> Any:
         if pa.types.is_date32(kind):
             return _EPOCH_DAY + dt.timedelta(days=content)
         if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-            microseconds, rest = divmod(content * 1_000_000, _PER_SECOND[kind.unit])
+            microseconds, rest = divmod(content * 1_000_000, PER_SECOND[kind.unit])
             since = dt.timedelta(microseconds=microseconds)
             if rest:
                 return content
@@ -145,7 +144,7 @@ def _time_of_text(kind: pa.DataType, text: str) -> Any:
     since = dt.datetime.combine(_EPOCH_DAY, dt.time.fromisoformat(whole), dt.UTC) - _EPOCH
     if not fraction.isdecimal() or len(fraction) > 9:
         raise ValueError(text)
-    return since.seconds * _PER_SECOND["ns"] + int(fraction.ljust(9, "0"))
+    return since.seconds * PER_SECOND["ns"] + int(fraction.ljust(9, "0"))
 
 
 def _integer(field: Field, value: Any) -> int:
@@ -194,7 +193,7 @@ def _timestamp(field: Field, value: dt.datetime) -> int:
 
 
 def _in_units(field: Field, value: dt.datetime | dt.time, microseconds: int) -> int:
-    number, rest = divmod(microseconds * _PER_SECOND[field.type.unit], 1_000_000)
+    number, rest = divmod(microseconds * PER_SECOND[field.type.unit], 1_000_000)
     if rest:
         raise Code.KEY_NOT_REPRESENTABLE(
             f"key field {field.name}: {value!r} is finer than {name_of(field.type)}", column=field.name

@@ -9,6 +9,7 @@ it: ``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"`
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -93,15 +94,26 @@ def canonical(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, pa.JsonType):
         return JSON
-    if pa.types.is_map(kind):
-        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(canonical(f.type)) for f in kind])
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(canonical(kind.value_type), kind.list_size)
-    if is_list(kind):
+    if is_list(kind) and not pa.types.is_fixed_size_list(kind):
         return pa.list_(canonical(kind.value_type))
-    return kind
+    return with_inner(kind, canonical)
+
+
+_NESTED: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
+    (pa.types.is_map, lambda kind, inner: pa.map_(inner(kind.key_type), inner(kind.item_type))),
+    (pa.types.is_fixed_size_list, lambda kind, inner: pa.list_(inner(kind.value_type), kind.list_size)),
+    (pa.types.is_large_list, lambda kind, inner: pa.large_list(inner(kind.value_type))),
+    (pa.types.is_list_view, lambda kind, inner: pa.list_view(inner(kind.value_type))),
+    (pa.types.is_large_list_view, lambda kind, inner: pa.large_list_view(inner(kind.value_type))),
+    (pa.types.is_list, lambda kind, inner: pa.list_(inner(kind.value_type))),
+    (pa.types.is_struct, lambda kind, inner: pa.struct([f.with_type(inner(f.type)) for f in kind])),
+    (pa.types.is_dictionary, lambda kind, inner: pa.dictionary(kind.index_type, inner(kind.value_type), kind.ordered)),
+)
+
+
+def with_inner(kind: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type, or a dictionary, with what ``inner`` makes of the types inside it; any other type as it is."""
+    return next((remade(kind, inner) for is_kind, remade in _NESTED if is_kind(kind)), kind)
 
 
 INDEX = pa.int32()
@@ -204,15 +216,7 @@ def in_parquet(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("ms", kind.tz)
     if pa.types.is_time32(kind):
         return pa.time32("ms")
-    if pa.types.is_list(kind):
-        return pa.list_(in_parquet(kind.value_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(in_parquet(kind.value_type), kind.list_size)
-    if pa.types.is_map(kind):
-        return pa.map_(in_parquet(kind.key_type), in_parquet(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([member.with_type(in_parquet(member.type)) for member in kind])
-    return kind
+    return with_inner(kind, in_parquet)
 
 
 _SAME_BYTES = ((pa.binary(16), UUID), (UUID, pa.binary(16)), (JSON, pa.string()))
@@ -308,10 +312,19 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Text, in any form of Arrow."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Bytes of any length, in any form of Arrow."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
 def is_binary(kind: pa.DataType) -> bool:
     """Bytes of any length, in any form of Arrow, or of a fixed length."""
-    any_length = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    return bool(any_length or pa.types.is_fixed_size_binary(kind))
+    return is_bytes(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:

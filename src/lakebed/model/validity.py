@@ -21,19 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model import types
+from lakebed.model.key_types import PER_SECOND
 
-_NESTED: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
-    (pa.types.is_map, lambda kind, inner: pa.map_(inner(kind.key_type), inner(kind.item_type))),
-    (pa.types.is_fixed_size_list, lambda kind, inner: pa.list_(inner(kind.value_type), kind.list_size)),
-    (pa.types.is_large_list, lambda kind, inner: pa.large_list(inner(kind.value_type))),
-    (pa.types.is_list_view, lambda kind, inner: pa.list_view(inner(kind.value_type))),
-    (pa.types.is_large_list_view, lambda kind, inner: pa.large_list_view(inner(kind.value_type))),
-    (pa.types.is_list, lambda kind, inner: pa.list_(inner(kind.value_type))),
-    (pa.types.is_struct, lambda kind, inner: pa.struct([f.with_type(inner(f.type)) for f in kind])),
-    (pa.types.is_dictionary, lambda kind, inner: pa.dictionary(kind.index_type, inner(kind.value_type), kind.ordered)),
-)
 _TEXTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def invalid(column: pa.Array) -> pa.Array | None:
@@ -101,14 +91,9 @@ def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def free(kind: pa.DataType) -> pa.DataType:
     """The type with members of structs that may be null, at any depth."""
-    if not (kind.num_fields or pa.types.is_dictionary(kind)):
-        return kind
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(free(member.type)).with_nullable(nullable=True) for member in kind])
-    for is_kind, remade in _NESTED:
-        if is_kind(kind):
-            return remade(kind, free)
-    return kind
+    return types.with_inner(kind, free)
 
 
 def reason(column: pa.Array, row: int) -> str:
@@ -248,12 +233,9 @@ def _raw(kind: pa.DataType) -> pa.DataType:
     """The type of the same layout in which every value is allowed: bytes for text and decimals, integers for times."""
     if kind in _TEXTS:
         return _TEXTS[kind]
-    for is_kind, remade in _NESTED:
-        if is_kind(kind):
-            return remade(kind, _raw)
     if pa.types.is_decimal(kind):
         return pa.binary(kind.byte_width)
-    return _integers(kind)
+    return _integers(types.with_inner(kind, _raw))
 
 
 def _integers(kind: pa.DataType) -> pa.DataType:
@@ -267,10 +249,7 @@ def _integers(kind: pa.DataType) -> pa.DataType:
 
 def _written(kind: pa.DataType) -> pa.DataType:
     """The type that :func:`_kept` gives values of: that of the column, with integers for times."""
-    for is_kind, remade in _NESTED:
-        if is_kind(kind):
-            return remade(kind, _written)
-    return _integers(kind)
+    return _integers(types.with_inner(kind, _written))
 
 
 def _kept(value: Any, kind: pa.DataType) -> Any:
@@ -283,7 +262,7 @@ def _kept(value: Any, kind: pa.DataType) -> Any:
         digits = int.from_bytes(value, "little", signed=True)
         return Decimal(f"{digits}e{-kind.scale}") if abs(digits) < 10**kind.precision else None
     if pa.types.is_time(kind):
-        return value if 0 <= value < 86_400 * _PER_SECOND[kind.unit] else None
+        return value if 0 <= value < 86_400 * PER_SECOND[kind.unit] else None
     if pa.types.is_map(kind):
         return [(_kept(key, kind.key_type), _kept(item, kind.item_type)) for key, item in value]
     if pa.types.is_struct(kind):

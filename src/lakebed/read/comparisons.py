@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import BadKeyError
-from lakebed.model.key_types import Form
+from lakebed.model.key_types import PER_SECOND, Form
 from lakebed.model.key_values import encode_content
 from lakebed.model.keys import KeyCodec, successor
 from lakebed.model.type_names import UUID
+from lakebed.model.types import is_binary, is_bytes, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.model.schema import Field
 
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_S = 86_400
 
 
@@ -47,11 +47,7 @@ def ends_of(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | Non
 
 def _ends_of_content(field: Field, literal: pa.Scalar) -> tuple[bytes, bytes | None] | None:
     kind = literal.type
-    if field.is_text:
-        alike = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    else:
-        alike = _is_bytes(kind)
-    if not alike:
+    if not (is_text(kind) if field.is_text else is_bytes(kind)):
         return None
     try:
         value = KeyCodec((field,)).encode((literal.as_py(),))
@@ -65,7 +61,7 @@ def _ends_of_bytes(field: Field, literal: pa.Scalar) -> tuple[bytes | None, byte
     kind = literal.type
     if kind == UUID:
         content = literal.value.as_py()
-    elif pa.types.is_fixed_size_binary(kind) or _is_bytes(kind):
+    elif is_binary(kind):
         content = literal.as_py()
     else:
         return None
@@ -73,10 +69,6 @@ def _ends_of_bytes(field: Field, literal: pa.Scalar) -> tuple[bytes | None, byte
     after = successor(smaller)
     # A longer literal is above the value that it begins with; a shorter one equals no value.
     return after if len(content) > field.width else smaller, after if len(content) >= field.width else smaller
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def _ends_of_number(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | None] | None:
@@ -174,7 +166,7 @@ def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | Non
         wider = wanted.bit_width > kind.bit_width or (signs[0] == signs[1] and wanted.bit_width == kind.bit_width)
         return _same if wider and (signs[1] or not signs[0]) else None
     if pa.types.is_date32(kind) and pa.types.is_timestamp(wanted) and wanted.tz is None:
-        ticks = _DAY_S * _PER_SECOND[wanted.unit]
+        ticks = _DAY_S * PER_SECOND[wanted.unit]
         return lambda integer: integer * ticks
     if pa.types.is_time(kind) and pa.types.is_time(wanted):
         return _finer(kind, wanted)
@@ -185,13 +177,13 @@ def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | Non
 
 def _finer(kind: pa.DataType, wanted: pa.DataType) -> Callable[[int], int] | None:
     """A cast to the same or a finer unit; None for a coarser one."""
-    times, rest = divmod(_PER_SECOND[wanted.unit], _PER_SECOND[kind.unit])
+    times, rest = divmod(PER_SECOND[wanted.unit], PER_SECOND[kind.unit])
     return None if rest else lambda integer: integer * times
 
 
 def _image_of_time(kind: pa.TimestampType, wanted: pa.DataType) -> Callable[[int], Any] | None:
     if pa.types.is_date32(wanted) and _is_utc(kind.tz):
-        ticks = _DAY_S * _PER_SECOND[kind.unit]
+        ticks = _DAY_S * PER_SECOND[kind.unit]
         return lambda integer: integer // ticks
     if not pa.types.is_timestamp(wanted):
         return None

@@ -157,8 +157,8 @@ def _can_hold_keys(given: pa.DataType, wanted: pa.DataType) -> bool:
     if wanted == UUID:
         return types.castable(given, wanted) or types.widens(given, wanted)
     kinds = (
-        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
-        lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind),
+        types.is_text,
+        types.is_bytes,
         pa.types.is_integer,
         pa.types.is_date,
         pa.types.is_timestamp,
