@@ -389,7 +389,6 @@ def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, mo
 
 def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     """The filter reaches the scan of a file that has other names for the keys; nothing is sorted."""
-    from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.datafusion_scan import ScanEngine
     from lakebed.read.request import ReadRequest
     from lakebed.sorting.merge import check_plan
@@ -401,7 +400,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
     request = ReadRequest(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), ("n", "w"), 10)
-    engine = ScanEngine(table.snapshot().reader._files, ReadCache(1 << 20))
+    engine = ScanEngine(table.snapshot().reader._files)
     for used in (opened[:1], opened[1:], opened):
         for _, condition in engine.conditions(used, request):
             drawing = engine.frame(used, condition, request).execution_plan().display_indent()

@@ -140,9 +140,7 @@ class HashedKeys:
         self._keys = keys
         self._hashes: dict[int, Hashes] = {}
 
-    def may_be_in(
-        self, file: PagedFile, group: RowGroup, among: range, cache: ReadCache
-    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    def may_be_in(self, file: PagedFile, group: RowGroup, among: range) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Whether each key of a range of indices may be in a row group; None if it has no filter over whole keys.
 
         Raises OSError if the file cannot be read.
@@ -152,7 +150,7 @@ class HashedKeys:
             return None
         ((field, byte_range),) = filters
         hashes = self._hashed(field)[among.start : among.stop]
-        blocks = _blocks(file, byte_range, hashes >> np.uint64(32), cache)
+        blocks = _blocks(file, byte_range, hashes >> np.uint64(32))
         return None if blocks is None else _have(blocks, hashes)
 
     def _hashed(self, field: int) -> Hashes:
@@ -260,10 +258,10 @@ def _may_hold(hashed: int, block: bytes) -> bool:
     return True
 
 
-def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes, cache: ReadCache) -> FilterBlocks | None:
+def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes) -> FilterBlocks | None:
     """The blocks of a filter for the upper halves of some hashes; None for a filter of an unknown kind."""
     offset, length = byte_range
-    data: bytes | None = cache.get(CacheKind.FILTERS, (file.name, offset)) or None
+    data: bytes | None = file.cache.get(CacheKind.FILTERS, (file.name, offset)) or None
     size = len(data) if data is not None else _filter_bytes(file.read((offset, min(length, _HEADER_BYTES_MAX))))
     if size is None or size > length:
         return None

@@ -147,7 +147,7 @@ class OpenFiles:
         self._storage = storage
         self._keeps = keeps
         self._table_id = table_id
-        self._cache = cache
+        self.cache = cache
         # Two stores in memory may have the same URL.
         self.scope = f"{storage.url if storage.shared else random_token()}/{table_id}"
         self._folder = Path(unquote(urlsplit(storage.url).path)) if storage.url.startswith("file://") else None
@@ -167,7 +167,7 @@ class OpenFiles:
             DamagedError: it is damaged; names the object.
             StorageError: it cannot be read.
         """
-        found: OpenFile | None = self._cache.get(CacheKind.FILES, self._name(file))
+        found: OpenFile | None = self.cache.get(CacheKind.FILES, self._name(file))
         if found is not None:
             return found
         # If two threads open it at once, the later one is cached, and the other is released by its query.
@@ -237,7 +237,7 @@ class OpenFiles:
 
     def drop(self, *files: DataFile) -> None:
         """Drop all that is cached of the files, so that the next use opens them again."""
-        self._cache.drop(*map(self._name, files))
+        self.cache.drop(*map(self._name, files))
 
     def _keep(self, opened: OpenFile) -> None:
         size_bytes = _FOOTER_TIMES * opened.file.footer_bytes
@@ -245,7 +245,7 @@ class OpenFiles:
             size_bytes += opened.file.size_bytes
         if opened.tail is not None:
             size_bytes += len(opened.tail.content)
-        self._cache.keep(CacheKind.FILES, opened.name, opened, size_bytes)
+        self.cache.keep(CacheKind.FILES, opened.name, opened, size_bytes)
 
     def _name(self, file: DataFile) -> str:
         return f"{self.scope}/{file.id}"

@@ -27,7 +27,7 @@ from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, Fences, RowGroup, encode_plain
 from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
-from lakebed.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
+from lakebed.parquet.read_cache import CacheKind, ReadStatistics
 from lakebed.parquet.stored_file import arrow_file
 from lakebed.parquet.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
 
@@ -192,9 +192,8 @@ class PagedFile:
         self,
         opened: OpenFile,
         schema: Schema,
-        cache: ReadCache,
+        files: OpenFiles,
         statistics: ReadStatistics | None = None,
-        files: OpenFiles | None = None,
     ) -> None:
         self.opened = opened
         self.footer = opened.footer
@@ -203,7 +202,7 @@ class PagedFile:
         self.statistics = statistics or ReadStatistics()
         self._files = files
         self.schema = schema
-        self.cache = cache
+        self.cache = files.cache
         self._descriptor = -1
         self._holders = 0
         self._ahead: dict[ByteRange, bytes] = {}
@@ -285,7 +284,6 @@ class PagedFile:
 
     def stored(self) -> pa.NativeFile:
         """A file on a store, for Arrow's readers."""
-        assert self._files is not None, "a file on a store needs the files that opened it"
         return arrow_file(self.opened, self._files)
 
     def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
@@ -294,7 +292,6 @@ class PagedFile:
             self._ahead.update(zip(byte_ranges, self._fetch(byte_ranges), strict=True))
 
     def _fetch(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
-        assert self._files is not None, "a file on a store needs the files that opened it"
         return self._files.fetch(self.opened, byte_ranges)
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:

@@ -49,7 +49,7 @@ from lakebed.parquet.footer import Footer, RowGroup
 from lakebed.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.plain_values import per_unit
-from lakebed.parquet.read_cache import ReadCache, ReadStatistics
+from lakebed.parquet.read_cache import ReadStatistics
 from lakebed.parquet.stored_file import stored_dataset
 from lakebed.read.merged_copy import merged_copy
 from lakebed.read.plan import LiveFile, divided, live_files
@@ -77,9 +77,8 @@ _frames: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
 class ScanEngine:
     """Scans of one table's files by DataFusion. Safe to use from many threads."""
 
-    def __init__(self, files: OpenFiles, cache: ReadCache) -> None:
+    def __init__(self, files: OpenFiles) -> None:
         self._files = files
-        self._cache = cache
         self._contexts: dict[int, SessionContext] = {}
         self._columns: dict[str, Expr] = {}
         self._frames: WeakKeyDictionary[OpenFile, dict[tuple[int, int], DataFrame]] = WeakKeyDictionary()
@@ -144,7 +143,7 @@ class ScanEngine:
             values = zip(fields, scalars(fields, request.point.values), strict=True)
             yield request.keys, reduce(and_, (key_column(field) == lit(value) for field, value in values))
             return
-        for keys in forwards([PagedFile(opened, request.schema, self._cache) for opened in files], request.keys):
+        for keys in forwards([PagedFile(opened, request.schema, self._files) for opened in files], request.keys):
             whole = all(opened.file.lies_in(keys) for opened in files)
             yield keys, None if whole else inside(request.schema, keys)
 

@@ -9,7 +9,7 @@ fast, because they reuse memory that need not be cleared again.
 Row groups without a page index, or with nested columns, are read whole, each as a batch; their files are local, or
 copied. Page indexes of a file on a store are fetched concurrently, and so are the pages of a batch.
 
-Core type: :class:`BatchReader`. Errors: OSError or ArrowException if a file is damaged.
+Core function: :func:`read_keys`. Errors: OSError or ArrowException if a file is damaged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
     from lakebed.parquet.footer import RowGroup
     from lakebed.parquet.open_files import OpenFile, OpenFiles
-    from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.multi_get import PartKeys
     from lakebed.read.request import KeyList, ReadRequest
 
@@ -51,32 +50,27 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 """The same for wide rows, in bytes of stored pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchReader:
-    """Reads many keys of one table's files; ``files`` fetches parts of files on a store."""
+def read_keys(
+    parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], request: ReadRequest, files: OpenFiles
+) -> pa.Table:
+    """The rows with a key of the request's key list, in order, with the requested columns.
 
-    cache: ReadCache
-    files: OpenFiles | None = None
-
-    def read(self, parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], request: ReadRequest) -> pa.Table:
-        """The rows with a key of the request's key list, in order, with the requested columns.
-
-        ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
-        """
-        assert request.among is not None, "a multi-get has a list of keys"
-        overlap = any(len(part.files) > 1 for part in parts)
-        search = _Search(self, request, request.among, multi_get_fields(request, sorted_rows=overlap))
-        tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]))]
-        for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
-            request.statistics.add(statistics)
-            tables.append(rows)
-        rows = pa.concat_tables(tables)
-        if overlap:
-            sort_key = request.schema.sort_key
-            by = [rows.column(0), *(plain(rows.column(rows.column_names.index(field.name, 1))) for field in sort_key)]
-            numbers = [str(number) for number in range(len(by))]
-            rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
-        return rows.remove_column(0)
+    ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
+    """
+    assert request.among is not None, "a multi-get has a list of keys"
+    overlap = any(len(part.files) > 1 for part in parts)
+    search = _Search(files, request, request.among, multi_get_fields(request, sorted_rows=overlap))
+    tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]))]
+    for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
+        request.statistics.add(statistics)
+        tables.append(rows)
+    rows = pa.concat_tables(tables)
+    if overlap:
+        sort_key = request.schema.sort_key
+        by = [rows.column(0), *(plain(rows.column(rows.column_names.index(field.name, 1))) for field in sort_key)]
+        numbers = [str(number) for number in range(len(by))]
+        rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
+    return rows.remove_column(0)
 
 
 def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
@@ -90,7 +84,7 @@ def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
 class _Search:
     """What all parts of one multi-get have in common: the keys, and the fields to read."""
 
-    reader: BatchReader
+    files: OpenFiles
     request: ReadRequest
     keys: KeyList
     fields: Sequence[Field]
@@ -102,7 +96,7 @@ class _Search:
 
     def paged(self, opened: OpenFile, statistics: ReadStatistics) -> PagedFile:
         """A file to be read by pages."""
-        return PagedFile(opened, self.schema, self.reader.cache, statistics, self.reader.files)
+        return PagedFile(opened, self.schema, self.files, statistics)
 
 
 def _decoded(batches: Iterator[_Batch]) -> Iterator[tuple[pa.Table, ReadStatistics]]:
@@ -179,7 +173,7 @@ class _Candidate:
         may_be_in = None
         with search.paged(self.opened, statistics) as file:
             if self._worth_filtering(file, group):
-                may_be_in = search.keys.hashed.may_be_in(file, group, self.among, search.reader.cache)
+                may_be_in = search.keys.hashed.may_be_in(file, group, self.among)
             if may_be_in is not None:
                 indices = indices[may_be_in]
             key_pages = file.key_pages(self.position, group) if len(indices) else None

@@ -31,7 +31,6 @@ from lakebed.parquet.row_positions import cuts_at, positions_within, rank
 if TYPE_CHECKING:
     from lakebed.model.schema import Field
     from lakebed.parquet.open_files import OpenFile, OpenFiles
-    from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.request import ReadRequest
 
 ROWS_MAX = 32_768
@@ -67,9 +66,8 @@ Otherwise = Callable[["ReadRequest"], Iterator[pa.RecordBatch]]
 class PageReader:
     """Page reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, files: OpenFiles, cache: ReadCache) -> None:
+    def __init__(self, files: OpenFiles) -> None:
         self._files = files
-        self._cache = cache
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """The requested rows, in order, possibly with more columns; None if they are too many, or have no pages."""
@@ -217,7 +215,7 @@ class PageReader:
                         break
 
     def _paged(self, opened: OpenFile, request: ReadRequest, statistics: ReadStatistics) -> PagedFile:
-        return PagedFile(opened, request.schema, self._cache, statistics, self._files)
+        return PagedFile(opened, request.schema, self._files, statistics)
 
 
 def limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[range]:

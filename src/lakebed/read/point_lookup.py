@@ -31,7 +31,7 @@ from lakebed.model.merge_modes import First, KeepAll, Latest
 from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import CacheKind, ReadCache
+from lakebed.parquet.read_cache import CacheKind
 from lakebed.read import page_read
 from lakebed.read.merged_rows import has_whole_row, merge_one_key
 from lakebed.read.plan import is_merged
@@ -58,10 +58,10 @@ _NUMBERS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.FLOAT: "f"}
 class PointLookup:
     """Lookups of single keys in the files of one table. Safe to use from many threads."""
 
-    def __init__(self, files: OpenFiles, cache: ReadCache, reader: Reader) -> None:
+    def __init__(self, files: OpenFiles, reader: Reader) -> None:
         """``reader`` reads what is too much for a lookup, and attributes errors to files."""
         self._files = files
-        self._cache = cache
+        self._cache = files.cache
         self._reader = reader
 
     def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
@@ -172,7 +172,7 @@ class PointLookup:
         for opened in files:
             if not (opened.footer.paged.issuperset(numbers) or opened.footer.gives_pages(fields)):
                 return None
-        paged = [PagedFile(opened, schema, self._cache, request.statistics, self._files) for opened in files]
+        paged = [PagedFile(opened, schema, self._files, request.statistics) for opened in files]
         if len(paged) == 1:
             # One descriptor serves the filter and the pages, if they are not cached. Several files are opened for each
             # part that is read, so that few are open at a time.

@@ -89,11 +89,10 @@ class Reader:
         self._storage = storage
         self._table_id = table_id
         self._memory_limit_bytes = memory_limit_bytes
-        self._cache = cache
         self._files = OpenFiles(storage, table_id, keeps, cache)
-        self._page_reader = PageReader(self._files, cache)
+        self._page_reader = PageReader(self._files)
         self.merge_schemas = MergeSchemas()
-        self.points = PointLookup(self._files, cache, self)
+        self.points = PointLookup(self._files, self)
         self._engine: ScanEngine | None = None
         self._engine_lock = threading.Lock()
 
@@ -172,7 +171,7 @@ class Reader:
             if self._engine is None:
                 from lakebed.read.datafusion_scan import ScanEngine
 
-                self._engine = ScanEngine(self._files, self._cache)
+                self._engine = ScanEngine(self._files)
             return self._engine
 
     def get_many(
@@ -206,7 +205,7 @@ class Reader:
         return pa.concat_tables(tables)
 
     def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
-        from lakebed.read.multi_get_batches import BatchReader, multi_get_fields
+        from lakebed.read.multi_get_batches import multi_get_fields, read_keys
 
         schema = request.schema
         opened = self._files.open_all(files, schema)
@@ -219,7 +218,7 @@ class Reader:
             else self._files.local(each.file, schema)
             for each in opened
         }
-        return BatchReader(self._cache, self._files).read(parts, ready, request)
+        return read_keys(parts, ready, request, self._files)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """The number of rows of a file with a key below an encoded bound. Raises as :meth:`scan`."""
@@ -245,7 +244,7 @@ class Reader:
         return pa.Table.from_arrays([decoded[name] for name in columns], schema=wanted)
 
     def _paged(self, opened: OpenFile, schema: Schema) -> PagedFile:
-        return PagedFile(opened, schema, self._cache, None, self._files)
+        return PagedFile(opened, schema, self._files)
 
     def _rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         left = request.limit
@@ -339,7 +338,7 @@ class Reader:
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
         if len(opened) == 1 and is_sequential(opened[0], request):
-            return sequential_scan(opened[0], request, self._cache, limit_bytes, self._files)
+            return sequential_scan(opened[0], request, limit_bytes, self._files)
         if request.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, request.schema) for file in files]
             return self.engine().merge_in_levels(local, request, limit_bytes)

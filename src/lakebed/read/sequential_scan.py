@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.parquet.footer import RowGroup
     from lakebed.parquet.open_files import OpenFile, OpenFiles
-    from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.request import ReadRequest
 
 SLICE_BYTES = 8 * 1024 * 1024
@@ -48,12 +47,12 @@ def is_sequential(opened: OpenFile, request: ReadRequest) -> bool:
 
 
 def sequential_scan(
-    opened: OpenFile, request: ReadRequest, cache: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
+    opened: OpenFile, request: ReadRequest, memory_limit_bytes: int, files: OpenFiles
 ) -> Generator[pa.RecordBatch]:
     """The requested rows, in order; with a limit, a few more. ``files`` fetches parts of a file on a store."""
     cores = pa.cpu_count()
     ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
-    slicer = _Slicer(opened, request, cache, files)
+    slicer = _Slicer(opened, request, files)
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
     try:
@@ -82,8 +81,7 @@ class _Slice:
 
     opened: OpenFile
     request: ReadRequest
-    cache: ReadCache
-    files: OpenFiles | None
+    files: OpenFiles
     position: int
     begin: int
     end: int
@@ -95,7 +93,7 @@ class _Slice:
         wanted = schema.arrow_of(dict.fromkeys(self.request.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         statistics = ReadStatistics()
-        file = PagedFile(self.opened, schema, self.cache, statistics, self.files)
+        file = PagedFile(self.opened, schema, self.files, statistics)
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
         held = read_columns([cut], [schema.by_name[name] for name in names])
         for name, column in held.items():
@@ -113,11 +111,10 @@ class _Slice:
 class _Slicer:
     """Cuts the rows of a file into slices, each sized by the ones decoded before it. For one thread."""
 
-    def __init__(self, opened: OpenFile, request: ReadRequest, cache: ReadCache, files: OpenFiles | None) -> None:
+    def __init__(self, opened: OpenFile, request: ReadRequest, files: OpenFiles) -> None:
         self._opened = opened
         self._files = files
         self._request = request
-        self._cache = cache
         self._rows = FIRST_ROWS
         self._row_bytes = 1
 
@@ -134,7 +131,7 @@ class _Slicer:
         opened, request = self._opened, self._request
         left = request.limit
         request.statistics.files.add(opened.file.id)
-        file = PagedFile(opened, request.schema, self._cache, request.statistics, self._files)
+        file = PagedFile(opened, request.schema, self._files, request.statistics)
         for position in opened.footer.fences.reaching(request.keys):
             group = opened.footer.groups[position]
             pages = file.key_pages(position, group)
@@ -144,7 +141,7 @@ class _Slicer:
             while begin < span.rows.stop:
                 end = min(span.rows.stop, self._end(pages, begin, group))
                 whole = _lies_in(pages, request.keys, begin, end)
-                yield _Slice(opened, request, self._cache, self._files, position, begin, end, whole)
+                yield _Slice(opened, request, self._files, position, begin, end, whole)
                 begin = end
             if left is not None:
                 left -= span.above

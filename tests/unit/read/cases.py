@@ -15,8 +15,11 @@ from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.file_writer import write_run
 from lakebed.parquet.layout import Layout
+from lakebed.parquet.open_files import OpenFiles
+from lakebed.parquet.read_cache import ReadCache
 from lakebed.read.plan import PartitionQuery, QueryPlan
 from lakebed.settings import Settings
+from lakebed.storage import connect
 from lakebed.storage.contract import Storage
 
 TABLE = "table-0001"
@@ -34,6 +37,11 @@ def stored(storage: Storage, schema: Schema, rows: pa.Table, scratch: Path, **se
     run = write_run(ordered.to_batches(), layout(schema, **settings), scratch, rows_estimate=rows.num_rows)
     job = f"job-{len(list(storage.list(''))) // 2:08d}"
     return tuple(new.file for new in send_run(storage, TABLE, run, job=job))
+
+
+def files_kept_in(cache: ReadCache | None = None) -> OpenFiles:
+    """The open files of a table, in a cache of their own."""
+    return OpenFiles(connect("memory://files"), TABLE, lambda _file: True, cache or ReadCache(1 << 20))
 
 
 def lettered(text: str, first: int = 0) -> pa.Table:

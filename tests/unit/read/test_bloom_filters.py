@@ -14,7 +14,7 @@ from lakebed.parquet.footer import read_footer
 from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind, ReadCache
-from tests.unit.read.cases import layout, parts_of
+from tests.unit.read.cases import files_kept_in, layout, parts_of
 
 TWO = Schema({"a": "int32", "b": "string"}, values={"v": "int64"})
 ONE = Schema({"b": "string"}, values={"v": "int64"})
@@ -131,18 +131,18 @@ def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
     path, footer = written(tmp_path, schema, keys_of(schema, range(0, 20_000, 7)))
     plain = sorted(keys_of(schema, range(0, 20_000, every)))
     keys = [schema.codec.encode(key) for key in plain]
-    cache = ReadCache(1 << 20)
+    files = files_kept_in()
     opened = OpenFile(None, "name", path.as_uri(), footer, path, None)
     for _ in range(2):
         members = HashedKeys(schema.row_key, schema.codec.decode_columns(keys), keys)
         for position, group in enumerate(footer.groups):
             low, high = footer.fences.starts[position], footer.fences.ends[position]
             among = range(bisect_left(keys, low), bisect_left(keys, high))
-            known = members.may_be_in(PagedFile(opened, schema, cache), group, among, cache)
+            known = members.may_be_in(PagedFile(opened, schema, files), group, among)
             with path.open("rb") as stream:
                 one_by_one = [member(schema, plain[i]).may_be_in(parts_of(stream), group, {}) for i in among]
             assert known.tolist() == one_by_one
             # From now on the filter is kept, as a lookup among files that overlap keeps it.
             ((_, place),) = filters_of(group, [field.id for field in schema.row_key])
             blocks = path.read_bytes()[place[0] : place[0] + place[1]]
-            cache.keep(CacheKind.FILTERS, ("name", place[0]), blocks[len(blocks) - len(blocks) // 32 * 32 :], 1)
+            files.cache.keep(CacheKind.FILTERS, ("name", place[0]), blocks[len(blocks) - len(blocks) // 32 * 32 :], 1)

@@ -17,6 +17,7 @@ from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.page_decoder import APART_CUTS, CACHED_PAGES, Cut, decoded
 from lakebed.parquet.pages import PagedFile, Spans
 from lakebed.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
+from tests.unit.read.cases import files_kept_in
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"wide": "string", "few": "string", "late": "double"})
 GROUP_ROWS = 1_000
@@ -66,7 +67,7 @@ def files(tmp_path_factory):
 
 def paged(path, footer, name, cache=None, statistics=None):
     opened = OpenFile(None, str(name), path.as_uri(), footer, path, None)
-    return PagedFile(opened, SCHEMA, cache or ReadCache(1 << 20), statistics)
+    return PagedFile(opened, SCHEMA, files_kept_in(cache), statistics)
 
 
 def rows_of(draw):

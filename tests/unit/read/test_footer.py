@@ -17,9 +17,8 @@ from lakebed.parquet.bloom_filters import HashedKey
 from lakebed.parquet.footer import Fences, read_footer
 from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import ReadCache
 from lakebed.parquet.thrift import STOP, decode_struct, integer, struct, structs_head, text
-from tests.unit.read.cases import parts_of
+from tests.unit.read.cases import files_kept_in, parts_of
 
 SCHEMA = Schema(
     {"a": "string", "b": "int64"}, {"s": "int32"}, {"v": "string", "n": pa.list_(pa.int64()), "w": "double"}
@@ -99,7 +98,7 @@ def test_every_row_lies_between_the_fences(file):
 def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = PagedFile(OpenFile(None, "file", path.as_uri(), footer, path, None), SCHEMA, ReadCache(1 << 20))
+    pages = PagedFile(OpenFile(None, "file", path.as_uri(), footer, path, None), SCHEMA, files_kept_in())
     keys = SCHEMA.codec.encode_columns(table.select(["a", "b"])).to_pylist()
     for row in range(0, 1000, 41):
         span = pages.key_pages(0, footer.groups[0]).rows(EncodedRange(keys[row], keys[row] + b"\0"), 1000, None)

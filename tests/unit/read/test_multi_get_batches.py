@@ -8,11 +8,12 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.model.keys import ALL_KEYS
-from lakebed.parquet.read_cache import ReadCache, ReadStatistics
+from lakebed.parquet.read_cache import ReadStatistics
 from lakebed.read import multi_get_batches
 from lakebed.read.multi_get import PartKeys
-from lakebed.read.multi_get_batches import BatchReader, _Batch
+from lakebed.read.multi_get_batches import _Batch, read_keys
 from lakebed.read.request import KeyList, ReadRequest
+from tests.unit.read.cases import files_kept_in
 
 ROWS = 5_000
 PAGES = ROWS // 100
@@ -137,5 +138,5 @@ def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_anot
     keys = [SCHEMA.codec.encode_key((n,)) for n in (48, 49, 50, 51)]
     request = ReadRequest(table.schema, ALL_KEYS, ("v",), among=KeyList.of(table.schema, keys))
     parts = [PartKeys(1, 0, 2, (new,)), PartKeys(2, 2, 4, (old,))]
-    found = BatchReader(ReadCache(1 << 20)).read(parts, opened, request)
+    found = read_keys(parts, opened, request, files_kept_in())
     assert found.column("v").to_pylist() == ["48-1048", "49-1049", "50-50", "51-51"]

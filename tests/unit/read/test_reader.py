@@ -391,7 +391,7 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
     reader = reader_of(storage)
-    engine = ScanEngine(reader._files, ReadCache(1 << 20))
+    engine = ScanEngine(reader._files)
     opened = [reader._files.open(file, LETTERS) for file in files]
     request = ReadRequest(LETTERS, EncodedRange(key("b"), key("d")), ("n",), 10)
     for used in (opened[:1], opened):
