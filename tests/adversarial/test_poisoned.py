@@ -19,7 +19,6 @@ from lakebed.log import checkpoint
 from lakebed.log.entry import digest_of
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
-from lakebed.state.transactions import RequestDocument
 from tests.adversarial.tables import assert_whole
 from tests.unit.ingest.cases import ingested, put
 
@@ -101,7 +100,7 @@ def test_a_fence_that_is_no_boolean_is_damage(tmp_path, table, fence):
 
 def as_stored(request):
     """A request, as an entry has it."""
-    return msgspec.to_builtins(RequestDocument.of(request))
+    return msgspec.to_builtins(request)
 
 
 def device(size):
@@ -139,7 +138,7 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
     table.submit(inbox)
     state = table.state()
     ((name, request),) = state.open_requests.items()
-    strange = replace(request, files=(replace(request.files[0], size_bytes=None),))
+    strange = msgspec.structs.replace(request, files=(msgspec.structs.replace(request.files[0], size_bytes=None),))
     head = replace(table.log.head, state=replace(state, open_requests=state.open_requests.updated({name: strange})))
     with monkeypatch.context() as careless:
         careless.setattr("lakebed.state.columns._has_nulls", lambda _: False)

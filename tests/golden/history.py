@@ -54,7 +54,7 @@ SCHEMA = Schema(
 )
 
 REQUESTS = tuple(
-    Request(f"request {version}", (Source(f"s3://inbox/{version}.parquet", 100, f"etag {version}"),), 1)
+    Request.new(f"request {version}", (Source(f"s3://inbox/{version}.parquet", 100, f"etag {version}"),), 1)
     for version in range(3)
 )
 

@@ -112,7 +112,7 @@ def submit(
     # After the files were found: a file that was ingested before is in this state or a later one.
     state = log.follow()
     token = clock.random_token() if again else ""
-    requests = [Request(request_id(file, token), (file,), state.version) for file in found]
+    requests = [Request.new(request_id(file, token), (file,), state.version) for file in found]
     known = {request.id: _known(request, state) for request in requests}
     oldest_ns = 0 if again else _remembered_ns(log, state)
     for request in requests:

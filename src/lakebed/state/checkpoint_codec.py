@@ -34,7 +34,7 @@ from lakebed.state.fields import (
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
 from lakebed.state.table_state import Fence, TableState
-from lakebed.state.transactions import JobDocument, RequestDocument
+from lakebed.state.transactions import JobDocument, Request
 from lakebed.state.view_source import ViewSource
 
 State = TypeVar("State")
@@ -66,7 +66,7 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_partition: Positive
     parents: list[tuple[Positive, Positive]]
     jobs: list[JobDocument]
-    rejected: list[RequestDocument]
+    rejected: tuple[Request, ...]
     next_sequence: Positive
     tags: dict[str, Positive]
     fences: list[tuple[Hex, Hex | None, Positive]]
@@ -124,7 +124,7 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         next_partition=partitions.next_id,
         parents=[(child, parent) for child, parents in sorted(partitions.parents.items()) for parent in parents],
         jobs=[JobDocument.of(job) for _, job in sorted(state.jobs.items())],
-        rejected=[RequestDocument.of(request) for request in state.rejected],
+        rejected=state.rejected,
         next_sequence=state.next_sequence,
         tags=dict(sorted(state.tags.items())),
         fences=[(*encode_bounds(fence.keys), fence.version) for fence in state.fences],
@@ -191,7 +191,7 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             jobs={job.id: job.value() for job in stored.jobs},
             requests=PersistentTable(Columns(REQUESTS, segments.get("requests", ()))),
             open_requests=PersistentTable(Columns(OPEN_REQUESTS, segments.get("open_requests", ()))),
-            rejected=tuple([request.value() for request in stored.rejected]),
+            rejected=stored.rejected,
             next_sequence=stored.next_sequence,
             tags=stored.tags,
             fences=tuple(Fence(decode_bounds((low, high)), version) for low, high, version in stored.fences),

@@ -59,7 +59,6 @@ from lakebed.state.transactions import (
     SetTag,
     SubmitRequests,
 )
-from lakebed.state.transactions.ingest import SubmitRequestsDocument
 from lakebed.state.transactions.job_changes import OpenJobDocument
 from lakebed.state.transactions.merge_changes import SetMergeDocument
 from lakebed.state.transactions.retention import RaiseWatermarkDocument
@@ -94,7 +93,7 @@ class FilterProposalDocument(Struct, frozen=True, tag_field="type", tag="propose
 
 
 _Stored = (
-    OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequestsDocument | FailRequest | RejectRequest
+    OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequests | FailRequest | RejectRequest
     | SetMergeDocument | AlterSettings | SetTag | RemoveTag | RetireFiles | PurgeFiles | RaiseWatermarkDocument
 )  # fmt: skip
 _Changes = SchemaProposalDocument | FilterProposalDocument
@@ -125,7 +124,7 @@ def encode_proposal(proposal: Proposal) -> bytes | None:
             return _ENCODER.encode(SchemaProposalDocument(tuple(map(schema_change_document, changes))))
         case ProposeFilter(changes, fields, now_us):
             return _ENCODER.encode(FilterProposalDocument(tuple(map(filter_change_document, changes)), fields, now_us))
-        case OpenJob() | SubmitRequests() | SetMerge() | RaiseWatermark():
+        case OpenJob() | SetMerge() | RaiseWatermark():
             return _ENCODER.encode(proposal.document({}))
         case _:
             return _ENCODER.encode(proposal)

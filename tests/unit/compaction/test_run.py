@@ -48,7 +48,9 @@ def keys(table):
 
 
 def submitted(table, *names):
-    table.commit(SubmitRequests(tuple(Request(name, (Source("s3://in/f", 1, "v"),), table.version) for name in names)))
+    table.commit(
+        SubmitRequests(tuple(Request.new(name, (Source("s3://in/f", 1, "v"),), table.version) for name in names), 0)
+    )
 
 
 def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(table, tmp_path):

@@ -14,7 +14,7 @@ DEFAULTS = Settings()
 
 
 def request(name, mib, failures=0, submitted=1):
-    return Request(name, (Source(f"s3://inbox/{name}", mib * MIB, "1"),), 1, submitted, failures)
+    return Request(name, (Source(f"s3://inbox/{name}", mib * MIB, "1"),), 1, submitted, failures, 0, "")
 
 
 def requests(text):
@@ -96,7 +96,8 @@ SIZES = st.lists(st.tuples(st.integers(0, 8 * MIB), st.integers(0, 1)), max_size
 def test_every_request_is_in_one_job_or_waits_and_no_job_is_too_large(sizes, bytes_max, files_max, oldest_s):
     settings = Settings(ingest_bytes_max=bytes_max, ingest_bytes_min=64 * MIB)
     held = [
-        Request(str(i), (Source(f"/in/{i}", size, "1"),), 1, 1, failures) for i, (size, failures) in enumerate(sizes)
+        Request(str(i), (Source(f"/in/{i}", size, "1"),), 1, 1, failures, 0, "")
+        for i, (size, failures) in enumerate(sizes)
     ]
     with patch.object(ingest_plan, "JOB_FILES_MAX", files_max):
         found = plan(held, settings, oldest_s)

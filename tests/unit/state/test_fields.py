@@ -134,7 +134,7 @@ def test_a_state_with_a_field_of_another_type_is_damage():
         SetTag("tag", 1.0),
         SetTag("../tag", 1),
         RemoveTag(b"tag"),
-        SubmitRequests((Request("r", (Source("/dev/zero", None, "0"),)),)),
+        SubmitRequests((Request.new("r", (Source("/dev/zero", None, "0"),), 0),), 0),
     ],
 )
 def test_a_value_of_a_wrong_type_is_not_written(transaction):

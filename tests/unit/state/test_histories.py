@@ -133,7 +133,9 @@ class History:
     def submit(self, requests):
         """A request that was carried out is never open again, unless it is forgotten."""
         base = self.state.version
-        self.proposal(SubmitRequests(tuple(Request(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests))))
+        self.proposal(
+            SubmitRequests(tuple(Request.new(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests)), 0)
+        )
 
     def raise_horizon(self, last_modified_us):
         """No file younger than the horizon is refused, and no open job began before it."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lakebed.errors import DamagedError
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -12,7 +13,7 @@ from tests.unit.state.cases import job, new_file, step, table
 
 NO_KEYS = EncodedRange(b"b", b"a")
 SOURCE = Source("file:///in.parquet", 10, "version")
-REQUEST = Request("r", (SOURCE,), submitted=1)
+REQUEST = Request("r", (SOURCE,), 0, 1, 0, 0, "")
 
 
 def state():
@@ -62,19 +63,19 @@ BROKEN = {
         "was opened at 9",
     ),
     "a request of no files": (
-        lambda: replace(state(), open_requests={"r": replace(REQUEST, files=())}),
+        lambda: replace(state(), open_requests={"r": structs.replace(REQUEST, files=())}),
         "request r is carried out, or empty",
     ),
     "a request of the future": (
-        lambda: replace(state(), open_requests={"r": replace(REQUEST, submitted=9)}),
+        lambda: replace(state(), open_requests={"r": structs.replace(REQUEST, submitted=9)}),
         "or of version 9",
     ),
     "a rejected request that is open": (
-        lambda: replace(state(), open_requests={"r": REQUEST}, rejected=(replace(REQUEST, rejected=2),)),
+        lambda: replace(state(), open_requests={"r": REQUEST}, rejected=(structs.replace(REQUEST, rejected=2),)),
         "request r is open, or was rejected at 2",
     ),
     "a request rejected before it came": (
-        lambda: replace(state(), rejected=(replace(REQUEST, submitted=2, rejected=1),)),
+        lambda: replace(state(), rejected=(structs.replace(REQUEST, submitted=2, rejected=1),)),
         "was rejected at 1",
     ),
     "a fence around nothing": (lambda: replace(state(), fences=(Fence(NO_KEYS, 1),)), "a fence of version 1"),

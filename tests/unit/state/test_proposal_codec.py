@@ -49,7 +49,7 @@ SENT = [
     t.ProposeRemoval((ALL_KEYS, EncodedRange(b"a", b"b")), fence=True, summaries={"file-0001": FILE.summary}),
     t.ProposeCut(1_700_000_000_000_000),
     t.ProposeExpiry(),
-    t.SubmitRequests((t.Request("request-1", (t.Source("file:///a.parquet", 4, "v"),), 3),), 2),
+    t.SubmitRequests((t.Request.new("request-1", (t.Source("file:///a.parquet", 4, "v"),), 3),), 2),
     t.FailRequest("request-1", "no such file"),
     t.RejectRequest("request-1", "withdrawn"),
     t.AlterSettings({"log_s": 5, "history_s": None}),

@@ -22,10 +22,8 @@ from lakebed.state.transactions.ingest import (
     FailRequest,
     RejectRequest,
     Request,
-    RequestDocument,
     Source,
     SubmitRequests,
-    SubmitRequestsDocument,
 )
 from lakebed.state.transactions.job_changes import (
     CloseJob,
@@ -81,7 +79,7 @@ __all__ = [
     "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed", "ProposeFiles",
     "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore",
     "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest",
-    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RequestDocument", "RestoreVersion",
+    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RestoreVersion",
     "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
     "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
@@ -102,7 +100,7 @@ StoredTransaction = (
     CreateTableDocument | AddFilesDocument | AdvanceView | OpenJobDocument | ReplaceDocument | CloseJob
     | ConcatenateRuns | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings
     | AlterSchemaDocument | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles
-    | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest | DropTable
+    | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` says which."""
 

@@ -5,10 +5,10 @@ The add that carries a request out closes it (:class:`~lakebed.state.transaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from lakebed.errors import Code
 from lakebed.state.fields import StoredAsIs, Whole
@@ -16,7 +16,7 @@ from lakebed.state.transactions.add_files import open_request, request_not_open
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooOld, count_of
 
 if TYPE_CHECKING:
-    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.reference_lists import ReferenceCounts
     from lakebed.state.table_state import TableState
 
 OPEN_REQUESTS_MAX = 100_000
@@ -26,19 +26,17 @@ REJECTED_MAX = 256
 """Rejected requests that are remembered, the newest: some 100 KB of each checkpoint. The log has all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True, array_like=True):
     """A user's file as it was found. ``version`` is last-modified time and ETag: the same URL with other bytes is
     another file.
     """
 
     url: str
-    size_bytes: int
+    size_bytes: Whole
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Files that a user asked to ingest, all or none, and that are not ingested yet. ``id`` is a request key.
 
     ``base_version`` is that of its first proposal, ``submitted`` the version that it is on record from (0 before),
@@ -47,30 +45,7 @@ class Request:
     """
 
     id: str
-    files: tuple[Source, ...]
-    base_version: int = 0
-    submitted: int = 0
-    failures: int = 0
-    rejected: int = 0
-    reason: str = ""
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all of its files."""
-        return sum(file.size_bytes for file in self.files)
-
-
-class _SourceRow(NamedTuple):
-    url: str
-    size_bytes: Whole
-    version: str
-
-
-class RequestDocument(Struct, frozen=True):
-    """A request as it is stored."""
-
-    id: str
-    files: Annotated[list[_SourceRow], Meta(min_length=1)]
+    files: Annotated[tuple[Source, ...], Meta(min_length=1)]
     base_version: Whole
     submitted: Whole
     failures: Whole
@@ -78,32 +53,24 @@ class RequestDocument(Struct, frozen=True):
     reason: str
 
     @classmethod
-    def of(cls, request: Request) -> RequestDocument:
-        """The document of a request."""
-        return cls(
-            request.id,
-            [_SourceRow(file.url, file.size_bytes, file.version) for file in request.files],
-            request.base_version,
-            request.submitted,
-            request.failures,
-            request.rejected,
-            request.reason,
-        )
+    def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> Request:
+        """One that is not on record yet."""
+        return cls(id, files, base_version, 0, 0, 0, "")
 
-    def value(self) -> Request:
-        """The request."""
-        files = tuple(Source(*file) for file in self.files)
-        return Request(self.id, files, self.base_version, self.submitted, self.failures, self.rejected, self.reason)
+    @property
+    def size_bytes(self) -> int:
+        """Of all of its files."""
+        return sum(file.size_bytes for file in self.files)
 
 
-class SubmitRequests(Struct, frozen=True):
+class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
     """Put requests on record. Those that are there already, or were carried out, are left out when it is committed.
 
     ``request_watermark`` is the one that the submitter knew: it asks only for files that were not there before.
     """
 
     requests: tuple[Request, ...]
-    request_watermark: int = 0
+    request_watermark: Whole
 
     def resolve(self, state: TableState) -> SubmitRequests | Rejected | Repeated | TooOld:
         """The requests that are new."""
@@ -132,7 +99,7 @@ class SubmitRequests(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """The requests are open; a rejected one of the same id is not remembered any more."""
-        requests = {request.id: replace(request, submitted=state.version) for request in self.requests}
+        requests = {request.id: structs.replace(request, submitted=state.version) for request in self.requests}
         known = [name for name in requests if name in state.open_requests or name in state.requests]
         if known or len(requests) != len(self.requests):
             name = min(known, default="in one transaction")
@@ -144,21 +111,6 @@ class SubmitRequests(Struct, frozen=True):
         """The number of requests and files."""
         files = count_of(sum(len(request.files) for request in self.requests), "file")
         return Description(f"{count_of(len(self.requests), 'request')} for {files}")
-
-    def document(self, _sidecars: Sidecars) -> SubmitRequestsDocument:
-        """As it is stored."""
-        return SubmitRequestsDocument(list(map(RequestDocument.of, self.requests)), self.request_watermark)
-
-
-class SubmitRequestsDocument(Struct, frozen=True, tag_field="type", tag="submit_requests"):
-    """As docs/format.md describes it."""
-
-    requests: list[RequestDocument]
-    request_watermark: Whole
-
-    def transaction(self, _sidecars: SidecarData) -> SubmitRequests:
-        """The transaction."""
-        return SubmitRequests(tuple([request.value() for request in self.requests]), self.request_watermark)
 
 
 class FailRequest(StoredAsIs, frozen=True, tag="fail_request"):
@@ -174,7 +126,7 @@ class FailRequest(StoredAsIs, frozen=True, tag="fail_request"):
     def apply(self, state: TableState) -> TableState:
         """The request has one more failure."""
         request = open_request(state, self.request)
-        request = replace(request, failures=request.failures + 1, reason=self.reason)
+        request = structs.replace(request, failures=request.failures + 1, reason=self.reason)
         return replace(state, open_requests=state.open_requests.updated({request.id: request}))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
@@ -194,7 +146,7 @@ class RejectRequest(StoredAsIs, frozen=True, tag="reject_request"):
 
     def apply(self, state: TableState) -> TableState:
         """The request is not open any more, and remembered as rejected."""
-        request = replace(open_request(state, self.request), rejected=state.version, reason=self.reason)
+        request = structs.replace(open_request(state, self.request), rejected=state.version, reason=self.reason)
         left = state.open_requests.updated({}, [request.id])
         return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
