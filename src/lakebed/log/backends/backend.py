@@ -18,14 +18,18 @@ Errors. StorageError with a ``transient`` fact; a create that raises has stored 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from lakebed import clock
+from lakebed.errors import Code, StorageError
+from lakebed.storage.contract import PROBE, PutOutcome
+from lakebed.storage.retries import put_until_clear
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from datetime import datetime
-
-    from lakebed.storage.contract import PutOutcome
 
 
 class LogBackend(Protocol):
@@ -100,3 +104,25 @@ class LogLocation(Protocol):
 
     def check(self) -> None:
         """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""
+
+
+def check_creates(open_log: Callable[[str], LogBackend], url: str, cause: str) -> None:
+    """Create an entry, create it again with other bytes, and read it: in a log of a fresh name, which is deleted.
+
+    Raises UnsafeStoreError, which gives the likely ``cause``, if two racing entries would both be stored; StorageError.
+    """
+    log, what = open_log(f"{PROBE}/{clock.random_token()}"), f"a probe of {url}"
+    try:
+        # EXISTS with our own bytes: an earlier unclear put of ours. No other process knows the name.
+        put_until_clear(lambda: log.create(1, b"first"), what)
+        second = put_until_clear(lambda: log.create(1, b"second"), what)
+        if second is not PutOutcome.EXISTS or log.get(1) != b"first":
+            raise Code.CREATE_NOT_EXCLUSIVE(
+                f"{url} is not safe for commits: an entry was created twice, or changed; {cause}",
+                url=url,
+                transient=False,
+            )
+    finally:
+        # A user without the right to delete leaves one short entry, which no log reads.
+        with suppress(StorageError):
+            log.remove([1])

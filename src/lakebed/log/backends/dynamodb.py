@@ -27,12 +27,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from lakebed import clock
 from lakebed.errors import Code
+from lakebed.log.backends.backend import check_creates
 from lakebed.log.backends.dynamodb_client import ABSENT, DynamoTable
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.last_modified_times import from_us, to_us
-from lakebed.storage.contract import PutOutcome, check_get, check_put
+from lakebed.storage.contract import PROBE, PutOutcome, check_get, check_put
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.retries import put_until_clear
 
@@ -225,7 +225,7 @@ class DynamoLogs:
             ExpressionAttributeValues=values,
         ):
             prefix = item["log"]["S"].removeprefix(own)
-            if prefix not in seen and not prefix.startswith(".probe/"):
+            if prefix not in seen and not prefix.startswith(f"{PROBE}/"):
                 seen.add(prefix)
                 yield prefix
 
@@ -237,15 +237,4 @@ class DynamoLogs:
             StorageError: it cannot be reached or written.
         """
         self.table.make()
-        log = self.open(f".probe/{clock.random_token()}")
-        try:
-            # EXISTS with our own bytes: an earlier unclear put of ours. Nobody else knows the name.
-            put_until_clear(lambda: log.create(1, b"first"), f"a probe of {self.table.url}")
-            second = put_until_clear(lambda: log.create(1, b"second"), f"a probe of {self.table.url}")
-            if second is not PutOutcome.EXISTS or log.get(1) != b"first":
-                raise Code.CREATE_NOT_EXCLUSIVE(
-                    f"{self.table.url} is not safe for commits: it does not keep attribute_not_exists",
-                    url=self.table.url,
-                )
-        finally:
-            log.remove([1])
+        check_creates(self.open, self.table.url, "it does not keep attribute_not_exists")

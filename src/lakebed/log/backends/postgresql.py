@@ -30,12 +30,12 @@ from weakref import WeakValueDictionary
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from lakebed import clock
-from lakebed.errors import Code, DamagedError, Error, StorageError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
+from lakebed.log.backends.backend import check_creates
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.backends.postgresql_server import PostgresqlServer, meaning_of
-from lakebed.storage.contract import OBJECT_BYTES_MAX, PutOutcome, check_put, too_large
-from lakebed.storage.retries import put_until_clear, read_until_answered
+from lakebed.storage.contract import OBJECT_BYTES_MAX, PROBE, PutOutcome, check_put, too_large
+from lakebed.storage.retries import read_until_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -225,7 +225,7 @@ class PostgresqlLogs:
         own = f"{self.instance}/"
         for (name,) in self.read(_LOGS, {"pattern": f"{own}%"}):
             prefix = name.removeprefix(own)
-            if not prefix.startswith(".probe/"):
+            if not prefix.startswith(f"{PROBE}/"):
                 yield prefix
 
     def check(self) -> None:
@@ -243,7 +243,12 @@ class PostgresqlLogs:
                 # Refused to the loser of two racing "if not exists", and without the right to create tables.
                 if connection.exec_driver_sql("SELECT to_regclass('lakebed_entries')").scalar_one() is None:
                     raise
-        self._probe()
+        check_creates(
+            self.open,
+            self.server.url,
+            "the table lakebed_entries was not made by Lakebed, or something between changes what is sent: use a "
+            "database of its own",
+        )
 
     @contextmanager
     def connection(self, action: str) -> Iterator[sa.Connection]:
@@ -304,30 +309,6 @@ class PostgresqlLogs:
             pool = _pools.get((pid, self.server)) or _pools.setdefault((pid, self.server), self.server.engine())
             engine = self._engines.setdefault(pid, pool)
         return engine
-
-    def _probe(self) -> None:
-        """Create, create again with other bytes, read: in a log of a fresh name, which is deleted."""
-        log = self.open(f".probe/{clock.random_token()}")
-        probe = f"a probe of {self.server.url}"
-        try:
-            first = put_until_clear(lambda: log.create(1, b"first"), probe)
-            self._expect(first is PutOutcome.CREATED or log.get(1) == b"first", "a fresh version was taken")
-            second = put_until_clear(lambda: log.create(1, b"second"), probe)
-            self._expect(second is PutOutcome.EXISTS, "a version was won twice")
-            self._expect(log.get(1) == b"first", "a refused entry changed the one that is there")
-        finally:
-            # A user without the right to delete leaves one short row, which no log reads.
-            with suppress(StorageError):
-                log.remove([1])
-
-    def _expect(self, holds: bool, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
-        if not holds:
-            raise Code.CREATE_NOT_EXCLUSIVE(
-                f"{self.server.url} is not safe for commits: {fault}. The table lakebed_entries was not made by "
-                "Lakebed, or something between changes what is sent: use a database of its own",
-                url=self.server.url,
-                transient=False,
-            )
 
 
 def _insert_and_look(connection: sa.Connection, values: dict[str, Any]) -> _Inserted | None:
