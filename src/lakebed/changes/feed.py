@@ -22,7 +22,6 @@ from lakebed.errors import Code, NotRetainedError
 from lakebed.log.replay import replay
 from lakebed.model.arrays import of_binary
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import plan
 from lakebed.read.row_stream import RowStream
@@ -70,7 +69,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     if first < newest.earliest_retained_version and first < last:
         raise _too_old(first, newest)
     present = newest if last in (first, newest.version) else table.at(version=last).state
-    feed = Feed.of(table, present, encoded(ranges, present.created), columns, where)
+    feed = Feed.of(table, present, present.created.codec.encode_ranges(ranges), columns, where)
     feed = replace(feed, removed_rows=removed_rows)
     return feed.schema, feed.stream(known if known.version == first > 0 else None, first, last)
 
@@ -95,7 +94,7 @@ def follow(  # noqa: PLR0913 - as for changes
     first = newest.version if since is None else version_of(table, "since", since, newest)
     if first < min(newest.version, newest.earliest_retained_version):
         raise _too_old(first, newest)
-    feed = Feed.of(table, newest, encoded(ranges, newest.created), columns, where)
+    feed = Feed.of(table, newest, newest.created.codec.encode_ranges(ranges), columns, where)
 
     def rows() -> Generator[pa.RecordBatch]:
         now = head if head.version == first > 0 else replay(table.log, first)
@@ -289,11 +288,6 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
     some = of_binary(keys)
     for batch in batches:
         yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
-
-
-def encoded(ranges: Sequence[KeyRange], schema: Schema) -> tuple[EncodedRange, ...]:
-    """The ranges, disjoint and in key order; all keys if there are none. Raises UsageError, BadKeyError."""
-    return tuple(iter_ranges([schema.codec.encode_range(one) for one in ranges])) if ranges else (ALL_KEYS,)
 
 
 def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:

@@ -31,7 +31,7 @@ from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
-from lakebed.model.keys import ALL_KEYS, KeyRange
+from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import KEEP_ALL, merge_key
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout
@@ -121,8 +121,7 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
     check_format(wanted.format, snapshot.schema.arrow)
     if wanted.partitions is not None and wanted.partitions < 1:
         raise Code.ARGUMENT_INVALID(f"partitions = {wanted.partitions}: must be 1 or more")
-    ranges = [snapshot.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
-    planned, _ = snapshot.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
+    planned, _ = snapshot.planned(snapshot.encoded(wanted.ranges), wanted.where, rows_a_range=ROWS_A_CELL)
     check_empty(target)
     held = cells(snapshot.state, planned)
     export_id = clock.new_id()

@@ -222,6 +222,13 @@ class KeyCodec:
             raise Code.KEY_RANGE_INVALID(f"the minimum of the key range is above its maximum: {bounds}")
         return EncodedRange(lower, upper)
 
+    def encode_ranges(self, key_ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
+        """The byte ranges, disjoint and in key order; all keys if no range is given. Raises as :meth:`encode_range`.
+
+        There is none if all of the given ranges are empty.
+        """
+        return tuple(iter_ranges([self.encode_range(one) for one in key_ranges])) if key_ranges else (ALL_KEYS,)
+
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """The encoded key of every row, as one binary array in row order. Columns must have the schema's types."""
         from lakebed.model.key_columns import encode_columns

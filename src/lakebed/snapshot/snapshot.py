@@ -14,7 +14,7 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
 from lakebed.model.dictionaries import returned
-from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
+from lakebed.model.keys import EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 from lakebed.read.row_stream import returned_stream
 from lakebed.snapshot.handles import RowConversions
@@ -372,9 +372,9 @@ class Snapshot(Readable):
 
     # -- plans --------------------------------------------------------------------------------------------------
 
-    def encoded(self, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
+    def encoded(self, ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
         """The ranges as a plan takes them: all keys if none is given. Raises UsageError, BadKeyError."""
-        return [self.schema.codec.encode_range(one) for one in ranges] or [ALL_KEYS]
+        return self.schema.codec.encode_ranges(ranges)
 
     def point(self, key: Sequence[Any]) -> EncodedRange:
         """The range of one key. Raises BadKeyError."""

@@ -155,6 +155,12 @@ def test_ranges_choose_rows_like_a_predicate(table):
     assert rows_in(report(table, "visit = 1", KeyRange.prefix("bob"), KeyRange.prefix("zoe"))) == {"in use": 1}
 
 
+def test_an_empty_range_has_no_rows(table):
+    found = report(table, None, KeyRange("bob", "bob"))
+    assert rows_in(found) == {}
+    assert found.erased
+
+
 def test_a_file_that_cannot_be_read_is_no_proof(table):
     names = sorted(one.name for one in table.storage.list(data_folder(table.id)))
     data = table.storage.get(names[0])

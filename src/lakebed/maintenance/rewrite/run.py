@@ -32,7 +32,6 @@ from lakebed.maintenance.rewrite.claims import Claims
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, RowChange, plan
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.model.checks import is_text, shown
-from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, merge_key
 from lakebed.parquet.layout import Layout
 from lakebed.read.expressions import narrow
@@ -203,9 +202,9 @@ def _change(wanted: RewriteRequest, schema: Schema) -> RowChange:
         raise Code.ARGUMENT_MISSING(
             "a rewrite says what becomes of rows: give set, expressions by column, or delete_where, a predicate"
         )
-    encoded = [schema.codec.encode_range(one) for one in wanted.ranges]
-    ranges = tuple(iter_ranges(encoded)) if encoded else (ALL_KEYS,)
-    return RowChange(ranges, wanted.delete_where, wanted.where, tuple(wanted.changes.items()))
+    return RowChange(
+        schema.codec.encode_ranges(wanted.ranges), wanted.delete_where, wanted.where, tuple(wanted.changes.items())
+    )
 
 
 def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[str]) -> None:

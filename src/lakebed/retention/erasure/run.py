@@ -31,7 +31,6 @@ from lakebed.log import entry as entries
 from lakebed.log.replay import newest_first
 from lakebed.model.files import data_folder, data_name, summary_name
 from lakebed.model.html_tables import FactsView
-from lakebed.model.keys import ALL_KEYS, iter_ranges
 from lakebed.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
 from lakebed.retention.erasure.plan import (
     Going,
@@ -172,9 +171,7 @@ def erase_report(
         raise Code.ARGUMENT_MISSING("an erasure report is about some rows: give where, a predicate, or ranges of keys")
     state = table.state()
     schema = state.created
-    wanted = Wanted(
-        schema, where, tuple(iter_ranges([schema.codec.encode_range(one) for one in rows.ranges])) or (ALL_KEYS,)
-    )
+    wanted = Wanted(schema, where, schema.codec.encode_ranges(rows.ranges))
     predicate = wanted.predicate()
     # After the state: what is committed from here on is no file of it.
     listed = list(table.storage.list(data_folder(table.id)))
