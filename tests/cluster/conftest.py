@@ -44,7 +44,7 @@ def wait_for(seen: Callable[[], object], *, while_runs: subprocess.Popen[str] | 
     while not seen():
         assert time.monotonic() < until
         assert while_runs is None or while_runs.poll() is None, "it ended before it was seen"
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +157,17 @@ class Cluster:
         report: Path,
         store: Store,
         application: Sequence[str] = (str(APPLICATION),),
+        properties: Path | None = None,
         **variables: str,
     ) -> subprocess.Popen[str]:
-        """Start ``spark-submit`` with these words, and the application with a command on the store's instance."""
+        """Start ``spark-submit`` with these words, and the application with a command on the store's instance.
+
+        ``properties`` are its settings, in place of those of all drivers. It gets one executor, which is enough where
+        none is killed, and takes longer to start than its tasks.
+        """
         self.stop_driver()
-        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
-        if "SPARK_CONF_DIR" not in variables:
-            line += ["--properties-file", str(self._properties)]
+        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, "--conf", "spark.cores.max=1"]
+        line += ["--properties-file", str(properties or self._properties)]
         line += [*words, *application, "--instance", store.url, *command, "--report", str(report)]
         surroundings = {
             "PYSPARK_PYTHON": sys.executable,
@@ -257,13 +261,14 @@ def store(s3_server: S3Server) -> Store:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all tests of a process; started by the first."""
+    """One cluster for all tests of a process; started by the first. Afterwards no log has the secret of a store."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+    assert not [path for path in cluster.logs() if any(form in path.read_bytes() for form in forms_of(SECRET))]
 
 
 @pytest.fixture(scope="session")

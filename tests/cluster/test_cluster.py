@@ -168,6 +168,24 @@ def test_a_task_that_hangs_is_started_again_elsewhere_and_counts_once(  # noqa: 
     assert_only_orphans_are_swept(pipeline, table)
 
 
+def test_credentials_reach_tasks_and_are_in_no_log_and_no_plan(
+    cluster: Cluster, driver: Driver, store: Store, table: lakebed.Table
+) -> None:
+    for part in range(2):
+        table.write(rows(part))
+    assert "partitions=1" in driver.do("compact", store, table="t", strategy="full")["report"]
+    # What fails says more than what goes well.
+    table.write(rows(2))
+    table.storage.delete([o.name for o in table.storage.list(f"tables/{table.id}/data")])
+    failed = driver.do("compact", store, table="t", strategy="full")["error"]
+    assert "tables/" in failed
+    plan = driver.do("explain", store, table="t")["report"]
+    assert "MapInArrow" in plan
+    said = [plan.encode(), failed.encode(), *(path.read_bytes() for path in cluster.logs())]
+    assert any(b"SparkListenerTaskEnd" in text for text in said)
+    assert not [text for text in said if any(form in text for form in forms_of(store.options["aws_secret_access_key"]))]
+
+
 def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa: PLR0917
     cluster: Cluster,
     driver: Driver,
@@ -194,35 +212,17 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa:
     archive = tmp_path / "lakebed.zip"
     archive.write_bytes(wheel.read_bytes())
     # Neither the settings of the other tests nor a path says where Lakebed is.
-    (tmp_path / "conf").mkdir()
+    (tmp_path / "none.properties").touch()
     process = cluster.submit(
         "--py-files", str(archive), command=("import", "t", str(tmp_path / "in"), "--job-id", "monday"),
-        report=tmp_path / "report.json", store=store,
-        SPARK_CONF_DIR=str(tmp_path / "conf"), PYTHONPATH="", PYSPARK_PYTHON=str(bare / "bin" / "python"),
+        report=tmp_path / "report.json", store=store, properties=tmp_path / "none.properties",
+        PYTHONPATH="", PYSPARK_PYTHON=str(bare / "bin" / "python"),
     )  # fmt: skip
     assert process.wait(TIMEOUT_S) == 0
     report = reported(tmp_path / "report.json")["report"]
     assert (report["job"], report["rows"], report["repeated"]) == ("monday", 2 * ROWS, False)
     assert_holds(table, 0, 1)
     assert_only_orphans_are_swept(pipeline, table)
-
-
-def test_credentials_reach_tasks_and_are_in_no_log_and_no_plan(
-    cluster: Cluster, driver: Driver, store: Store, table: lakebed.Table
-) -> None:
-    for part in range(2):
-        table.write(rows(part))
-    assert "partitions=1" in driver.do("compact", store, table="t", strategy="full")["report"]
-    # What fails says more than what goes well.
-    table.write(rows(2))
-    table.storage.delete([o.name for o in table.storage.list(f"tables/{table.id}/data")])
-    failed = driver.do("compact", store, table="t", strategy="full")["error"]
-    assert "tables/" in failed
-    plan = driver.do("explain", store, table="t")["report"]
-    assert "MapInArrow" in plan
-    said = [plan.encode(), failed.encode(), *(path.read_bytes() for path in cluster.logs())]
-    assert any(b"SparkListenerTaskEnd" in text for text in said)
-    assert not [text for text in said if any(form in text for form in forms_of(store.options["aws_secret_access_key"]))]
 
 
 # -- the command line as the application of spark-submit ----------------------------------------------------------

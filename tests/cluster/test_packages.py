@@ -25,11 +25,11 @@ def imported(cluster: Cluster, store: Store, tmp_path: Path, *words: str, **vari
     instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
     pq.write_table(ROWS, tmp_path / "in.parquet")
     # Neither the settings of the other tests nor their path says where Lakebed is.
-    (tmp_path / "conf").mkdir()
+    (tmp_path / "none.properties").touch()
     report = tmp_path / "report.json"
     process = cluster.submit(
         *words, command=("import", "t", str(tmp_path / "in.parquet")), report=report, store=store,
-        SPARK_CONF_DIR=str(tmp_path / "conf"), PYTHONPATH="", **variables,
+        properties=tmp_path / "none.properties", PYTHONPATH="", **variables,
     )  # fmt: skip
     found = (process.wait(TIMEOUT_S), reported(report))
     assert found[0] == found[1]["exit_code"]
