@@ -258,3 +258,10 @@ def test_output_that_cannot_be_written_is_an_error_of_storage(lake: Path) -> Non
     assert ran.returncode == 5
     assert ran.stderr.startswith("lakebed: ")
     assert "Traceback" not in ran.stderr
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "lakebed", "table"]
+    ran = subprocess.run(line, env=environment(tmp_path), capture_output=True, check=False, text=True, timeout=120)
+    assert ran.returncode == 2
+    assert ran.stderr.endswith("see `lakebed table --help`\n")
