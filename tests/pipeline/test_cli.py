@@ -41,6 +41,8 @@ def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.Captu
 def test_what_is_submitted_is_ingested_once(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(capsys, "requests", "submit", "t", "in/[01].parquet")["submitted"] == 2
     assert ran(capsys, "ingest", "t", "--in-process")["waiting"] == 2
+    assert main(["ingest", "t", "--in-process"]) == 0
+    assert capsys.readouterr().out.endswith("2 requests open, not due yet: --force ingests now\n")
     pq.write_table(pa.table({"k": ["x"], "m": [1]}), "in/3.parquet")
     second = ran(capsys, "requests", "submit", "t", "in")
     assert (second["open"], second["submitted"]) == (2, 2)

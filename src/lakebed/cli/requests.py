@@ -126,4 +126,6 @@ def ingest_lines(report: IngestReport) -> Iterator[str]:
         result = "was rejected" if failed.rejected else "failed, and will be tried again"
         yield f"{failed.url} {result}: {failed.reason}"
     if report.waiting:
-        yield f"{count_text(report.waiting, 'request')} open"
+        is_early = report.version is None and not report.failed
+        advice = ", not due yet: --force ingests now" if is_early else ""
+        yield f"{count_text(report.waiting, 'request')} open{advice}"
