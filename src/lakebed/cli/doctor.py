@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def doctor(cli: Invocation) -> None:
     """Check this machine, and the instance if one is given.
 
-    Of the machine: Python, packages and extras, Java, limits. Of the instance: permissions, the conditional writes that
-    commits rely on, the clock, the log. Each is really tried, by small objects that are deleted again. A warning does
-    not change the exit code; if a check fails, it is that of the error.
+    For the machine: Python, packages and extras, Java, limits. For the instance: permissions, the conditional writes
+    that commits rely on, the clock, the log. Each is really tried, by small objects that are deleted again. A warning
+    does not change the exit code; if a check fails, it is that of the error.
     """
     checks = list(machine_checks())
     url = cli.url_if_given()
