@@ -205,6 +205,13 @@ class Storage(Protocol):
         Objects that are created or deleted meanwhile may be listed or not: a listing does not prove absence.
         """
 
+    def temporaries(self, prefix: str) -> Iterator[Listed]:
+        """What puts below a folder have stored under other names than the objects', in any order; no listing shows it.
+
+        The put may be under way, or its process died. A temporary may hold all bytes of an object. Stores that show
+        nothing of an incomplete upload have none.
+        """
+
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Delete temporaries, clock and probe objects below a folder that are older than ``before``; return how many.
 

@@ -23,7 +23,6 @@ of sending. Empty directories are removed. POSIX only.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +31,6 @@ from typing import TYPE_CHECKING, Literal
 from lakebed.clock import random_token
 from lakebed.errors import Code, UsageError
 from lakebed.storage.contract import (
-    PROBE,
     Listed,
     PutOutcome,
     Stored,
@@ -47,15 +45,16 @@ from lakebed.storage.contract import (
 )
 from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
 from lakebed.storage.syscalls import (
-    LOCK,
     entries,
     explained,
     explanation,
+    is_left_over,
+    is_temporary,
     last_modified_of,
     link,
     link_over,
     locked,
-    remove_lock,
+    remove_left_over,
     sync_directory,
     unlink_quietly,
     write_all,
@@ -70,9 +69,6 @@ Durability = Literal["fsync", "none"]
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
 _INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
-_LEFT_OVER = re.compile(
-    rf"(.*/)?\.[^/]+(\.[0-9a-f]{{32}}|{re.escape(LOCK)})|{re.escape(PROBE)}/[0-9a-f]{{32}}", re.DOTALL
-)
 
 
 class LocalStorage:
@@ -224,14 +220,23 @@ class LocalStorage:
         """``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
+    def temporaries(self, prefix: str) -> Iterator[Listed]:
+        """The files that puts write before they link them to their names."""
+        for name, entry in self._walk(prefix):
+            if is_temporary(name):
+                with suppress(FileNotFoundError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield Listed(name, found.st_size, last_modified_of(found))
+
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Delete temporaries, locks and probe objects that processes left when they died in a put or a probe."""
         deleted = 0
         for name, entry in self._walk(prefix):
-            if _LEFT_OVER.fullmatch(name):
+            if is_left_over(name):
                 with explained("delete", entry.path), suppress(FileNotFoundError):
                     if last_modified_of(entry.stat(follow_symlinks=False)) < before:
-                        deleted += self._delete_left_over(entry.path)
+                        deleted += remove_left_over(entry.path)
+                        self._prune(os.path.dirname(entry.path))
         return deleted
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -244,14 +249,6 @@ class LocalStorage:
                     directories.append(entry.path)
                 else:
                     yield os.path.relpath(entry.path, self._root), entry
-
-    def _delete_left_over(self, path: str) -> bool:
-        """Delete the file and return True; False for a lock that is held."""
-        if path.endswith(LOCK):
-            return remove_lock(path)
-        os.unlink(path)
-        self._prune(os.path.dirname(path))
-        return True
 
     def _checked_path(self, name: str) -> str:
         """The path of an object. Raises UsageError if a symbolic link leads out of the root."""

@@ -213,6 +213,11 @@ class ObjectStorage:
         """Pages of a thousand, fetched as they are read."""
         return (found for found in self._listed(check_prefix(prefix)) if not hidden(found.name))
 
+    def temporaries(self, prefix: str) -> Iterator[Listed]:
+        """None: a store shows nothing of an upload that is not complete."""
+        check_prefix(prefix)
+        return iter(())
+
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Delete clock and probe objects, which lie at the root; the bucket's rules remove interrupted uploads."""
         if check_prefix(prefix):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.storage.contract import PutOutcome
+from lakebed.storage.contract import PROBE, PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,9 @@ LOCK_WAIT_S = 10.0
 """The longest wait for a lock. A lock is held for a few fsyncs, unless its process is stopped."""
 
 LOCK = ".lock"
+
+_TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
+_LEFT_OVER = re.compile(rf"(.*/)?\.[^/]+{re.escape(LOCK)}|{re.escape(PROBE)}/[0-9a-f]{{32}}", re.DOTALL)
 """The suffix of lock files."""
 
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
@@ -127,6 +131,24 @@ def unlink_quietly(path: str) -> None:
     """Delete a temporary, without an error: one that stays is deleted later, and the first error must be reported."""
     with suppress(OSError):
         os.unlink(path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a put writes to a path of this name before the object has its own."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_left_over(name: str) -> bool:
+    """Whether the path is a temporary, a lock or a probe object, of which nothing is needed after its process ended."""
+    return is_temporary(name) or _LEFT_OVER.fullmatch(name) is not None
+
+
+def remove_left_over(path: str) -> bool:
+    """Delete the file and return True; False for a lock that is held."""
+    if path.endswith(LOCK):
+        return remove_lock(path)
+    os.unlink(path)
+    return True
 
 
 def entries(directory: str) -> Iterator[os.DirEntry[str]]:

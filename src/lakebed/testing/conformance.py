@@ -281,6 +281,14 @@ class StorageConformance:
         storage.now()
         assert [listed.name for listed in storage.list("")] == ["log/1"]
 
+    def test_no_put_that_ended_has_temporaries(self, storage: Storage) -> None:
+        """Whatever its outcome."""
+        for _ in range(2):
+            storage.create("t/log/1", b"x")
+        storage.replace("t/log/2", b"x")
+        assert not list(storage.temporaries("t"))
+        assert not list(storage.temporaries(""))
+
     def test_deleting_temporaries_takes_nothing_that_a_listing_shows(self, storage: Storage) -> None:
         """However old."""
         storage.create("t/log/1", b"x")

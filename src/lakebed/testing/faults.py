@@ -169,6 +169,12 @@ class FaultyStorage:
             raise _lost("list", f"{self.url}/{prefix}")
         return self.inner.list(prefix)
 
+    def temporaries(self, prefix: str) -> Iterator[Listed]:
+        """As the contract says, or by the plan for ``list``."""
+        if self._next("list", prefix) is not None:
+            raise _lost("list", f"{self.url}/{prefix}")
+        return self.inner.temporaries(prefix)
+
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """As the contract says, or by the plan (the name to match is the prefix)."""
         if self._next("delete_temporaries", prefix) is not None:
@@ -327,6 +333,11 @@ class CountingStorage:
         """Counted."""
         self._count("list", prefix)
         return self.inner.list(prefix)
+
+    def temporaries(self, prefix: str) -> Iterator[Listed]:
+        """Counted as a list."""
+        self._count("list", prefix)
+        return self.inner.temporaries(prefix)
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Counted."""

@@ -208,6 +208,36 @@ def test_half_an_upload_cannot_be_read(table):
     assert "orphan_age_s" in unread.goes
 
 
+@pytest.mark.parametrize("where", ["data", "log"])
+def test_what_a_put_left_whose_process_died_is_no_proof(lake, table, where):
+    """It may hold all bytes of a file or of an entry, and no listing shows it."""
+    rewritten(table, delete_where=BOB)
+    collect_garbage(table)
+    assert by_value(table).erased
+    folder = Path(table.storage.root, "tables", table.id, where)
+    left = folder / f".left.{'a' * 32}"
+    left.write_bytes(b"bob")
+    (unread,) = by_value(table).unread
+    assert (unread.where, unread.object, unread.goes) == (
+        Where.ORPHAN,
+        left.as_uri(),
+        "lakebed gc, after orphan_age_s",
+    )
+    gc(lake, [table], force=True)
+    assert by_value(table).erased
+
+
+def test_what_an_export_left_that_died_is_no_proof(table, tmp_path):
+    exported(table, tmp_path / "out", where="person = 'eve'")
+    rewritten(table, delete_where=BOB)
+    collect_garbage(table)
+    assert by_value(table).erased
+    left = tmp_path / "out" / f".part.{'a' * 32}"
+    left.write_bytes(b"bob")
+    (unread,) = by_value(table).unread
+    assert (unread.where, unread.object, unread.goes) == (Where.EXPORT, left.as_uri(), "delete the file yourself")
+
+
 # -- copies -----------------------------------------------------------------------------------------------------------
 
 

@@ -513,6 +513,8 @@ def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> No
     left = storage.root / "log" / f".2.{'a' * 32}"
     left.write_bytes(b"torn")
     (storage.root / "log" / ".keep").touch()
+    assert [(one.name, one.size_bytes) for one in storage.temporaries("log")] == [(f"log/{left.name}", 4)]
+    assert not list(storage.temporaries("logs"))
     assert storage.delete_temporaries("", storage.now() - timedelta(days=1)) == 0
     assert storage.delete_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
     assert storage.delete_temporaries("log", storage.now() + timedelta(seconds=1)) == 1

@@ -29,7 +29,7 @@ from lakebed.ingest.sources import is_gone
 from lakebed.inspect.copies import CopyKind, read_copies
 from lakebed.log import entry as entries
 from lakebed.log.replay import newest_first
-from lakebed.model.files import data_folder, data_name, summary_name
+from lakebed.model.files import data_folder, data_name, summary_name, table_prefix
 from lakebed.model.html_tables import FactsView
 from lakebed.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
 from lakebed.retention.erasure.plan import (
@@ -64,12 +64,14 @@ Execute = runner.Execute[SearchTask, SearchedObject]
 
 NOT_SEARCHED = (
     "copies that Lakebed did not make: files written from frames and queries, backups, old versions of objects",
+    "interrupted uploads to an object store, and temporary folders of processes that were killed",
     "texts in the log: reasons of refusals, predicates of filters, names of files and tags",
     "other tables and dropped tables of the instance; report on each of them",
 )
 """What a report says nothing of."""
 
 _BY_HAND = "delete the file yourself"
+_UNFINISHED = "a put that is under way, or whose process died, has stored all or a part of a file or a log entry here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,9 @@ def _orphans(
         elif not name.endswith(".summary"):
             reason = "an object of an unknown kind: look at it"
             found.unread.append(UnreadObject(Where.ORPHAN, url, reason, "move or delete it yourself"))
+    for one in table.storage.temporaries(table_prefix(table.id)):
+        going, url = orphan_going(one.last_modified, settings), f"{table.storage.url}/{one.name}"
+        found.unread.append(UnreadObject(Where.ORPHAN, url, _UNFINISHED, going.how, going.due))
 
 
 def _requests(table: Table, state: TableState, wanted: Wanted) -> Iterator[_Looked]:
@@ -288,13 +293,15 @@ def _copies(
     for url, (where, version) in folders.items():
         options = options_for(url, table.storage.url, home)
         try:
-            names = [one.name for one in connect(url, options).list("")]
+            folder = connect(url, options)
+            names, unfinished = ([one.name for one in listed("")] for listed in (folder.list, folder.temporaries))
         except Error as error:
             if where is Where.OTHER and isinstance(error, UsageError):
                 raise
             if not isinstance(error, NotFoundError):
                 found.unread.append(UnreadObject(where, url, error.message, _BY_HAND))
             continue
+        found.unread += [UnreadObject(where, f"{url.rstrip('/')}/{name}", _UNFINISHED, _BY_HAND) for name in unfinished]
         for name in names:
             if name.rpartition("/")[2].startswith("_"):
                 # A manifest or _SUCCESS; they hold no rows.
