@@ -173,7 +173,7 @@ class Checkpoints(Generic[State]):
             return None
         named = [(kind, segment) for kind, stored in manifest.segments.items() for segment in stored]
         stored = [(self._codec(kind), segment) for kind, segment in named if isinstance(segment, StoredSegment)]
-        _each(lambda one: self._segments.fetched(*one).batch.num_rows, stored)
+        in_parallel(lambda one: self._segments.fetched(*one).batch.num_rows, stored)
         return self._opened(manifest, self._replays(manifest.version))
 
     def noted(self, entry_bytes: int) -> None:
@@ -334,7 +334,7 @@ def _inlined(segment: Segment[Any, Any]) -> bytes:
     return bytes_of(rows.batch)
 
 
-def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+def in_parallel(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
     """The result of ``act`` for each item, in parallel if there are several. Raises the first error.
 
     An interpreter that ends waits for the thread of a checkpoint, and pools of threads take no work any more by then.
@@ -369,7 +369,9 @@ def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
 def _each_segment(
     act: Callable[[str, Segment[Any, Any]], StoredSegment], segments: Mapping[str, Sequence[Segment[Any, Any]]]
 ) -> dict[str, list[StoredSegment]]:
-    every = iter(_each(lambda one: act(*one), [(kind, segment) for kind, held in segments.items() for segment in held]))
+    every = iter(
+        in_parallel(lambda one: act(*one), [(kind, segment) for kind, held in segments.items() for segment in held])
+    )
     return {kind: list(islice(every, len(held))) for kind, held in segments.items()}
 
 

@@ -13,23 +13,21 @@ Source: docs/decisions/0014.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
+from lakebed.log.checkpoint import in_parallel
 from lakebed.log.entry import NAMED_WITHIN, Entry, SidecarReference, digest_of, naming
 from lakebed.model.files import parse_sidecar_name, sidecar_folder, sidecar_name
 from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from lakebed.log.checkpoint import CheckpointLocation
     from lakebed.state.reference_lists import Sidecar
 
-_THREADS = 8
 _DIGESTS = re.compile(r"[0-9a-f]{32}")
-
-Done = TypeVar("Done")
 
 
 class SidecarStore:
@@ -54,7 +52,8 @@ class SidecarStore:
             digest: put for digest, put in self._put.items() if digest in sidecars and 0 <= version - put < NAMED_WITHIN
         }
         names = {digest: sidecar_name(self._prefix, version, digest) for digest in sidecars if digest not in retained}
-        _each(lambda digest: self._put_one(names[digest], sidecars[digest].data), names)
+        # The name contains the digest, so an object that exists has these bytes.
+        in_parallel(lambda one: create_until_clear(self._storage, one[1], sidecars[one[0]].data), list(names.items()))
         self._put = retained | dict.fromkeys(names, version)
         return tuple(
             SidecarReference(self._put[digest], digest, sidecar.references, len(sidecar.data))
@@ -63,9 +62,9 @@ class SidecarStore:
 
     def read(self, entry: Entry) -> dict[str, bytes]:
         """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed, StorageError."""
-        named = {sidecar.digest: sidecar for sidecar in entry.sidecars}
         with naming(self._identity, entry.version):
-            return _each(lambda digest: self._read_one(named[digest]), named)
+            found = in_parallel(self._read_one, entry.sidecars)
+        return {sidecar.digest: data for sidecar, data in zip(entry.sidecars, found, strict=True)}
 
     def delete_unnamed(self, log_start: int, head: int, read: Callable[[int], bytes]) -> int:
         """Delete the sidecars that no entry above the log start names or may yet name; return how many.
@@ -92,10 +91,6 @@ class SidecarStore:
         self._storage.delete(doomed)
         return len(doomed)
 
-    def _put_one(self, name: str, data: bytes) -> None:
-        # The name contains the digest, so an object that exists has these bytes.
-        create_until_clear(self._storage, name, data)
-
     def _read_one(self, sidecar: SidecarReference) -> bytes:
         name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)
         data = self._storage.get(name)
@@ -112,13 +107,3 @@ def _outlives(prefix: str, name: str, log_start: int) -> bool:
     """Whether an entry above the log start may name the sidecar."""
     put = parse_sidecar_name(prefix, name)
     return put is None or put[0] + NAMED_WITHIN > log_start + 1
-
-
-def _each(work: Callable[[str], Done], digests: Collection[str]) -> dict[str, Done]:
-    """The result of ``work`` for each digest, several in parallel."""
-    if len(digests) < 2:
-        return {digest: work(digest) for digest in digests}
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return dict(zip(digests, threads.map(work, digests), strict=True))

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import urllib3
+from msgspec import msgpack
 from urllib3 import exceptions
 
 from lakebed import clock
@@ -35,7 +36,6 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
 from lakebed.model.documents import load
-from lakebed.state.catalog import encode_proposed
 from lakebed.state.proposal_codec import encode_proposal
 from lakebed.state.transactions import ProposeFiles
 
@@ -144,7 +144,7 @@ class CommitService:
 
     def of_catalog(self, tail: LogTail[CatalogState]) -> ThroughService:
         """The commits of the catalog."""
-        return ThroughService(self, "catalog", tail, encode_proposed)
+        return ThroughService(self, "catalog", tail, msgpack.encode)
 
     def _drop_idle(self) -> None:
         with self._using:

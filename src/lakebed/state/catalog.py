@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, reading
 from lakebed.model.operations import TableOperation
-from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked, encode
+from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked
 from lakebed.state.transactions.resolution import Rejected, Repeated
 
 
@@ -156,11 +156,6 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
     return CatalogState(version, tables, defaults, creations_from)
 
 
-def encode_change(change: CatalogChange) -> bytes:
-    """The JSON of a change. Raises UsageError for a value of a type or range that the format does not have."""
-    return encode(change)
-
-
 _DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChange)
 _TYPES = {one.__struct_config__.tag for one in CatalogChange.__args__}
 
@@ -173,11 +168,6 @@ def decode_change(document: bytes) -> CatalogChange:
         except msgspec.ValidationError:
             check_known("a catalog change", document, _TYPES)
             raise
-
-
-def encode_proposed(change: CatalogChange) -> bytes:
-    """The MessagePack of a change, for a service that commits it."""
-    return msgspec.msgpack.encode(change)
 
 
 _PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decoder[CatalogChange]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, transactions
+from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, transactions
 from lakebed.state.checkpoint_codec import EncodedState
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import ColumnarCodec, Segment
@@ -62,7 +62,7 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     catalog.CatalogState(),
     catalog.resolve,
     catalog.apply,
-    lambda change: Encoded(catalog.encode_change(change), {}),
+    lambda change: Encoded(fields.encode(change), {}),
     lambda document, _sidecars: catalog.decode_change(document),
     checkpoint_codec.of_catalog,
     lambda state, _then, _rested: state,

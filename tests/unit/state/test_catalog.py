@@ -19,10 +19,10 @@ from lakebed.state.catalog import (
     apply,
     decode_change,
     decode_state,
-    encode_change,
     encode_state,
     resolve,
 )
+from lakebed.state.fields import encode
 from lakebed.state.transactions import Rejected
 
 GC, INGEST = TableOperation.GC, TableOperation.INGEST
@@ -60,7 +60,7 @@ REFUSED = [
 def test_a_change_is_applied_and_survives_its_document(change):
     assert resolve(change, STATE) == change
     assert apply(STATE, change, 8) == APPLIED[change]
-    assert decode_change(encode_change(change)) == change
+    assert decode_change(encode(change)) == change
     assert decode_state(encode_state(APPLIED[change])) == APPLIED[change]
 
 
@@ -71,7 +71,7 @@ def test_a_resumption_ends_the_pause_of_what_it_names():
 
 def test_a_default_of_none_is_taken_back():
     assert apply(STATE, DEFAULTS, 8).defaults == {"file_bytes": 4096}
-    assert decode_change(encode_change(DEFAULTS)) == DEFAULTS
+    assert decode_change(encode(DEFAULTS)) == DEFAULTS
 
 
 @pytest.mark.parametrize(("change", "reason"), REFUSED, ids=repr)
@@ -85,7 +85,7 @@ def test_a_change_that_does_not_fit_is_refused_and_is_damage_in_a_log(change, re
 
 def test_a_change_of_values_that_the_format_does_not_have_is_not_written():
     with pytest.raises(UsageError, match="nothing was written"):
-        encode_change(RenameTable("a", 7))
+        encode(RenameTable("a", 7))
 
 
 @pytest.mark.parametrize(

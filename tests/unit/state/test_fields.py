@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
-from lakebed.state import catalog
+from lakebed.state import catalog, fields
 from lakebed.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
 from lakebed.state.checkpoint_codec import of_table, to_table
 from lakebed.state.codec import decode_transaction, encode_transaction, outline
@@ -145,7 +145,7 @@ def test_a_value_of_a_wrong_type_is_not_written(transaction):
 @pytest.mark.parametrize("change", [SetOnline("table-00", "no"), SetDefaults({"split_rows": float("inf")})])
 def test_the_catalog_is_held_to_its_types_as_well(change):
     with pytest.raises(UsageError, match="nothing was written"):
-        catalog.encode_change(change)
+        fields.encode(change)
 
 
 @pytest.mark.parametrize(
