@@ -36,7 +36,7 @@ from lakebed import clock
 from lakebed.log.outcomes import Committed
 from lakebed.log.through_service import CommitService
 from lakebed.model.documents import load
-from lakebed.model.files import instance_name
+from lakebed.model.files import INSTANCE_NAME
 from lakebed.service.service import Service
 from lakebed.storage import LocalStorage
 from lakebed.table.instance import Instance
@@ -60,7 +60,7 @@ class DistantWithData(Distant):
 def opened(place: Path, latency_s: float, via: str | None = None) -> Instance:
     """The instance on a distant store."""
     storage = LocalStorage(place, durability="none")
-    document = load(storage.get(instance_name()) or b"")
+    document = load(storage.get(INSTANCE_NAME) or b"")
     commits = None
     if via is not None:
         commits = CommitService(via, document["instance"])

@@ -170,9 +170,9 @@ class Invocation:
         if found is not None:
             named = self.configuration.instances.get(found[0])
             return found[0] if named is None else named.url
-        from lakebed.model.files import instance_name
+        from lakebed.model.files import INSTANCE_NAME
 
-        return HERE if Path(HERE, instance_name()).is_file() else None
+        return HERE if Path(HERE, INSTANCE_NAME).is_file() else None
 
     def url(self) -> str:
         """The root of the instance. Raises UsageError if nothing names it."""

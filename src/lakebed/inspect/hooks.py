@@ -23,7 +23,7 @@ from lakebed.errors import Code
 from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.checks import check_text
 from lakebed.model.documents import reading
-from lakebed.model.files import delivered_name, hook_folder, hook_name, hook_of_name
+from lakebed.model.files import HOOK_FOLDER, delivered_name, hook_name, hook_of_name
 from lakebed.state.fields import Id, Whole
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
@@ -125,7 +125,7 @@ def remove_hook(storage: Storage, hook_id: str) -> None:
 def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
     """All hooks, oldest first. Those of ``known``, by id, are not read again: a hook never changes."""
     # Ids begin with the time of their creation.
-    for name in sorted(found.name for found in storage.list(hook_folder())):
+    for name in sorted(found.name for found in storage.list(HOOK_FOLDER)):
         hook_id = hook_of_name(name)
         if hook_id is None:
             continue

@@ -17,6 +17,21 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Field
 
+INSTANCE_NAME = "instance.json"
+"""The object that marks an instance and gives its format version."""
+
+TABLES_FOLDER = "tables"
+"""The folder of all tables."""
+
+RETRY_FOLDER = "jobs/retries"
+"""The folder of the requests to try parked jobs again."""
+
+QUERIES_FOLDER = "queries"
+"""The folder of submitted queries."""
+
+HOOK_FOLDER = "hooks"
+"""The folder of all hooks of an instance."""
+
 SUMMARY_BYTES_MIN = 128 * 1024
 """Smaller data files have no stored summary: reading the file takes one request too."""
 
@@ -160,16 +175,6 @@ class PartitionFile(NamedTuple):
         return Reference(self.file.id, partition, self.rows, self.exact, self.run)
 
 
-def instance_name() -> str:
-    """The object that marks an instance and gives its format version."""
-    return "instance.json"
-
-
-def tables_folder() -> str:
-    """The folder of all tables."""
-    return "tables"
-
-
 def table_of_object(name: str) -> str | None:
     """The id of the table that an object is part of; None if it is part of none."""
     match = _TABLE_NAME.fullmatch(name)
@@ -248,14 +253,9 @@ def is_runs_name(name: str) -> bool:
     return _RUNS_NAME.fullmatch(name) is not None
 
 
-def retry_folder() -> str:
-    """The folder of the requests to try parked jobs again."""
-    return "jobs/retries"
-
-
 def retry_name(run: str) -> str:
     """The object that asks for a parked job to be tried again."""
-    return f"{retry_folder()}/{run}.json"
+    return f"{RETRY_FOLDER}/{run}.json"
 
 
 def run_of_retry(name: str) -> str | None:
@@ -264,14 +264,9 @@ def run_of_retry(name: str) -> str | None:
     return match[1] if match else None
 
 
-def queries_folder() -> str:
-    """The folder of submitted queries."""
-    return "queries"
-
-
 def query_object(query: str, name: str) -> str:
     """An object, or a folder, of a submitted query."""
-    return f"{queries_folder()}/{query}/{name}"
+    return f"{QUERIES_FOLDER}/{query}/{name}"
 
 
 def query_of(name: str) -> tuple[str, str] | None:
@@ -296,19 +291,14 @@ def is_copy_name(table_id: str, name: str) -> bool:
     return match is not None and match[1] == table_id
 
 
-def hook_folder() -> str:
-    """The folder of all hooks of an instance."""
-    return "hooks"
-
-
 def hook_name(hook_id: str) -> str:
     """The object of one hook."""
-    return f"{hook_folder()}/{hook_id}.json"
+    return f"{HOOK_FOLDER}/{hook_id}.json"
 
 
 def delivered_name(hook_id: str) -> str:
     """The object that says what was delivered to a hook."""
-    return f"{hook_folder()}/{hook_id}.delivered.json"
+    return f"{HOOK_FOLDER}/{hook_id}.delivered.json"
 
 
 def hook_of_name(name: str) -> str | None:

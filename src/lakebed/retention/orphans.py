@@ -29,12 +29,12 @@ from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import (
+    TABLES_FOLDER,
     data_folder,
     file_of_object,
     is_copy_name,
     table_of_object,
     table_prefix,
-    tables_folder,
 )
 from lakebed.model.html_tables import FactsView
 from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
@@ -214,7 +214,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
     """
     named = instance.table_ids()
     found: defaultdict[str, list[Listed]] = defaultdict(list)
-    for listed in instance.storage.list(tables_folder()):
+    for listed in instance.storage.list(TABLES_FOLDER):
         table_id = table_of_object(listed.name)
         if table_id is not None and table_id not in named and _goes(table_id, listed.name):
             found[table_id].append(listed)

@@ -18,7 +18,7 @@ from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
 from lakebed.model.documents import dump
-from lakebed.model.files import checkpoint_name, instance_name
+from lakebed.model.files import INSTANCE_NAME, checkpoint_name
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.retries import is_stored
@@ -71,7 +71,7 @@ def _created(
     storage = connect(url, storage_options)
     instance = clock.new_id()
     logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
-    if storage.get(instance_name()) is not None:
+    if storage.get(INSTANCE_NAME) is not None:
         raise _exists(storage)
     if not among_others:
         _check_empty(storage)
@@ -79,7 +79,7 @@ def _created(
     if log_url is not None:
         logs.check()
     document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
-    if not is_stored(storage, instance_name(), dump(document) + b"\n"):
+    if not is_stored(storage, INSTANCE_NAME, dump(document) + b"\n"):
         raise _exists(storage)
     keep_reserve(storage)
     if log_url is not None and storage.shared:
@@ -132,14 +132,14 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
     if data is None:
         remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
         raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
-    document = parse_header(data, f"{instance_name()} at {storage.url}")
+    document = parse_header(data, f"{INSTANCE_NAME} at {storage.url}")
     if not is_id(document.get("instance")):
-        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+        raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} does not say which instance it is", url=url)
     check_flag("trust_log_url", trust_log_url)
     if log_url is not None:
         check_text("log_url", log_url)
     if document.get("log_url") is not None and not is_text(document["log_url"]):
-        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is not a text", url=url)
+        raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} has a log_url that is not a text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     service = _commit_service(commit_via, document["instance"], token)
     instance = Instance(storage, document, storage_options, commits=service)
@@ -165,12 +165,12 @@ def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None]
     The catalog is read next in any case. Requested at the same time, it costs no further round trip.
     """
     if not storage.shared or storage.url.startswith("file://"):
-        return storage.get(instance_name()), None
+        return storage.get(INSTANCE_NAME), None
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1, "lakebed-open") as aside:
         catalog = aside.submit(storage.get, checkpoint_name("catalog"))
-        return storage.get(instance_name()), catalog
+        return storage.get(INSTANCE_NAME), catalog
 
 
 def _other_place(url: str) -> str:

@@ -23,7 +23,7 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.documents import reading
-from lakebed.model.files import is_runs_name, retry_folder, run_of_retry, runs_folder, runs_name
+from lakebed.model.files import RETRY_FOLDER, is_runs_name, run_of_retry, runs_folder, runs_name
 from lakebed.storage.contract import PutOutcome
 from lakebed.tracker.runs import JobRun, TaskRun
 from lakebed.version import this_writer
@@ -95,7 +95,7 @@ def trim_records(storage: Storage, kept_s: float) -> int:
     Returns how many.
     """
     ages = [(one, kept_s) for one in storage.list(runs_folder()) if is_runs_name(one.name)]
-    ages += [(one, REQUEST_S) for one in storage.list(retry_folder()) if run_of_retry(one.name) is not None]
+    ages += [(one, REQUEST_S) for one in storage.list(RETRY_FOLDER) if run_of_retry(one.name) is not None]
     if not ages:
         return 0
     now = storage.now()

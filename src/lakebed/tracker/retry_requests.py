@@ -16,7 +16,7 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.log.entry import encode_header
 from lakebed.model.checks import shown
-from lakebed.model.files import retry_folder, retry_name, run_of_retry
+from lakebed.model.files import RETRY_FOLDER, retry_name, run_of_retry
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
 from lakebed.version import this_writer
@@ -37,7 +37,7 @@ def request_retry(storage: Storage, run: str) -> bool:
 
 def requested_retries(storage: Storage) -> frozenset[str]:
     """The ids of the runs that are to be tried again; one request."""
-    found = (run_of_retry(listed.name) for listed in storage.list(retry_folder()))
+    found = (run_of_retry(listed.name) for listed in storage.list(RETRY_FOLDER))
     return frozenset(run for run in found if run is not None)
 
 

@@ -32,7 +32,7 @@ from lakebed.errors import Code, Error
 from lakebed.log.entry import FORMAT, parse_header
 from lakebed.model.checks import is_id
 from lakebed.model.documents import reading
-from lakebed.model.files import queries_folder, query_object, query_of
+from lakebed.model.files import QUERIES_FOLDER, query_object, query_of
 from lakebed.storage.retries import is_stored
 from lakebed.tracker.runs import RunError, RunPlace
 
@@ -208,7 +208,7 @@ class QueryObjects:
 
     def delete(self, query: str) -> None:
         """Delete all of a query; what was asked last, so that the rest is found again."""
-        names = [one.name for one in self.storage.list(f"{queries_folder()}/{query}")]
+        names = [one.name for one in self.storage.list(f"{QUERIES_FOLDER}/{query}")]
         last = query_object(query, QUERY)
         self.storage.delete([name for name in names if name != last])
         self.storage.delete([last])
@@ -217,7 +217,7 @@ class QueryObjects:
 
     def found(self) -> list[FoundQuery]:
         """All queries, the newest first; one request for a thousand objects."""
-        return _grouped(self.storage.list(queries_folder()))
+        return _grouped(self.storage.list(QUERIES_FOLDER))
 
     def query(self, query_id: str) -> SubmittedQuery:
         """What was asked. Raises NotFoundError."""
@@ -228,7 +228,7 @@ class QueryObjects:
 
     def state(self, query: SubmittedQuery) -> QueryState:
         """How far a query is."""
-        found = _grouped(self.storage.list(f"{queries_folder()}/{query.id}"))
+        found = _grouped(self.storage.list(f"{QUERIES_FOLDER}/{query.id}"))
         number = found[0].attempt if found else 0
         end = self._read(query.id, END, QueryEnd)
         attempt = self._read(query.id, _attempt_name(number), QueryAttempt) if number else None
