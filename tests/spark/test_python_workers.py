@@ -19,24 +19,27 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers im
 
 @linux
 def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_thread(spark: SparkSession) -> None:
-    """And one of jemalloc, which stops it for a fork."""
+    """And one of jemalloc, which stops it for a fork. Workers look for garbage only among what they made themselves."""
 
     # Pickled by value, because it is no function of a module: the worker imports nothing for it.
     def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
         import os
         import sys
         from pathlib import Path
 
         import pyarrow as pa
 
+        kept = gc.get_freeze_count() > 50_000
         loaded = [name for name in ("lakebed.spark.executors", "datafusion") if name in sys.modules]
         threads = [(path / "comm").read_text().strip() for path in Path(f"/proc/{os.getppid()}/task").iterdir()]
         others = len(threads) - threads.count("jemalloc_bg_thd")
         for _ in batches:
-            yield pa.record_batch([loaded, [others] * len(loaded)], names=["module", "threads"])
+            columns = [loaded, [others] * len(loaded), [kept] * len(loaded)]
+            yield pa.record_batch(columns, names=["module", "threads", "kept"])
 
-    found = spark.range(1).mapInArrow(seen, "module string, threads bigint").collect()
-    assert [tuple(row) for row in found] == [("lakebed.spark.executors", 1), ("datafusion", 1)]
+    found = spark.range(1).mapInArrow(seen, "module string, threads bigint, kept boolean").collect()
+    assert [tuple(row) for row in found] == [("lakebed.spark.executors", 1, True), ("datafusion", 1, True)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 Spark starts it as ``python -m lakebed.spark.worker_daemon pyspark.worker``. PySpark's own daemon imports next to
 nothing, so that each worker imports all that its first task needs. That took two thirds of a second of CPU time a
-worker, and Spark replaces workers that a task killed, or that had nothing to do for a minute.
+worker, and Spark replaces workers that a task killed, or that had nothing to do for a minute. What is imported here is
+also left out when a worker collects garbage, which it does after each task: that took as long as a small task.
 
 A fork is safe here because these imports start no thread but one of jemalloc, which stops it for a fork: Spark has
 set ``OMP_NUM_THREADS`` to the cores of a task, one, so BLAS starts none. Only Linux is known to be like that.
@@ -13,6 +14,7 @@ Errors: none; a module that cannot be imported here is missed by the worker that
 from __future__ import annotations
 
 import contextlib
+import gc
 from importlib import import_module
 
 from pyspark import daemon
@@ -28,6 +30,9 @@ def main() -> None:
     for name in _NEEDED:
         with contextlib.suppress(ImportError):
             import_module(name)
+    # A worker collects garbage after each task, and would look at all of these objects every time.
+    gc.collect()
+    gc.freeze()
     daemon.manager()
 
 
