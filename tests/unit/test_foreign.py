@@ -52,6 +52,23 @@ def test_who_lacks_an_extra_is_told_which(tmp_path, module):
     assert module in ran.stdout
 
 
+def test_an_import_without_spark_names_the_extra(tmp_path):
+    """PySpark is first imported to see whether the source is a frame of it, below the call that starts a session."""
+    (tmp_path / "a.csv").write_text("k\na\n")
+    program = BLOCKED.format(module="pyspark") + (
+        f"lake = lakebed.create({str(tmp_path / 'lake')!r})\n"
+        "lake.create_table('t', lakebed.Schema({'k': 'string'}))\n"
+        "from lakebed.spark import Pipeline\n"
+        "try:\n"
+        "    with Pipeline(lake, progress=None) as pipeline:\n"
+        f"        pipeline.bulk_import('t', {str(tmp_path / 'a.csv')!r})\n"
+        "except UsageError as error:\n"
+        "    print(error.message)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=120)
+    assert ran.stdout == "this needs pyspark, which is not installed: pip install 'lakebed[spark]'\n", ran.stderr[-500:]
+
+
 @pytest.mark.parametrize(("spark", "package"), [(None, "pandas"), (object(), "'lakebed[spark]'")])
 def test_who_lacks_pandas_need_not_install_spark(monkeypatch, spark, package):
     monkeypatch.setattr(foreign_errors, "find_spec", {"pyspark": spark}.get)

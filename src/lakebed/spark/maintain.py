@@ -26,6 +26,7 @@ from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewri
 from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.plan import small
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
@@ -124,14 +125,14 @@ class Maintenance:
     ) -> ImportReport:
         """Import a source on Spark; see :meth:`lakebed.spark.pipeline.Pipeline.bulk_import`."""
         assert self.start is not None
-        with self.tracked(WorkKind.IMPORT, key=job_id) as run:
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
             return noted(run, importer.run(source, format, job_id, reading))
 
     def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
         """Add the rows of a table of another system, on Spark."""
         assert self.start is not None
-        with self.tracked(WorkKind.IMPORT, key=job_id) as run:
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
             return noted(run, migrate_on_spark(importer, source, chosen, job_id))
 
