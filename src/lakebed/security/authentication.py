@@ -30,7 +30,9 @@ class BearerAuthenticator:
     def authenticate(self, authorization: str | None) -> Principal:
         """The principal of an ``Authorization`` header's value, ``Bearer TOKEN``. Raises AccessError."""
         if not authorization:
-            raise Code.NOT_AUTHENTICATED("a token is missing: send the header Authorization: Bearer TOKEN")
+            raise Code.NOT_AUTHENTICATED(
+                "a token is missing: give lakebed.connect a token, or send the header Authorization: Bearer TOKEN"
+            )
         if authorization[: len(_SCHEME)].lower() != _SCHEME or len(authorization) > _CHARACTERS_MAX:
             raise Code.NOT_AUTHENTICATED("the header Authorization is not understood: send Bearer TOKEN")
         secret = authorization[len(_SCHEME) :].strip()
