@@ -155,7 +155,7 @@ def maintain(name: str, config: Config) -> None:
             time.sleep(0.02)
 
 
-def merge(table: Table) -> None:
+def merge(table: Table, strategy: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
 
         def execute(tasks):
@@ -167,7 +167,7 @@ def merge(table: Table) -> None:
             except Error as error:
                 return error
 
-        compact(table, prepare(table), execute, cores=1)
+        compact(table, prepare(table, strategy), execute, cores=1)
 
 
 ROLES = {"write": write, "maintain": maintain}

@@ -1,0 +1,213 @@
+"""Operations that end at any of their calls to the store: all or nothing of them is done, and no orphan stays.
+
+The process is killed before a call, or the call fails. The next process finds the table as it was before the operation
+or after it, completes it, and collects what was left over.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import AddField, Aggregate, Latest, Schema, clock
+from lakebed.errors import Error
+from lakebed.log import tail
+from lakebed.maintenance.compaction import merge_jobs
+from lakebed.maintenance.rewrite import claims
+from lakebed.maintenance.splitting.run import split
+from lakebed.maintenance.view_feed import refresh
+from lakebed.model.files import data_folder, tables_folder
+from lakebed.retention.erasure.plan import unnamed
+from lakebed.retention.run import gc
+from lakebed.table.instance import Instance
+from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.tracker.processes import this_process
+from tests.adversarial.torture import merge
+from tests.unit.cases import rewritten
+from tests.unit.retention.cases import AT_ONCE, Killed, let_time_pass
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64", "w": "string"})
+VIEW = "SELECT w, count(*) AS n FROM source GROUP BY w"
+
+
+class Dying(CountingStorage):
+    """A store whose process is killed before its n-th call."""
+
+    def __init__(self, inner, call):
+        super().__init__(inner)
+        self.left = call
+
+    def _count(self, operation, name):
+        super()._count(operation, name)
+        self.left -= 1
+        if self.left <= 0:
+            raise Killed
+
+
+def rows(keys, v, w="x"):
+    return pa.table({"k": list(keys), "v": [v] * len(keys), "w": [w] * len(keys)})
+
+
+def upserted(lake):
+    table = lake.create_table("t", SCHEMA, merge=Latest(), split_points=["c"])
+    table.write(rows("abcd", 1))
+    table.write(rows("cde", 2))
+
+
+def kept(lake):
+    table = lake.create_table("t", SCHEMA)
+    table.write(rows("abcd", 1))
+    table.tag("first")
+    table.write(rows("cde", 2))
+    # The tag is the only one that holds a version.
+    table.remove(prefix="e")
+
+
+def viewed(lake):
+    table = lake.create_table("t", SCHEMA, settings={"history_s": 3600})
+    table.write(rows("abcd", 1))
+    merged = {"merge": Aggregate({"n": "sum"}), "row_key": ["w"]}
+    refresh(lake.create_view_table("view", source="t", select=VIEW, **merged), table)
+    table.write(rows("cde", 2, "y"))
+
+
+def large(lake):
+    table = lake.create_table("t", SCHEMA, settings={"split_rows": 1000})
+    table.write(rows([f"{n:05}" for n in range(2500)], 1))
+
+
+def altered(table):
+    if "n" not in table.snapshot().schema.names:
+        table.alter(AddField("n", "int64"))
+
+
+def dropped(lake):
+    if "t" in lake.tables():
+        lake.drop_table("t")
+
+
+Act = Callable[[lakebed.Instance], object]
+
+OPERATIONS: dict[str, tuple[Act, Act]] = {
+    "upsert": (upserted, lambda lake: lake.table("t").write(rows("bcz", 5), commit_id="once")),
+    "partial": (upserted, lambda lake: lake.table("t").write({"k": ["a"], "v": [7]}, partial=True, commit_id="once")),
+    "delete": (upserted, lambda lake: lake.table("t").delete(where="v = 2", commit_id="once")),
+    "compact": (upserted, lambda lake: merge(lake.table("t"), "full")),
+    "rewrite": (kept, lambda lake: rewritten(lake.table("t"), delete_where="k = 'c'")),
+    "restore": (kept, lambda lake: lake.table("t").restore(tag="first")),
+    "alter": (kept, lambda lake: altered(lake.table("t"))),
+    "split": (large, lambda lake: split(lake.table("t"))),
+    "refresh": (viewed, lambda lake: refresh(lake.table("view"), lake.table("t"))),
+    "refresh anew": (viewed, lambda lake: refresh(lake.table("view"), lake.table("t"), anew=True)),
+    "drop": (kept, dropped),
+    "gc": (kept, lambda lake: gc(lake, force=True)),
+}
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Checkpoints are written in turn, no pause is waited for, and jobs belong to a process that has ended."""
+    ended = ":".join([*this_process().split(":")[:3], "99999999", "1"])
+    for module in (merge_jobs, claims):
+        monkeypatch.setattr(module, "this_process", lambda: ended)
+    monkeypatch.setattr(tail.LogTail, "start_checkpoint", lambda one: one._write_checkpoint(one._head))
+    monkeypatch.setattr(clock, "sleep", lambda _: None)
+
+
+def shown(lake):
+    """What readers see of the instance."""
+    return {
+        name: (
+            lake.table(name).tags(),
+            lake.table(name).snapshot().schema.names,
+            lake.table(name).to_arrow().to_pylist(),
+        )
+        for name in lake.tables()
+    }
+
+
+def made(before):
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    lake.set(**AT_ONCE, log_s=0)
+    before(lake)
+    return lake
+
+
+def through(lake, storage):
+    """The instance as another process has it, which has read nothing yet."""
+    return Instance(storage, {"instance": lake.id})
+
+
+def collected(lake):
+    """The instance after garbage collection, which leaves no object that is not in use."""
+    for _ in range(2):
+        let_time_pass(lake.storage)
+        report = gc(lake, force=True)
+        assert not report.errors
+    fresh = through(lake, lake.storage)
+    left = {one.name for one in lake.storage.list(tables_folder()) if "/data/" in one.name}
+    for table in map(fresh.table, fresh.tables()):
+        state, folder = table.state(), data_folder(table.id)
+        mine = [name for name in left if name.startswith(f"{folder}/")]
+        assert not unnamed(state, mine)
+        assert not state.jobs
+        assert table.verify(files=True, deep=True).sound
+        left -= set(mine)
+    assert not left
+    return shown(fresh)
+
+
+def failing(storage, fault, call):
+    """A store whose call of this number fails, and whether it has come to that."""
+    if fault is None:
+        dying = Dying(storage, call)
+        return dying, lambda: dying.left <= 0
+    faulty = FaultyStorage(storage, FaultPlan([Rule(fault, calls={call})]))
+    return faulty, lambda: bool(faulty.fired)
+
+
+def fails_at(name, fault, call):
+    """Run the operation so that this call fails; False if it makes fewer."""
+    before, act = OPERATIONS[name]
+    lake = made(before)
+    first = shown(lake)
+    storage, has_failed = failing(lake.storage, fault, call)
+    done = False
+    with suppress(Killed, Error):
+        act(through(lake, storage))
+        done = True
+    found = shown(through(lake, lake.storage))
+    act(through(lake, lake.storage))
+    last = shown(through(lake, lake.storage))
+    assert found in ([last] if done else [first, last])
+    for table in lake.tables():
+        assert lake.table(table).verify(files=True, deep=True).sound
+    assert collected(lake) == last
+    return has_failed()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_commits(name):
+    before, act = OPERATIONS[name]
+    lake = made(before)
+    storage = CountingStorage(lake.storage)
+    act(through(lake, storage))
+    assert any("/log/" in created for created in storage.names["create"])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_is_killed_is_done_or_not_and_can_be_repeated(name):
+    """Before some of its calls."""
+    assert sum(1 for _ in itertools.takewhile(lambda call: fails_at(name, None, call), itertools.count(1, 7))) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [None, Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.CONFLICT, Fault.FULL])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_fails_at_any_call_is_done_or_not_and_can_be_repeated(name, fault):
+    assert sum(1 for _ in itertools.takewhile(lambda call: fails_at(name, fault, call), itertools.count(1))) > 0
