@@ -30,7 +30,7 @@ EXIT_CODES = {
     3: "data: rows, keys or stored bytes are invalid, or the table refused the change",
     4: "no such instance, table or file",
     5: "storage: unreachable, full or forbidden, or other writers kept winning; nothing was committed",
-    6: "unknown: it may have been committed; repeat it with the same request key",
+    6: "unknown: it may have been committed; repeat it with the same commit or job id, or look at `lakebed history`",
     130: "interrupted (Ctrl-C, SIGTERM); stderr says what was committed",
 }
 """Stable: scripts rely on them."""

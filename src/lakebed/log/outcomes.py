@@ -84,7 +84,9 @@ def version_of(outcome: Outcome, what: str) -> int:
             entry = f"entry {version} or a later one" if service else f"entry {version}"
             raise Code.COMMIT_UNKNOWN(
                 f"{what}: {service or 'the store'} stopped answering while {entry} was written; it may or may not be "
-                "there. Repeat the call with the same request key, which takes effect at most once",
+                "there. A call with a commit_id or job_id can be repeated with it, and takes effect at most once. "
+                "Before a call without one is repeated, look for that entry in `lakebed history`: it might take effect "
+                "twice",
                 version=version,
             )
         case TooOld(base_version, request_watermark):

@@ -448,7 +448,9 @@ WHOLE = encode_answer(2, [Committed(2)], "msgpack")
 def test_an_answer_that_is_not_clear_leaves_the_outcome_unknown_and_the_files_there(root, answer):
     with answering(lambda connection: connection.sendall(answer)) as url:
         table = lakebed.open(root, commit_via=url).table("t")
-        with pytest.raises(UnknownOutcomeError, match="Repeat the call with the same request key"):
+        with pytest.raises(
+            UnknownOutcomeError, match=r"commit_id or job_id can be repeated with it.*`lakebed history`"
+        ):
             table.write(rows(1), commit_id="monday")
     objects = [one.name for one in table.storage.list(f"tables/{table.id}/data")]
     assert len(objects) == 1
