@@ -53,7 +53,7 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
     """Show tables, backlogs and errors, and what comes next and why.
 
     It is read from the store alone, whether or not a service runs, and changes nothing. What the last hour cost counts
-    commits. Reads are on no record: the services that are named are asked what they answered in the last minutes.
+    commits. Reads are not recorded: the services that are named are asked what they answered in the last minutes.
     """
     found = status(cli.instance(), tables or None)
     services = services_asked(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
@@ -116,7 +116,7 @@ def _asked(url: str) -> AskedService:
 def reads_lines(services: list[AskedService]) -> Iterator[str]:
     """What was read lately, as text."""
     if not services:
-        yield f"reads: on no record; --service URL or {SERVICE_VARIABLE} asks a service for its own"
+        yield f"reads: not recorded; --service URL or {SERVICE_VARIABLE} asks a service for its own"
     for one in services:
         yield f"reads at {one.url}: {one.error if one.reads is None else reads_text(one.reads)}"
 

@@ -62,7 +62,7 @@ OPERATIONS: Mapping[str, TableOperation] = {
 class CommitCost:
     """The entries that logs got in the last hour, and about which requests they took at the least.
 
-    Reads, and the files that tasks read and wrote beyond one a commit, are on no record and not counted.
+    Reads, and the files that tasks read and wrote beyond one a commit, are neither recorded nor counted.
     """
 
     entries: int = 0

@@ -62,7 +62,7 @@ def test_a_screen_says_what_waits_what_failed_and_what_comes_next(cli: Cli, lake
 def test_services_that_are_named_are_asked_for_their_reads(
     cli: Cli, lake: lakebed.Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "reads: on no record; --service URL" in cli("status").out
+    assert "reads: not recorded; --service URL" in cli("status").out
     with serving(lake) as service:
         monkeypatch.setenv("LAKEBED_SERVICE", service)
         assert re.search(rf"reads at {service}: none in the last \d+ s", cli("status").out)
