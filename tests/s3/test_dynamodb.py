@@ -37,7 +37,9 @@ class Table:
 
 
 class TestDynamoDb(Table, LogConformance):
-    pass
+    # A page of DynamoDB has at most 1 MB.
+    page_versions = 12
+    page_entry = bytes(150_000)
 
 
 class TestDynamoDbAcrossProcesses(Table, LogProcesses):

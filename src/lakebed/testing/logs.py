@@ -68,6 +68,10 @@ class LogConformance:
     """Each promise of :class:`lakebed.log.backends.backend.LogBackend`, and a committer on top of it."""
 
     threads = 8
+    page_versions = 1200
+    """Entries that a listing of the backend does not give in one page."""
+    page_entry = b"x"
+    """What each of them holds: a backend may bound its pages in bytes."""
 
     @pytest.fixture
     def location(self) -> LogUrl:
@@ -150,8 +154,8 @@ class LogConformance:
         """In any order, none twice; beyond a page of a listing."""
         assert list(log.versions()) == []
         with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(lambda version: log.create(version, b"x"), range(1, 1201)))
-        assert sorted(log.versions()) == list(range(1, 1201))
+            list(pool.map(lambda version: log.create(version, self.page_entry), range(1, self.page_versions + 1)))
+        assert sorted(log.versions()) == list(range(1, self.page_versions + 1))
 
     def test_logs_of_one_place_do_not_see_each_other(self, location: LogUrl, log: LogBackend) -> None:
         """One name may be the beginning of another."""
