@@ -87,11 +87,16 @@ def late() -> tuple[pa.Table, dict]:
     return megabytes(late=True)
 
 
-def lists() -> tuple[pa.Table, dict]:
+def lists(count: int = 500) -> tuple[pa.Table, dict]:
     """Lists of lists of 100,000 equal numbers in each of 500 rows: 400 MB of rows in kilobytes."""
-    numbers = np.zeros(500 * 100_000, np.int64)
+    numbers = np.zeros(count * 100_000, np.int64)
     inner = pa.ListArray.from_arrays(pa.array(np.arange(0, len(numbers) + 1, 100, dtype=np.int32)), pa.array(numbers))
-    return _table(pa.ListArray.from_arrays(pa.array(np.arange(0, 500_001, 1000, dtype=np.int32)), inner)), {}
+    return _table(pa.ListArray.from_arrays(pa.array(np.arange(0, count * 1000 + 1, 1000, dtype=np.int32)), inner)), {}
+
+
+def short_lists() -> tuple[pa.Table, dict]:
+    """Of 275 rows: two runs of them are more than a reader is allowed."""
+    return lists(275)
 
 
 def texts() -> tuple[pa.Table, dict]:
@@ -122,7 +127,7 @@ def attachable() -> tuple[pa.Table, dict]:
 
 INPUTS: dict[str, Callable[[], tuple[pa.Table, dict]]] = {
     made.__name__: made
-    for made in (bomb, fuse, skewed, wide, megabytes, late, lists, texts, zeros, columns, attachable)
+    for made in (bomb, fuse, skewed, wide, megabytes, late, lists, short_lists, texts, zeros, columns, attachable)
 }
 
 

@@ -80,7 +80,7 @@ def test_an_export_keeps_to_the_limit(run, format):
     assert run(format, "fuse")["rows"] == 2 * ROWS["fuse"]
 
 
-@pytest.mark.parametrize("format", ["parquet", "json"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("json", marks=pytest.mark.slow)])
 def test_an_export_of_rows_of_a_megabyte_keeps_to_the_limit(run, format):
     assert run(format, "megabytes")["rows"] == 2 * ROWS["megabytes"]
 
@@ -110,10 +110,10 @@ def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):
         assert f"{name} has 2147483648 bytes, and Lakebed puts at most" in said
 
 
-@pytest.mark.parametrize(("path", "rows"), [("scan", 1000), ("limit", 5)])
+@pytest.mark.parametrize(("path", "rows"), [("scan", 2 * 275), ("limit", 5)])
 def test_lists_of_a_megabyte_are_read_in_the_memory_of_the_limit(run, path, rows):
     """They are no few rows, however few they are."""
-    assert run(path, "lists")["rows"] == rows
+    assert run(path, "short_lists")["rows"] == rows
 
 
 def test_ten_values_of_two_hundred_megabytes_are_refused(tmp_path):
