@@ -26,7 +26,7 @@ TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walk
 # Those that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
-# A worker a core takes a file at a time, in the order of tests/conftest.py; never many, since some start servers.
+# A worker takes a file at a time, in the order of tests/conftest.py, which says how many; never many, since some start servers.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # With a Spark session each, which waits more than it works: for JVMs and Python workers to start, for tasks to fail.
 SPREAD_OF_SPARK := -n 2 --dist loadfile --no-loadscope-reorder

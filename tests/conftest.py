@@ -85,13 +85,24 @@ LONGEST_FIRST = (
     "pipeline/test_in_process.py",
     "unit/merging/test_custom.py",
     "unit/log/test_through_service.py",
+    "unit/test_upserts.py",
+    "unit/sorting/test_memory.py",
     "service/test_sandbox.py",
     "unit/cli/test_status.py",
     "postgres/test_server.py",
     "adversarial/test_kills.py",
     "adversarial/test_flips.py",
     "pipeline/test_cli.py",
+    "unit/test_docs.py",
+    "unit/test_table.py",
+    "unit/web/test_writes.py",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker more than there are cores, since many tests wait: for processes, servers and terminals."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:
