@@ -37,7 +37,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -249,108 +249,37 @@ class FaultyStorage:
             yield copy
 
 
-class CountingStorage:
-    """A store that counts the calls made to it: ``storage.calls["get"]``, ``storage.names["get"]``."""
+class CountingStorage(FaultyStorage):
+    """A store that counts the calls made to it, and fails none: ``storage.calls["get"]``, ``storage.names["get"]``.
+
+    A ``get_versioned`` counts as a ``get``, and ``delete`` once a name.
+    """
 
     def __init__(self, inner: Storage) -> None:
-        self.inner = inner
+        super().__init__(inner, FaultPlan(()))
         self.names: dict[Operation, list[str]] = {}
-        self._lock = threading.Lock()
 
     @property
     def calls(self) -> Counter[str]:
         """How often each operation was called."""
         return Counter({operation: len(names) for operation, names in self.names.items()})
 
-    @property
-    def url(self) -> str:
-        """The inner store's root."""
-        return self.inner.url
-
-    @property
-    def shared(self) -> bool:
-        """As the inner store."""
-        return self.inner.shared
-
     def clear(self) -> None:
         """Count from nothing again."""
         with self._lock:
             self.names = {}
 
-    def create(self, name: str, data: bytes) -> PutOutcome:
-        """Counted."""
-        self._count("create", name)
-        return self.inner.create(name, data)
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Counted."""
-        self._count("replace", name)
-        self.inner.replace(name, data)
-
-    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
-        """Counted."""
-        self._count("replace_if", name)
-        return self.inner.replace_if(name, version, data)
-
-    def get(self, name: str) -> bytes | None:
-        """Counted."""
-        self._count("get", name)
-        return self.inner.get(name)
-
-    def get_versioned(self, name: str) -> Versioned | None:
-        """Counted as a get."""
-        self._count("get", name)
-        return self.inner.get_versioned(name)
-
-    def last_modified(self, name: str) -> datetime | None:
-        """Counted."""
-        self._count("last_modified", name)
-        return self.inner.last_modified(name)
-
-    def now(self) -> datetime:
-        """Counted."""
-        self._count("now", "")
-        return self.inner.now()
-
-    def send(self, name: str, path: Path) -> Stored:
-        """Counted."""
-        self._count("send", name)
-        return self.inner.send(name, path)
-
-    def fetch(self, name: str, *, digest: str | None = None) -> AbstractContextManager[Path]:
-        """Counted."""
-        self._count("fetch", name)
-        return self.inner.fetch(name, digest=digest)
-
     def delete(self, names: Iterable[str]) -> None:
-        """Counted once a name."""
+        """As the contract says."""
         doomed = list(names)
         for name in doomed:
-            self._count("delete", name)
+            self._next("delete", name)
         self.inner.delete(doomed)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """Counted."""
-        self._count("list", prefix)
-        return self.inner.list(prefix)
-
-    def temporaries(self, prefix: str) -> Iterator[Listed]:
-        """Counted as a list."""
-        self._count("list", prefix)
-        return self.inner.temporaries(prefix)
-
-    def delete_temporaries(self, prefix: str, before: datetime) -> int:
-        """Counted."""
-        self._count("delete_temporaries", prefix)
-        return self.inner.delete_temporaries(prefix, before)
-
-    def object_url(self, name: str) -> str:
-        """The inner store's; not counted, because it makes no request."""
-        return self.inner.object_url(name)
-
-    def _count(self, operation: Operation, name: str) -> None:
+    def _next(self, operation: Operation, name: str) -> Fault | None:
         with self._lock:
             self.names.setdefault(operation, []).append(name)
+        return None
 
 
 def _damaged(data: bytes, fault: Fault) -> bytes:
