@@ -6,6 +6,7 @@ no request for it: after a rename the old name works that much longer. A dropped
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed import clock
@@ -67,6 +68,29 @@ class OpenTables:
     def forget(self, name: str) -> None:
         """Look the name up again: its table was renamed or dropped."""
         self._found.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTable:
+    """The table that the path of a request names, for whoever makes the request. It is looked up when it is used."""
+
+    tables: OpenTables
+    principal: Principal
+    name: str
+
+    def table(self, permission: Permission) -> Table:
+        """The table, for what the permission allows. Raises AccessError, NotFoundError."""
+        return self.tables.table(self.principal, permission, self.name)
+
+    def whole(self) -> Table:
+        """The table, for a principal that may read all of its rows. Raises AccessError, NotFoundError."""
+        found = self.table(Permission.READ)
+        self.principal.require_all_rows(self.name)
+        return found
+
+    def readable(self, at: str | None = None) -> Table | Snapshot:
+        """As :meth:`OpenTables.readable`."""
+        return self.tables.readable(self.principal, self.name, at)
 
 
 def may_see(principal: Principal, run: JobRun) -> bool:

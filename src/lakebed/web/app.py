@@ -1,7 +1,8 @@
 """The web application of a service: routes, authentication, errors, and threads for what blocks.
 
 Handlers are plain functions that run in threads, of which :attr:`RequestLimits.threads` work at once; the others wait.
-A handler declares what it needs by parameters: ``service``, ``tables``, ``principal`` and ``limits`` are there for all.
+A handler declares what it needs by parameters: ``service``, ``tables``, ``principal`` and ``limits`` are there for all,
+``requested`` where the path names a table.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from lakebed.web.limits import RequestLimits, StatementSlots
 from lakebed.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
 from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_page
 from lakebed.web.pages.page_memory import PageMemory
+from lakebed.web.provided import requested_table
 from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
@@ -106,7 +108,10 @@ def make_app(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
         route_handlers=[Router("/", route_handlers=[*api.ROUTES, *PAGES])],
         dependencies={name: _always(value) for name, value in provided.items()}
-        | {"principal": Provide(principal, sync_to_thread=False)},
+        | {
+            "principal": Provide(principal, sync_to_thread=False),
+            "requested": Provide(requested_table, sync_to_thread=False),
+        },
         # Not guards: Litestar copies the handler for each guard of each request.
         before_request=doors.admit,
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,

@@ -12,7 +12,7 @@ from litestar.params import Body, FromPath
 from lakebed.security.principal import Principal
 from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
-from lakebed.web.access import OpenTables
+from lakebed.web.access import OpenTables, RequestedTable
 from lakebed.web.limits import RequestLimits, StatementSlots
 from lakebed.web.threads import Lookups
 
@@ -20,9 +20,15 @@ AnyRequest: TypeAlias = Request[Any, Any, Any]
 TheService = NamedDependency[Service]
 ThePrincipal = NamedDependency[Principal]
 TheTables = NamedDependency[OpenTables]
+TheTable = NamedDependency[RequestedTable]
 TheLookups = NamedDependency[Lookups]
 TheLimits = NamedDependency[RequestLimits]
 TheStatements = NamedDependency[StatementSlots]
 TheQueries = NamedDependency[SubmittedQueries]
 PathText = FromPath[str]
 FormBody = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+
+
+def requested_table(tables: TheTables, principal: ThePrincipal, table: PathText) -> RequestedTable:
+    """The table that a path with ``{table:str}`` names."""
+    return RequestedTable(tables, principal, table)

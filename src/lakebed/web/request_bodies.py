@@ -16,43 +16,36 @@ Apply = Annotated[str, Meta(min_length=1, description="The name of an installed 
 Merge = Annotated[dict[str, Any], Meta(description='What rows with equal keys become, such as {"mode": "latest"}.')]
 
 
-class GetBody(Struct, forbid_unknown_fields=True):
+class RowsBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is read of the rows that a request selects: which columns, of which version, merged or as they are."""
+
+    columns: Columns | None = None
+    at: When | None = None
+    max_staleness: Seconds | None = None
+    at_least: Version | None = None
+    raw: bool = False
+    apply: Apply | None = None
+
+
+class GetBody(RowsBody):
     """One key, and what of its rows."""
 
     key: Key
-    columns: Columns | None = None
-    at: When | None = None
-    max_staleness: Seconds | None = None
-    at_least: Version | None = None
-    raw: bool = False
-    apply: Apply | None = None
 
 
-class GetManyBody(Struct, forbid_unknown_fields=True):
+class GetManyBody(RowsBody):
     """Many keys."""
 
     keys: list[Key]
-    columns: Columns | None = None
-    at: When | None = None
-    max_staleness: Seconds | None = None
-    at_least: Version | None = None
-    raw: bool = False
-    apply: Apply | None = None
 
 
-class ScanBody(Struct, forbid_unknown_fields=True):
+class ScanBody(RowsBody):
     """Key ranges, all rows without one, and which of their rows."""
 
     ranges: list[RangeSelection] = []
-    columns: Columns | None = None
     where: Where | None = None
     limit: Count | None = None
     reverse: bool = False
-    raw: bool = False
-    at: When | None = None
-    max_staleness: Seconds | None = None
-    at_least: Version | None = None
-    apply: Apply | None = None
 
 
 class CountBody(Struct, forbid_unknown_fields=True):

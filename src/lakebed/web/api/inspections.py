@@ -11,65 +11,55 @@ from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.web.api.descriptions import ERRORS, get_rows, post_rows
 from lakebed.web.api.reads import accepted
-from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheTables
+from lakebed.web.provided import AnyRequest, TheTable
 from lakebed.web.request_bodies import FilesBody, VerifyBody
 from lakebed.web.row_answers import answer_table
 from lakebed.web.selections import When, key_ranges
 from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
-    from lakebed.security.principal import Principal
     from lakebed.snapshot.snapshot import Snapshot
-    from lakebed.web.access import OpenTables
+    from lakebed.web.access import RequestedTable
 
 
-def _whole(tables: OpenTables, principal: Principal, table: str, at: str | None) -> Snapshot:
+def _whole(requested: RequestedTable, at: str | None) -> Snapshot:
     """The table at a version, to a principal that may read all of it. Raises AccessError."""
-    found = tables.readable(principal, table, at)
-    principal.require_all_rows(table)
+    found = requested.readable(at)
+    requested.whole()
     return found.snapshot()
 
 
 @get_rows("/v1/tables/{table:str}/partitions", tags=["inspection"])
 @threaded
-def partitions(
-    request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    at: FromQuery[When | None] = None,
-) -> Response[bytes]:
+def partitions(request: AnyRequest, requested: TheTable, at: FromQuery[When | None] = None) -> Response[bytes]:
     """A row for each partition, in key order: its range, and the rows, bytes, files and runs in it."""
     form = accepted(request)
-    return answer_table(_whole(tables, principal, table, at).partitions(), form)
+    return answer_table(_whole(requested, at).partitions(), form)
 
 
 @post_rows("/v1/tables/{table:str}/files", tags=["inspection"])
 @threaded
-def files(
-    request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[FilesBody]
-) -> Response[bytes]:
+def files(request: AnyRequest, requested: TheTable, data: JSONBody[FilesBody]) -> Response[bytes]:
     """A row for each file reference of some key ranges, by default of all: its URL, partition, and which keys count."""
     form = accepted(request)
-    found = _whole(tables, principal, table, data.at)
+    found = _whole(requested, data.at)
     return answer_table(found.files(*key_ranges(found.schema, data.ranges)), form)
 
 
 @get_rows("/v1/tables/{table:str}/failures", tags=["inspection"])
 @threaded
-def failures(request: AnyRequest, tables: TheTables, principal: ThePrincipal, table: PathText) -> Response[bytes]:
+def failures(request: AnyRequest, requested: TheTable) -> Response[bytes]:
     """A row for each call of a pipeline or service on the table that failed, newest first, with the reason."""
     form = accepted(request)
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
+    found = requested.whole()
     return answer_table(found.failures(), form)
 
 
 @post("/v1/tables/{table:str}/verify", tags=["inspection"], responses=ERRORS, status_code=200)
 @threaded
-def verify(tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[VerifyBody]) -> dict[str, Any]:
+def verify(requested: TheTable, data: JSONBody[VerifyBody]) -> dict[str, Any]:
     """Whether the log is whole and its checkpoint true to it and, with ``files``, every file there."""
-    found = tables.table(principal, Permission.ADMIN, table)
+    found = requested.table(Permission.ADMIN)
     return dict(plain(found.verify(files=data.files)))
 
 

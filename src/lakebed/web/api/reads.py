@@ -9,13 +9,14 @@ from litestar import MediaType, Response, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from lakebed.web.api.descriptions import ERRORS, KeysOperation, get_rows, post_rows
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, TheLookups, ThePrincipal, TheTables
+from lakebed.web.provided import AnyRequest, TheLimits, TheLookups, TheTable
 from lakebed.web.request_bodies import (
     CountBody,
     ExplainBody,
     GetBody,
     GetManyBody,
     PrefixesBody,
+    RowsBody,
     SampleBody,
     ScanBody,
     arrow_table,
@@ -27,11 +28,10 @@ from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When
 from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakebed.read.row_stream import RowStream
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
+    from lakebed.web.access import RequestedTable
     from lakebed.web.limits import RequestLimits
     from lakebed.web.threads import Lookups
 
@@ -44,17 +44,20 @@ def accepted(request: AnyRequest) -> RowFormat:
     return chosen_format(request.headers.get("accept"))
 
 
+def _how(body: RowsBody) -> dict[str, Any]:
+    """The arguments of a read that say what of its rows."""
+    names = ("columns", "raw", "apply", "max_staleness", "at_least")
+    return {name: getattr(body, name) for name in names}
+
+
 async def _answer_get(
-    request: AnyRequest, lookups: Lookups, open_table: Callable[[], Table | Snapshot], body: GetBody
+    request: AnyRequest, lookups: Lookups, requested: RequestedTable, body: GetBody
 ) -> Response[bytes]:
     form = accepted(request)
 
     def look_up() -> Response[bytes]:
-        table = open_table()
-        key = table.schema.codec.parse(body.key)
-        fresh: dict[str, Any] = {"max_staleness": body.max_staleness, "at_least": body.at_least}
-        rows = table.get(*key, columns=body.columns, raw=body.raw, apply=body.apply, **fresh)
-        return answer_table(rows, form)
+        table = requested.readable(body.at)
+        return answer_table(table.get(*table.schema.codec.parse(body.key), **_how(body)), form)
 
     return await lookups.run(look_up)
 
@@ -64,9 +67,7 @@ async def get_row(
     *,
     request: AnyRequest,
     lookups: TheLookups,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
+    requested: TheTable,
     key: Annotated[list[str], QueryParameter(description="A value for each row key field, in order.")],
     columns: Words = None,
     at: FromQuery[When | None] = None,
@@ -74,22 +75,17 @@ async def get_row(
     at_least: FromQuery[Version | None] = None,
 ) -> Response[bytes]:
     """All rows of one key, ordered by sort key; none if the key has none."""
-    body = GetBody(list(key), column_names(columns), at, max_staleness, at_least)
-    return await _answer_get(request, lookups, lambda: tables.readable(principal, table, at), body)
+    fresh: dict[str, Any] = {"max_staleness": max_staleness, "at_least": at_least}
+    body = GetBody(key=list(key), columns=column_names(columns), at=at, **fresh)
+    return await _answer_get(request, lookups, requested, body)
 
 
 @post_rows("/v1/tables/{table:str}/get", tags=["rows"])
 async def post_get(
-    *,
-    request: AnyRequest,
-    lookups: TheLookups,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[GetBody],
+    *, request: AnyRequest, lookups: TheLookups, requested: TheTable, data: JSONBody[GetBody]
 ) -> Response[bytes]:
     """The same with the key in JSON."""
-    return await _answer_get(request, lookups, lambda: tables.readable(principal, table, data.at), data)
+    return await _answer_get(request, lookups, requested, data)
 
 
 @post(
@@ -102,9 +98,7 @@ async def post_get(
 async def get_many(
     *,
     request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
+    requested: TheTable,
     columns: Words = None,
     at: FromQuery[When | None] = None,
     max_staleness: FromQuery[Seconds | None] = None,
@@ -121,51 +115,39 @@ async def get_many(
 
     def read() -> Response[bytes]:
         if request.headers.get("content-type", "").partition(";")[0].strip() == ARROW.media_type:
-            wanted = GetManyBody([], column_names(columns), at, max_staleness, at_least, raw, apply)
+            fresh: dict[str, Any] = {"max_staleness": max_staleness, "at_least": at_least}
+            wanted = GetManyBody(keys=[], columns=column_names(columns), at=at, raw=raw, apply=apply, **fresh)
             keys: Any = arrow_table(body)
         else:
             wanted = json_body(body, GetManyBody)
             keys = None
-        found = tables.readable(principal, table, wanted.at)
+        found = requested.readable(wanted.at)
         if keys is None:
             keys = [found.schema.codec.parse(key) for key in wanted.keys]
-        fresh: dict[str, Any] = {"max_staleness": wanted.max_staleness, "at_least": wanted.at_least}
-        rows = found.get_many(keys, columns=wanted.columns, raw=wanted.raw, apply=wanted.apply, **fresh)
-        return answer_table(rows, form)
+        return answer_table(found.get_many(keys, **_how(wanted)), form)
 
     return await anyio.to_thread.run_sync(read)
 
 
-def opened_scan(table: Table | Snapshot, body: ScanBody | None) -> RowStream:
-    """The rows of a scan; all without a body."""
-    body = body or ScanBody()
-    return table.scan(
-        *key_ranges(table.schema, body.ranges),
-        columns=body.columns,
-        where=body.where,
-        limit=body.limit,
-        reverse=body.reverse,
-        raw=body.raw,
-        apply=body.apply,
-        max_staleness=body.max_staleness,
-        at_least=body.at_least,
-    )
+def opened_scan(table: Table | Snapshot, body: ScanBody) -> RowStream:
+    """The rows of a scan."""
+    ranges = key_ranges(table.schema, body.ranges)
+    return table.scan(*ranges, where=body.where, limit=body.limit, reverse=body.reverse, **_how(body))
 
 
 async def _answer_scan(
-    request: AnyRequest, limits: RequestLimits, open_table: Callable[[], Table | Snapshot], body: ScanBody
+    request: AnyRequest, limits: RequestLimits, requested: RequestedTable, body: ScanBody
 ) -> Response[bytes]:
-    return await answer_rows(request, lambda: opened_scan(open_table(), body), accepted(request), limits.of_answer())
+    form = accepted(request)
+    return await answer_rows(request, lambda: opened_scan(requested.readable(body.at), body), form, limits.of_answer())
 
 
 @get_rows("/v1/tables/{table:str}/scan", tags=["rows"])
 async def get_scan(
     *,
     request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
+    requested: TheTable,
     limits: TheLimits,
-    table: PathText,
     from_: Annotated[list[str] | None, QueryParameter(name="from", description="First key; a word a field.")] = None,
     to: Annotated[list[str] | None, QueryParameter(description="End of the range, exclusive; a word a field.")] = None,
     prefix: Annotated[list[str] | None, QueryParameter(description="Keys whose first fields equal these.")] = None,
@@ -185,66 +167,44 @@ async def get_scan(
     words: list[Any] = [None if given is None else list(given) for given in (from_, to, prefix, starts_with)]
     selected = RangeSelection(words[0], words[1], prefix=words[2], starts_with=words[3])
     ranges = [] if selected == RangeSelection() else [selected]
-    body = ScanBody(ranges, column_names(columns), where, limit, reverse, raw, at, max_staleness, at_least)
-    return await _answer_scan(request, limits, lambda: tables.readable(principal, table, at), body)
+    how: dict[str, Any] = {"at": at, "max_staleness": max_staleness, "at_least": at_least, "raw": raw}
+    body = ScanBody(ranges, where, limit, reverse, columns=column_names(columns), **how)
+    return await _answer_scan(request, limits, requested, body)
 
 
 @post_rows("/v1/tables/{table:str}/scan", tags=["rows"])
 async def post_scan(
-    *,
-    request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    limits: TheLimits,
-    table: PathText,
-    data: JSONBody[ScanBody],
+    *, request: AnyRequest, requested: TheTable, limits: TheLimits, data: JSONBody[ScanBody]
 ) -> Response[bytes]:
     """Rows in key order: all, or those with a key in any of the ranges, each once."""
-    return await _answer_scan(request, limits, lambda: tables.readable(principal, table, data.at), data)
+    return await _answer_scan(request, limits, requested, data)
 
 
 @post("/v1/tables/{table:str}/count", tags=["rows"], responses=ERRORS, status_code=200)
 @threaded
-def count(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[CountBody],
-) -> dict[str, Any]:
+def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
     """How many rows, of all keys or of some ranges; an estimate between two bounds unless ``exact`` is asked for."""
-    found = tables.readable(principal, table, data.at)
+    found = requested.readable(data.at)
     counted = found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
     bounds = {"rows_min": counted.rows_min, "rows_max": counted.rows_max}
-    return {"table": table, "rows": counted.rows, "exact": counted.exact, **bounds}
+    return {"table": requested.name, "rows": counted.rows, "exact": counted.exact, **bounds}
 
 
 @post_rows("/v1/tables/{table:str}/sample", tags=["rows"])
 @threaded
-def sample(
-    request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[SampleBody],
-) -> Response[bytes]:
+def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody]) -> Response[bytes]:
     """Random rows in key order, each as likely as any other."""
     form = accepted(request)
-    found = tables.readable(principal, table, data.at)
+    found = requested.readable(data.at)
     return answer_table(found.sample(data.rows, columns=data.columns, seed=data.seed), form)
 
 
 @post_rows("/v1/tables/{table:str}/prefixes", tags=["rows"])
 @threaded
-def prefixes(
-    request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[PrefixesBody],
-) -> Response[bytes]:
+def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBody]) -> Response[bytes]:
     """The distinct values of the first row key fields, in key order."""
     form = accepted(request)
-    found = tables.readable(principal, table, data.at)
+    found = requested.readable(data.at)
     ranges = key_ranges(found.schema, data.ranges)
     return answer_table(found.prefixes(data.depth, *ranges, limit=data.limit), form)
 
@@ -257,20 +217,15 @@ def prefixes(
     media_type=MediaType.JSON,
 )
 @threaded
-def explain(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[ExplainBody],
-) -> dict[str, Any]:
+def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
     """What reading a key or ranges took: partitions, files, pages, bytes, and the time of each step."""
-    found = tables.readable(principal, table, data.at)
+    found = requested.readable(data.at)
     schema = found.schema
     selection = schema.codec.parse(data.key) if data.key is not None else ()
     ranges = key_ranges(schema, data.ranges)
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
     explained = found.explain(*selection, *ranges, columns=data.columns, **how)
-    return {"table": table, **explained.to_dict()}
+    return {"table": requested.name, **explained.to_dict()}
 
 
 ROUTES = (get_row, post_get, get_many, get_scan, post_scan, count, sample, prefixes, explain)

@@ -12,7 +12,7 @@ from lakebed.security.principal import Permission
 from lakebed.state.time_travel import moment_in
 from lakebed.web.api.descriptions import ERRORS, post_rows
 from lakebed.web.api.reads import accepted
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
+from lakebed.web.provided import AnyRequest, PathText, TheLimits, TheTable
 from lakebed.web.request_bodies import ChangesBody, RestoreBody, TagBody
 from lakebed.web.row_answers import answer_rows
 from lakebed.web.selections import key_ranges
@@ -27,69 +27,51 @@ HISTORY_MAX = 10_000
 
 @get("/v1/tables/{table:str}/history", tags=["versions"], responses=ERRORS)
 @threaded
-def history(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    limit: Annotated[int, QueryParameter(ge=0, le=HISTORY_MAX)] = 100,
-) -> dict[str, Any]:
+def history(requested: TheTable, limit: Annotated[int, QueryParameter(ge=0, le=HISTORY_MAX)] = 100) -> dict[str, Any]:
     """The last transactions, newest first: who wrote what and when."""
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
-    return {"table": table, "transactions": [plain(row) for row in found.history_rows(limit)]}
+    found = requested.whole()
+    return {"table": requested.name, "transactions": [plain(row) for row in found.history_rows(limit)]}
 
 
 @get("/v1/tables/{table:str}/tags", tags=["versions"], responses=ERRORS)
 @threaded
-def tags(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
+def tags(requested: TheTable) -> dict[str, Any]:
     """The tags of a table, and the versions they stand at."""
-    return {"table": table, "tags": tables.table(principal, Permission.READ, table).tags()}
+    return {"table": requested.name, "tags": requested.table(Permission.READ).tags()}
 
 
 @put("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS)
 @threaded
-def set_tag(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    tag: PathText,
-    data: JSONBody[TagBody],
-) -> dict[str, Any]:
+def set_tag(requested: TheTable, tag: PathText, data: JSONBody[TagBody]) -> dict[str, Any]:
     """Name a version, which stays readable as long as the tag exists."""
-    version = tables.table(principal, Permission.WRITE, table).tag(tag, data.version)
-    return {"table": table, "tag": tag, "version": version}
+    version = requested.table(Permission.WRITE).tag(tag, data.version)
+    return {"table": requested.name, "tag": tag, "version": version}
 
 
 @delete("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS, status_code=200)
 @threaded
-def remove_tag(tables: TheTables, principal: ThePrincipal, table: PathText, tag: PathText) -> dict[str, Any]:
+def remove_tag(requested: TheTable, tag: PathText) -> dict[str, Any]:
     """Take a tag away."""
-    version = tables.table(principal, Permission.WRITE, table).untag(tag)
-    return {"table": table, "tag": tag, "version": version}
+    version = requested.table(Permission.WRITE).untag(tag)
+    return {"table": requested.name, "tag": tag, "version": version}
 
 
 @post("/v1/tables/{table:str}/restore", tags=["versions"], responses=ERRORS, status_code=200)
 @threaded
-def restore(tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[RestoreBody]) -> dict[str, Any]:
+def restore(requested: TheTable, data: JSONBody[RestoreBody]) -> dict[str, Any]:
     """Give a table the rows that it had at a version, a tag or a time, in one commit."""
-    version = tables.table(principal, Permission.WRITE, table).restore(**moment_in(data.at))
-    return {"table": table, "version": version}
+    version = requested.table(Permission.WRITE).restore(**moment_in(data.at))
+    return {"table": requested.name, "version": version}
 
 
 @post_rows("/v1/tables/{table:str}/changes", tags=["versions"])
 async def changes(
-    *,
-    request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    limits: TheLimits,
-    table: PathText,
-    data: JSONBody[ChangesBody],
+    *, request: AnyRequest, requested: TheTable, limits: TheLimits, data: JSONBody[ChangesBody]
 ) -> Response[bytes]:
     """What the versions after one changed, as rows with the version and the kind of change."""
 
     def opened() -> RowStream:
-        found = principal.readable(tables.table(principal, Permission.READ, table))
+        found = requested.principal.readable(requested.table(Permission.READ))
         ranges = key_ranges(found.snapshot().schema, data.ranges)
         return found.changes(data.since, data.until, ranges=ranges, columns=data.columns, where=data.where)
 
@@ -98,11 +80,10 @@ async def changes(
 
 @get("/v1/tables/{table:str}/outcomes/{request_key:str}", tags=["versions"], responses=ERRORS)
 @threaded
-def outcome(tables: TheTables, principal: ThePrincipal, table: PathText, request_key: PathText) -> dict[str, Any]:
+def outcome(requested: TheTable, request_key: PathText) -> dict[str, Any]:
     """The version at which a commit id or job id was committed; null if it was not, or is forgotten."""
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
-    return {"table": table, "request_key": request_key, "version": found.outcome(request_key)}
+    found = requested.whole()
+    return {"table": requested.name, "request_key": request_key, "version": found.outcome(request_key)}
 
 
 ROUTES = (history, tags, set_tag, remove_tag, restore, changes, outcome)

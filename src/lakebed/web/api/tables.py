@@ -13,7 +13,7 @@ from lakebed.model.schema import Schema
 from lakebed.security.principal import Permission
 from lakebed.table.description import table_document
 from lakebed.web.api.descriptions import ERRORS
-from lakebed.web.provided import PathText, ThePrincipal, TheService, TheTables
+from lakebed.web.provided import ThePrincipal, TheService, TheTable, TheTables
 from lakebed.web.request_bodies import AlterBody, ChangeTableBody, CreateTableBody, CreateViewBody
 from lakebed.web.selections import When
 from lakebed.web.threads import threaded
@@ -64,80 +64,59 @@ def create_view(
 
 @get("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS)
 @threaded
-def show_table(
-    service: TheService,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-) -> dict[str, Any]:
+def show_table(service: TheService, requested: TheTable) -> dict[str, Any]:
     """A table's schema, size, merge mode and filter."""
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
+    found = requested.whole()
     instance = service.instance
-    return table_document(found, online=instance.is_online(table), paused=instance.paused(table))
+    return table_document(found, online=instance.is_online(requested.name), paused=instance.paused(requested.name))
 
 
 @patch("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS)
 @threaded
-def change_table(
-    service: TheService,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[ChangeTableBody],
-) -> dict[str, Any]:
+def change_table(service: TheService, requested: TheTable, data: JSONBody[ChangeTableBody]) -> dict[str, Any]:
     """Rename a table, take its maintenance out of service and back, or pause operations of it and resume them."""
-    tables.table(principal, Permission.ADMIN, table)
+    requested.table(Permission.ADMIN)
     if data.name is not None:
-        principal.require(Permission.ADMIN, data.name)
+        requested.principal.require(Permission.ADMIN, data.name)
+    instance, name = service.instance, requested.name
     if data.online is not None:
-        service.instance.set_online(table, data.online)
+        instance.set_online(name, data.online)
     if data.pause:
-        service.instance.pause(table, *data.pause)
+        instance.pause(name, *data.pause)
     if data.resume:
-        service.instance.resume(table, *data.resume)
+        instance.resume(name, *data.resume)
     if data.name is not None:
-        service.instance.rename_table(table, data.name)
-        tables.forget(table)
-    name = data.name or table
-    instance = service.instance
+        instance.rename_table(name, data.name)
+        requested.tables.forget(name)
+        name = data.name
     return {"table": name, "online": instance.is_online(name), "paused": sorted(map(str, instance.paused(name)))}
 
 
 @delete("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS, status_code=200)
 @threaded
-def drop_table(
-    service: TheService,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-) -> dict[str, str]:
+def drop_table(service: TheService, requested: TheTable) -> dict[str, str]:
     """Drop a table with all its rows."""
-    tables.table(principal, Permission.ADMIN, table)
-    service.instance.drop_table(table)
-    tables.forget(table)
-    return {"dropped": table}
+    requested.table(Permission.ADMIN)
+    service.instance.drop_table(requested.name)
+    requested.tables.forget(requested.name)
+    return {"dropped": requested.name}
 
 
 @get("/v1/tables/{table:str}/schema", tags=["tables"], responses=ERRORS)
 @threaded
-def show_schema(
-    tables: TheTables, principal: ThePrincipal, table: PathText, at: FromQuery[When | None] = None
-) -> dict[str, Any]:
+def show_schema(requested: TheTable, at: FromQuery[When | None] = None) -> dict[str, Any]:
     """The fields of a table, as the principal may read them."""
-    return {"table": table, "schema": tables.readable(principal, table, at).snapshot().schema.to_json()}
+    return {"table": requested.name, "schema": requested.readable(at).snapshot().schema.to_json()}
 
 
 @post("/v1/tables/{table:str}/alter", tags=["tables"], responses=ERRORS, status_code=200)
 @threaded
-def alter_table(
-    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[AlterBody]
-) -> dict[str, Any]:
+def alter_table(requested: TheTable, data: JSONBody[AlterBody]) -> dict[str, Any]:
     """Change the schema, the merge mode, or which rows are visible; all of the changes in order, or none."""
-    found = tables.table(principal, Permission.ADMIN, table)
+    found = requested.table(Permission.ADMIN)
     found.state()
     version = found.alter(*(change.value() for change in data.changes))
-    return {"table": table, "version": version, "schema": found.schema.to_json()}
+    return {"table": requested.name, "version": version, "schema": found.schema.to_json()}
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
@@ -164,21 +143,16 @@ def set_instance_settings(
 
 @get("/v1/tables/{table:str}/settings", tags=["settings"], responses=ERRORS)
 @threaded
-def table_settings(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
+def table_settings(requested: TheTable) -> dict[str, Any]:
     """The settings in force for a table."""
-    return tables.table(principal, Permission.READ, table).settings()
+    return requested.table(Permission.READ).settings()
 
 
 @patch("/v1/tables/{table:str}/settings", tags=["settings"], responses=ERRORS)
 @threaded
-def set_table_settings(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[dict[str, Any]],
-) -> dict[str, Any]:
+def set_table_settings(requested: TheTable, data: JSONBody[dict[str, Any]]) -> dict[str, Any]:
     """Change settings of a table; null takes the instance's default again."""
-    found = tables.table(principal, Permission.ADMIN, table)
+    found = requested.table(Permission.ADMIN)
     found.set(**_checked_names(data))
     return found.settings()
 

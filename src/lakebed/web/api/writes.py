@@ -14,7 +14,7 @@ from lakebed.ingest.run import LOSSLESS, TEXT
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheTables
+from lakebed.web.provided import AnyRequest, TheLimits, TheTable
 from lakebed.web.request_bodies import DeleteBody, RemoveBody, SubmitBody, WithdrawBody
 from lakebed.web.selections import Version, key_ranges
 from lakebed.web.threads import threaded
@@ -27,9 +27,7 @@ CommitId = Annotated[str | None, QueryParameter(description="Repeating the reque
 async def write_rows(
     *,
     request: AnyRequest,
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
+    requested: TheTable,
     commit_id: CommitId = None,
     base_version: FromQuery[Version | None] = None,
     partial: FromQuery[bool] = False,
@@ -43,7 +41,7 @@ async def write_rows(
 
     def write(upload: Upload) -> int:
         refuse_empty(upload)
-        found = tables.table(principal, Permission.WRITE, table)
+        found = requested.table(Permission.WRITE)
         found.state()
         with upload.rows(found.schema) as rows:
             return found.write(
@@ -57,13 +55,13 @@ async def write_rows(
             )
 
     # Before the body: what may not be written is not received.
-    await anyio.to_thread.run_sync(tables.table, principal, Permission.WRITE, table)
+    await anyio.to_thread.run_sync(requested.table, Permission.WRITE)
     upload = await receive(request)
     try:
         version = await anyio.to_thread.run_sync(write, upload)
     finally:
         await anyio.to_thread.run_sync(upload.close)
-    return {"table": table, "version": version}
+    return {"table": requested.name, "version": version}
 
 
 def _casts(given: list[str] | None) -> str | list[str]:
@@ -75,14 +73,9 @@ def _casts(given: list[str] | None) -> str | list[str]:
 
 @post("/v1/tables/{table:str}/delete", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
-def delete_rows(
-    tables: TheTables,
-    principal: ThePrincipal,
-    table: PathText,
-    data: JSONBody[DeleteBody],
-) -> dict[str, Any]:
+def delete_rows(requested: TheTable, data: JSONBody[DeleteBody]) -> dict[str, Any]:
     """Delete the rows of keys, or those of which a predicate is true; for tables that merge by latest."""
-    found = tables.table(principal, Permission.WRITE, table)
+    found = requested.table(Permission.WRITE)
     keys = None if data.keys is None else [found.schema.codec.parse(key) for key in data.keys]
     report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
     return dict(plain(report))
@@ -90,28 +83,20 @@ def delete_rows(
 
 @post("/v1/tables/{table:str}/remove", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
-def remove_rows(
-    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[RemoveBody]
-) -> dict[str, Any]:
+def remove_rows(requested: TheTable, data: JSONBody[RemoveBody]) -> dict[str, Any]:
     """Take away all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
-    found = tables.table(principal, Permission.WRITE, table)
+    found = requested.table(Permission.WRITE)
     schema = found.schema
     prefixes = None if data.prefixes is None else [schema.codec.parse(one) for one in data.prefixes]
     version = found.remove(*key_ranges(schema, data.ranges), prefix=prefixes, fence=data.fence)
-    return {"table": table, "version": version}
+    return {"table": requested.name, "version": version}
 
 
 @post("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS, status_code=202)
 @threaded
-def submit_files(
-    tables: TheTables,
-    principal: ThePrincipal,
-    limits: TheLimits,
-    table: PathText,
-    data: JSONBody[SubmitBody],
-) -> dict[str, Any]:
+def submit_files(requested: TheTable, limits: TheLimits, data: JSONBody[SubmitBody]) -> dict[str, Any]:
     """Record Parquet files, folders or globs as requests, which the service ingests later."""
-    found = tables.table(principal, Permission.WRITE, table)
+    found = requested.table(Permission.WRITE)
     for url in data.files:
         check_source(url, limits.sources)
     return dict(plain(found.submit(data.files, again=data.again)))
@@ -119,20 +104,17 @@ def submit_files(
 
 @get("/v1/tables/{table:str}/requests", tags=["writes"], responses=ERRORS)
 @threaded
-def list_requests(tables: TheTables, principal: ThePrincipal, table: PathText) -> dict[str, Any]:
+def list_requests(requested: TheTable) -> dict[str, Any]:
     """The open requests, then the last that were rejected, with their reasons."""
-    found = tables.table(principal, Permission.READ, table)
-    principal.require_all_rows(table)
-    return {"table": table, "requests": [plain(row) for row in found.requests().to_pylist()]}
+    found = requested.whole()
+    return {"table": requested.name, "requests": [plain(row) for row in found.requests().to_pylist()]}
 
 
 @post("/v1/tables/{table:str}/requests/withdraw", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
-def withdraw_requests(
-    tables: TheTables, principal: ThePrincipal, table: PathText, data: JSONBody[WithdrawBody]
-) -> dict[str, Any]:
+def withdraw_requests(requested: TheTable, data: JSONBody[WithdrawBody]) -> dict[str, Any]:
     """Take open requests back; their files may be submitted again."""
-    return dict(plain(tables.table(principal, Permission.WRITE, table).withdraw(*data.requests)))
+    return dict(plain(requested.table(Permission.WRITE).withdraw(*data.requests)))
 
 
 def check_source(url: str, allowed: tuple[str, ...]) -> None:
