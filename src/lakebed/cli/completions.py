@@ -25,10 +25,34 @@ Names = Callable[["lakebed.Instance", click.Context], Iterable[str]]
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The tables of the instance."""
-    del param
-    return _starting(incomplete, _read(ctx, lambda lake, _: lake.tables()))
+def _of_instance(names: Names) -> Completion:
+    """Names that the instance has."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        return _starting(incomplete, _read(ctx, names))
+
+    return complete
+
+
+tables = _of_instance(lambda lake, _: lake.tables())
+tags = _of_instance(lambda lake, ctx: lake.table(_table_name(ctx)).tags())
+"""Those of the table that the line names."""
+
+
+@_of_instance
+def hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
+    """The ids of hooks."""
+    from lakebed.inspect.hooks import read_hooks
+
+    return [hook.id for hook in read_hooks(lake.storage, {})]
+
+
+@_of_instance
+def roles(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
+    """The roles that were created."""
+    from lakebed.security import stored
+
+    return stored.roles_of(lake.storage)
 
 
 def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -44,24 +68,6 @@ def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     del param
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in _starting(last, _read(ctx, _column_names))]
-
-
-def tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The tags of the table that the line names."""
-    del param
-    return _starting(incomplete, _read(ctx, _tags))
-
-
-def hooks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The ids of hooks."""
-    del param
-    return _starting(incomplete, _read(ctx, _hooks))
-
-
-def roles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The roles that were created."""
-    del param
-    return _starting(incomplete, _read(ctx, _roles))
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -98,25 +104,9 @@ def _column_names(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
     return lake.table(_table_name(ctx)).schema.names
 
 
-def _tags(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
-    return lake.table(_table_name(ctx)).tags()
-
-
 def _table_name(ctx: click.Context) -> str:
     """The table that the line names; Click leaves words unparsed before an option without its value."""
     return ctx.params.get("table") or ctx.args[0]
-
-
-def _hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
-    from lakebed.inspect.hooks import read_hooks
-
-    return [hook.id for hook in read_hooks(lake.storage, {})]
-
-
-def _roles(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
-    from lakebed.security import stored
-
-    return stored.roles_of(lake.storage)
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
