@@ -458,24 +458,7 @@ class UnsupportedFormatError(Error):
 
 
 _CLASSES: dict[str, type[Error]] = {
-    cls.kind: cls
-    for cls in (
-        UsageError,
-        SchemaMismatchError,
-        BadKeyError,
-        NotFoundError,
-        NotRetainedError,
-        ExistsError,
-        RejectedError,
-        AccessError,
-        ContentionError,
-        UnknownOutcomeError,
-        StorageError,
-        UnsafeStoreError,
-        DamagedError,
-        UnsupportedFormatError,
-        Error,
-    )
+    cls.kind: cls for cls in list(globals().values()) if isinstance(cls, type) and issubclass(cls, Error)
 }
 
 
@@ -498,6 +481,5 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 
 def decode_error(document: Any) -> Error:
     """The inverse of :func:`encode_error`."""
-    found = globals().get(document["class"], Error)
-    cls: type[Error] = found if isinstance(found, type) and issubclass(found, Error) else Error
+    cls = next((one for one in _CLASSES.values() if one.__name__ == document["class"]), Error)
     return cls(document["message"], code=Code(document["code"]), **document["facts"])

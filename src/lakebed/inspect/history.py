@@ -102,14 +102,7 @@ def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:
             time=stored.stored_at,
             writer=entry.writer,
             type=outlined.type,
-            rows_added=about.rows_added,
-            rows_removed=about.rows_removed,
-            files_added=about.files_added,
-            references_dropped=about.references_dropped,
-            bytes_added=about.bytes_added,
-            request_key=about.request_key,
-            job=about.job,
-            detail=about.detail,
+            **structs.asdict(about),
         )
 
 
