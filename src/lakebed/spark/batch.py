@@ -188,14 +188,18 @@ class TaskTimes:
         """Of the task that ends now in this process."""
         return cls(platform.node(), _attempt_number(), began, clock.now())
 
+    def record(self, run: RunHandle, number: int, rows: int, error: Error | None = None) -> None:
+        """Record the task as one of a run."""
+        times = {"host": self.host, "attempt": self.attempt, "started": self.began, "finished": self.ended}
+        run.task(TaskRun(job=run.id, number=number, rows=rows, **times), error)  # type: ignore[arg-type]
+
 
 def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int, TaskTimes | None]]) -> None:
     """Record tasks of a shuffle that ended, each with its rows, as those of a run."""
     first = run.plan_tasks(len(made), application_of(session))
     for number, (rows, times) in enumerate(made, first):
         if times is not None:
-            facts = {"host": times.host, "attempt": times.attempt, "started": times.began, "finished": times.ended}
-            run.task(TaskRun(job=run.id, number=number, rows=rows, **facts))  # type: ignore[arg-type]
+            times.record(run, number, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +208,7 @@ class _TaskAnswer:
 
     ok: bool
     payload: bytes
-    host: str
-    attempt: int
-    began: datetime
-    ended: datetime
+    times: TaskTimes
 
 
 def attempt(work: Work[Any], payload: bytes) -> bytes:
@@ -217,7 +218,7 @@ def attempt(work: Work[Any], payload: bytes) -> bytes:
         ok, result = True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
     except Exception as error:  # noqa: BLE001 - any error is the result of this task
         ok, result = False, encode(encode_error(error))
-    return encode(_TaskAnswer(ok, result, platform.node(), _attempt_number(), began, clock.now()))
+    return encode(_TaskAnswer(ok, result, TaskTimes.since(began)))
 
 
 def _attempt_number() -> int:
@@ -235,9 +236,7 @@ def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | E
     found = decode(answer, _TaskAnswer)
     result = decode(found.payload, made) if found.ok else decode_error(decode(found.payload, dict))
     error = result if isinstance(result, Error) else None
-    rows = 0 if error is not None else rows_of(result)
-    facts = {"host": found.host, "attempt": found.attempt, "started": found.began, "finished": found.ended}
-    run.task(TaskRun(job=run.id, number=number, rows=rows, **facts), error)  # type: ignore[arg-type]
+    found.times.record(run, number, 0 if error is not None else rows_of(result), error)
     return result
 
 

@@ -5,7 +5,6 @@ Core types: :class:`SourceReading`, :class:`SourceToStage`. Errors: UsageError f
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +14,11 @@ from lakebed.errors import Code
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
 from lakebed.model.checks import are_names, are_texts, check_flag, shown
+from lakebed.spark.scattered import values_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.ingest.file_parts import SourcePart
     from lakebed.ingest.input_files import TextFields
     from lakebed.ingest.source_rows import SourceRows
     from lakebed.model.schema import Schema
@@ -92,7 +91,5 @@ def part_rows(
 ) -> Iterator[SourceRows]:
     """The rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
     home = shuffle.place.connect()
-    for batch in batches:
-        for payload in batch.column(1).to_pylist():
-            part: SourcePart = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-            yield from part.open(home, text, options).rows
+    for _, part in values_in(batches):
+        yield from part.open(home, text, options).rows

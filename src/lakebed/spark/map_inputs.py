@@ -11,7 +11,6 @@ Errors: DamagedError, SchemaMismatchError, StorageError; each names the file.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import pages_bytes_max
 from lakebed.spark.boundaries import InputPart
 from lakebed.spark.interrupt import Stop
+from lakebed.spark.scattered import values_in
 from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key
 from lakebed.state.transactions import Source
 
@@ -158,10 +158,8 @@ def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer:
 
 def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[SourceRows]:
     """The rows of a staging task, whose Spark partition is the value of one map task."""
-    for batch in batches:
-        for payload in batch.column(1).to_pylist():
-            task: FileGroups = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-            yield from (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
+    for _, task in values_in(batches):
+        yield from (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
 
 
 @dataclass(frozen=True, slots=True)

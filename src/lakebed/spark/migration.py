@@ -9,7 +9,6 @@ Errors: those of a bulk import; DamagedError (ROWS_LOST) if the source says anot
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from lakebed.ingest.sources import plain
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.migration.run import MigrationReport, Selection, check_count
 from lakebed.parquet.sizes import BATCH_BYTES, cut
+from lakebed.spark.scattered import values_in
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles
 
@@ -69,11 +69,10 @@ def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
 
 def _rows_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
     """The rows of the parts of a task."""
-    for batch in batches:
-        for payload in batch.column(1).to_pylist():
-            for part in pickle.loads(payload):  # noqa: S301 - the driver pickled it
-                before = 0
-                for rows in part.batches():
-                    for piece in cut(plain(rows), BATCH_BYTES):
-                        yield SourceRows(piece, part.name, before)
-                        before += piece.num_rows
+    for _, parts in values_in(batches):
+        for part in parts:
+            before = 0
+            for rows in part.batches():
+                for piece in cut(plain(rows), BATCH_BYTES):
+                    yield SourceRows(piece, part.name, before)
+                    before += piece.num_rows

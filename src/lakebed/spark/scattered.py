@@ -10,7 +10,7 @@ Core type: :class:`Scattered`.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,13 @@ class Scattered:
 def scattered(session: SparkSession, values: Sequence[Any]) -> Scattered:
     """A frame of the values."""
     return Scattered(session, tuple(map(pickle.dumps, values)))
+
+
+def values_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
+    """In a task: its values, each after its position."""
+    for batch in batches:
+        for item, payload in zip(*(column.to_pylist() for column in batch.columns[:2]), strict=True):
+            yield item, pickle.loads(payload)  # noqa: S301 - the driver pickled it
 
 
 def _with_values(function: ArrowFunction, payloads: Sequence[bytes]) -> ArrowFunction:

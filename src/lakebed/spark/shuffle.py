@@ -29,7 +29,6 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,6 +48,7 @@ from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
 from lakebed.spark.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
 from lakebed.spark.placement import address_of
+from lakebed.spark.scattered import values_in
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
 """The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.placement`)."""
@@ -140,11 +140,9 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
     """The function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number, payload in zip(*(column.to_pylist() for column in batch.columns[:2]), strict=True):
-                value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-                read = RowsRead()
-                yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
+        for number, value in values_in(batches):
+            read = RowsRead()
+            yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
 
     return raising(run)
 

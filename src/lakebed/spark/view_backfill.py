@@ -7,7 +7,6 @@ commits them.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from lakebed.read.plan import QueryPlan, plan
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
+from lakebed.spark.scattered import values_in
 from lakebed.state.transactions.resolution import count_of
 from lakebed.tracker.recorder import current_run
 
@@ -90,12 +90,10 @@ def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[Sou
     from lakebed.engine.row_query import RowQuery
     from lakebed.read.reader import Reader
 
-    for batch in batches:
-        for payload in batch.column(1).to_pylist():
-            share: _Share = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-            query = RowQuery(share.select, share.planned.schema.arrow)
-            # The snapshot is pinned, so no file of it is deleted.
-            reader = Reader(share.place.connect(), share.table_id, lambda _: True)
-            with reader.scan(share.planned, share.planned.schema.names, None) as rows:
-                for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
-                    yield SourceRows(made, name)
+    for _, share in values_in(batches):
+        query = RowQuery(share.select, share.planned.schema.arrow)
+        # The snapshot is pinned, so no file of it is deleted.
+        reader = Reader(share.place.connect(), share.table_id, lambda _: True)
+        with reader.scan(share.planned, share.planned.schema.names, None) as rows:
+            for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
+                yield SourceRows(made, name)
