@@ -7,6 +7,8 @@ A handler declares what it needs by parameters: ``service``, ``tables``, ``princ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import anyio.to_thread
@@ -14,6 +16,7 @@ from litestar import Litestar, Request
 from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.router import Router
 from litestar.routes import HTTPRoute
@@ -26,8 +29,19 @@ from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
 from lakebed.storage.contract import is_near
 from lakebed.version import VERSION
-from lakebed.web import api
 from lakebed.web.access import OpenTables
+from lakebed.web.api import (
+    commits,
+    inspections,
+    job_runs,
+    queries,
+    reads,
+    service_status,
+    submissions,
+    table_versions,
+    tables,
+    writes,
+)
 from lakebed.web.api.commits import Committers
 from lakebed.web.doors import Doors, Exposure
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
@@ -40,16 +54,9 @@ from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
 
-PAGES = (
-    *overview.ROUTES,
-    *jobs_page.ROUTES,
-    *log_page.ROUTES,
-    *query_page.ROUTES,
-    *table_page.ROUTES,
-    *rendering.ROUTES,
-    *sign_in.ROUTES,
-)
-"""The handlers of all pages and of their twins."""
+API = (commits, inspections, job_runs, queries, reads, service_status, submissions, table_versions, tables, writes)
+PAGES = (overview, jobs_page, log_page, query_page, table_page, rendering, sign_in)
+"""The modules whose handlers the application has."""
 
 _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
@@ -62,6 +69,14 @@ class _Unrouted(Router):
 
     def register(self, value: Any) -> list[Any]:  # noqa: ARG002 - no route is registered
         return []
+
+
+def handlers_of(*modules: ModuleType) -> Iterator[HTTPRouteHandler]:
+    """The handlers that modules define. A page is two of them, for HTML and for JSON, under one name."""
+    for module in modules:
+        for value in vars(module).values():
+            found = value if isinstance(value, tuple) else (value,)
+            yield from (one for one in found if isinstance(one, HTTPRouteHandler))
 
 
 def make_app(
@@ -83,13 +98,13 @@ def make_app(
     watching = monitor or Monitor(service)
     committers = Committers()
     lookups = Lookups(LOOKUP_THREADS if is_near(service.instance.url) else REMOTE_LOOKUP_THREADS)
-    queries = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
+    submitted = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
     provided = {
         "service": service,
         "limits": bounds,
         "tables": OpenTables(service),
         "lookups": lookups,
-        "queries": queries,
+        "queries": submitted,
         "statements": StatementSlots(bounds.sql_statements),
         "memory": memory,
         "doors": doors,
@@ -106,7 +121,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[Router("/", route_handlers=[*api.ROUTES, *PAGES])],
+        route_handlers=[Router("/", route_handlers=[*handlers_of(*API, *PAGES)])],
         dependencies={name: _always(value) for name, value in provided.items()}
         | {
             "principal": Provide(principal, sync_to_thread=False),
@@ -115,8 +130,8 @@ def make_app(
         # Not guards: Litestar copies the handler for each guard of each request.
         before_request=doors.admit,
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
-        on_startup=[set_threads, queries.start, watching.install],
-        on_shutdown=[lookups.close, queries.close, committers.close, memory.close, watching.uninstall],
+        on_startup=[set_threads, submitted.start, watching.install],
+        on_shutdown=[lookups.close, submitted.close, committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),

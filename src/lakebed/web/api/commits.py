@@ -202,6 +202,3 @@ def _decoded(documents: list[Raw], decode: Callable[[Raw], Any]) -> list[Any]:
         except Error as error:
             found.append(error)
     return found
-
-
-ROUTES = (commit, commit_catalog)

@@ -61,6 +61,3 @@ def verify(requested: TheTable, data: JSONBody[VerifyBody]) -> dict[str, Any]:
     """Whether the log is whole and its checkpoint true to it and, with ``files``, every file there."""
     found = requested.table(Permission.ADMIN)
     return dict(plain(found.verify(files=data.files)))
-
-
-ROUTES = (partitions, files, failures, verify)

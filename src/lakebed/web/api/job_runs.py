@@ -51,6 +51,3 @@ def retry_job(service: TheService, principal: ThePrincipal, job: PathText) -> di
     """Try a parked job again at the next round."""
     run, asked = retry_run(service, principal, job)
     return {"job": run.id, "asked": asked}
-
-
-ROUTES = (list_jobs, show_job, retry_job)

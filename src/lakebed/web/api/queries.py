@@ -92,6 +92,3 @@ class StatementRows:
             self._rows.close()
         finally:
             self._slot.free()
-
-
-ROUTES = (run_sql,)

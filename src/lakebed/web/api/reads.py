@@ -226,6 +226,3 @@ def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
     explained = found.explain(*selection, *ranges, columns=data.columns, **how)
     return {"table": requested.name, **explained.to_dict()}
-
-
-ROUTES = (get_row, post_get, get_many, get_scan, post_scan, count, sample, prefixes, explain)

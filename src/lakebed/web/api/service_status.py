@@ -64,6 +64,3 @@ def status(service: TheService, principal: ThePrincipal) -> dict[str, Any]:
     """What the service does, waits for and knows of each table."""
     principal.require(Permission.READ)
     return dict(plain(service.status()))
-
-
-ROUTES = (live, ready, metrics, openapi, status)

@@ -149,6 +149,3 @@ def _found(queries: SubmittedQueries, principal: Principal, query_id: str) -> Su
 
 def _shown(state: QueryState) -> dict[str, Any]:
     return dict(msgspec.to_builtins(state))
-
-
-ROUTES = (submit_query, list_queries, show_query, cancel_query, query_rows)

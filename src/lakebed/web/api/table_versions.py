@@ -84,6 +84,3 @@ def outcome(requested: TheTable, request_key: PathText) -> dict[str, Any]:
     """The version at which a commit id or job id was committed; null if it was not, or is forgotten."""
     found = requested.whole()
     return {"table": requested.name, "request_key": request_key, "version": found.outcome(request_key)}
-
-
-ROUTES = (history, tags, set_tag, remove_tag, restore, changes, outcome)

@@ -163,19 +163,3 @@ def _checked_names(changes: dict[str, Any]) -> dict[str, Any]:
     if "self" in changes:
         raise Code.SETTING_UNKNOWN("unknown setting 'self'", setting="self")
     return changes
-
-
-ROUTES = (
-    list_tables,
-    create_table,
-    create_view,
-    show_table,
-    change_table,
-    drop_table,
-    show_schema,
-    alter_table,
-    instance_settings,
-    set_instance_settings,
-    table_settings,
-    set_table_settings,
-)

@@ -128,6 +128,3 @@ def check_source(url: str, allowed: tuple[str, ...]) -> None:
             "--allow-sources",
             url=url[:500],
         )
-
-
-ROUTES = (write_rows, delete_rows, remove_rows, submit_files, list_requests, withdraw_requests)

@@ -221,6 +221,3 @@ def retry(request: AnyRequest, service: TheService, principal: ThePrincipal, job
     check_form(request)
     run, _ = retry_run(service, principal, job)
     return rendering.see(f"/jobs/{run.id}")
-
-
-ROUTES = (*jobs, *job_page, retry)

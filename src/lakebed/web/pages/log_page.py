@@ -116,6 +116,3 @@ def table_log(
     principal.require_all_rows(name)
     found = page_of_table(tables.table(principal, Permission.READ, name), before)
     return rendering.answer(request, "log.html", found, principal, rows_kept=ROWS_KEPT)
-
-
-ROUTES = (*all_logs, *table_log)

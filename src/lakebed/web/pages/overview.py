@@ -251,6 +251,3 @@ def overview(
     recent = memory.activity.recent(tables, WAIT_S if memory.activity.has_begun else FIRST_WAIT_S)
     found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
     return rendering.answer(request, "overview.html", found, principal)
-
-
-ROUTES = overview

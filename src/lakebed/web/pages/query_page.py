@@ -275,6 +275,3 @@ async def download(
         return principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
 
     return await answer_statement(request, run, _FORMATS[form], limits.of_answer(), statements)
-
-
-ROUTES = (*query_page, download)

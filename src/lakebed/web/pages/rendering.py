@@ -185,6 +185,3 @@ def page(path: str) -> Callable[[Callable[..., Any]], tuple[HTTPRouteHandler, ..
         return tuple(get(one, include_in_schema=False)(in_thread) for one in paths)
 
     return routes
-
-
-ROUTES = (asset,)

@@ -63,6 +63,3 @@ def _local(path: str) -> str:
 def _cookie(request: Request[Any, Any, Any], session: str, seconds: int) -> Cookie:
     secure = request.url.scheme == "https"
     return Cookie(key=COOKIE, value=session, max_age=seconds, httponly=True, samesite="strict", secure=secure)
-
-
-ROUTES = (show, sign_in, sign_out)

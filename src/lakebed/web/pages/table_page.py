@@ -268,6 +268,3 @@ def _switch(service: Service, name: str, action: str, operation: str) -> None:
             instance.set_online(name, action == "online")
         case _:
             raise Code.ARGUMENT_INVALID(f"action = {shown(action)}: is one of pause, resume, online, offline")
-
-
-ROUTES = (*table_page, change_settings, switch)
