@@ -76,7 +76,7 @@ def _report_lines(report: VerificationReport) -> Iterator[str]:
     checkpoint = "no checkpoint" if report.checkpoint is None else f"checkpoint of {report.checkpoint}"
     checkpoint += f", truncated up to {report.log_start}" if report.log_start else ""
     objects = "" if report.objects is None else f", {count_text(report.objects, 'object')} looked for"
-    entries = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
+    entries = count_text(report.entries, "entry", "entries")
     yield f"table {report.table}: {entries} listed, applied up to {report.version}; {checkpoint}{objects}"
     read = report.checked
     if read is not None:

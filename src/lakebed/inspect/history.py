@@ -22,8 +22,9 @@ from lakebed.errors import Error
 from lakebed.log.entry import StoredEntry, naming
 from lakebed.log.replay import newest_first
 from lakebed.model.checks import check_whole_number
+from lakebed.model.wording import count_text
 from lakebed.state.codec import Outline, outline
-from lakebed.state.transactions.resolution import Description, count_of
+from lakebed.state.transactions.resolution import Description
 from lakebed.version import this_writer
 
 if TYPE_CHECKING:
@@ -155,10 +156,10 @@ def _summary(rows: Sequence[HistoryRow]) -> str:
     kinds = Counter(row.type for row in rows)
     said = []
     if kinds["add_files"]:
-        said.append(f"{count_of(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
+        said.append(f"{count_text(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
     if kinds["replace"]:
-        said.append(f"{kinds['replace']} of {count_of(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
-    said += [count_of(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
+        said.append(f"{kinds['replace']} of {count_text(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
+    said += [count_text(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
     if not said:
         return "nothing was committed"
     named = {"add_files", "replace", *_NOUNS}

@@ -26,9 +26,9 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
 
 
-def count_text(count: int, noun: str, *, exact: bool = True) -> str:
-    """A number with its noun: ``1 partition``, ``2,000 rows``, ``about 7 files``."""
-    return f"{'' if exact else 'about '}{count:,} {noun}{'' if count == 1 else 's'}"
+def count_text(count: int, noun: str, plural: str = "", *, exact: bool = True) -> str:
+    """A number with its noun: ``1 partition``, ``2,000 rows``, ``3 entries``, ``about 7 files``."""
+    return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def nearest(name: Any, names: Iterable[str]) -> list[str]:

@@ -28,8 +28,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from lakebed.model.operations import TableOperation
+from lakebed.model.wording import count_text
 from lakebed.service.summary import TableSummary
-from lakebed.state.transactions.resolution import count_of
 
 IDLE_MAX_S = 600.0
 """The longest wait of an operation that changes nothing."""
@@ -181,18 +181,18 @@ def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str
     """What there is to do in a table, whether or not it may begin now."""
     table = view.summary
     if table.requests and (table.request_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):
-        said = f"{count_of(table.requests, 'open request')} of {table.request_bytes:,} bytes"
+        said = f"{count_text(table.requests, 'open request')} of {table.request_bytes:,} bytes"
         reason = f"{said}, the oldest {view.oldest_s:.0f} s old"
         yield TableOperation.INGEST, reason, table.request_bytes
     if view.online and table.source is not None and view.source_version > table.fed:
         reason = f"its source is at version {view.source_version}, the view at {table.fed}"
         yield TableOperation.REFRESH, reason, 0
     if view.online and table.runs_due and not table.crowded:
-        yield TableOperation.COMPACTION, f"{count_of(table.runs_due, 'run')} to merge", table.bytes_due
+        yield TableOperation.COMPACTION, f"{count_text(table.runs_due, 'run')} to merge", table.bytes_due
     elif view.online and table.jobs:
-        yield TableOperation.COMPACTION, f"{count_of(table.jobs, 'open job')}, of which some may be left over", 0
+        yield TableOperation.COMPACTION, f"{count_text(table.jobs, 'open job')}, of which some may be left over", 0
     if view.online and (table.splits or table.joins):
-        reason = f"{count_of(table.splits, 'partition')} to split, {count_of(table.joins, 'group')} to join"
+        reason = f"{count_text(table.splits, 'partition')} to split, {count_text(table.joins, 'group')} to join"
         yield TableOperation.SPLITTING, reason, 0
     record = view.record(TableOperation.GC)
     changed = table.version != record.version or table.unused or table.ages

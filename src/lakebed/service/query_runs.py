@@ -28,11 +28,11 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.export.publication import check_empty
 from lakebed.export.query_result import result_at
+from lakebed.model.wording import count_text
 from lakebed.security.principal import Principal
 from lakebed.service.query_work import QueryLimits, QueryWork, may_pass, target_of
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
-from lakebed.state.transactions.resolution import count_of
 from lakebed.tracker.processes import this_process
 from lakebed.tracker.runs import Begun, RunPlace, WorkKind
 from lakebed.tracker.submitted_queries import (
@@ -267,7 +267,7 @@ class SubmittedQueries:
                     handle.failed(error)
                     return self._failed(run, error)
                 handle.progress(rows_done=result.rows, bytes_done=result.size_bytes)
-                handle.ended(None, f"{count_of(result.rows, 'row')} in {count_of(len(result.files), 'file')}")
+                handle.ended(None, f"{count_text(result.rows, 'row')} in {count_text(len(result.files), 'file')}")
         except KeyboardInterrupt:
             return None
         rows, files = result.rows, len(result.files)

@@ -23,12 +23,12 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.operations import TableOperation
+from lakebed.model.wording import count_text
 from lakebed.retention.run import collect_garbage
 from lakebed.runner import in_threads
 from lakebed.service.plan import ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.service.summary import described, summarise
-from lakebed.state.transactions.resolution import count_of
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.runs import JobRun, RunOutcome, WorkKind
 
@@ -203,14 +203,14 @@ def _reasons(instance: Instance, table: Table, summary: TableSummary, view: Tabl
     found.pop(TableOperation.GC, None)
     if summary.requests and TableOperation.INGEST not in {*found, *view.paused}:
         left_s = max(0.0, summary.ingest_age_s - view.oldest_s)
-        waits = f"{count_of(summary.requests, 'open request')} of {summary.request_bytes:,} bytes, until there are"
+        waits = f"{count_text(summary.requests, 'open request')} of {summary.request_bytes:,} bytes, until there are"
         found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or in {left_s:,.0f} s"
     if summary.crowded and summary.runs_due and TableOperation.COMPACTION not in view.paused:
         found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {summary.requests:,}"
     if summary.unused and TableOperation.GC not in view.paused:
         gone = collect_garbage(table, dry_run=True)
-        waiting = f"{count_of(gone.waiting, 'unreferenced file')} kept until history_s has passed"
-        due_now = f"{count_of(gone.files, 'file')} of {gone.size_bytes:,} bytes can be deleted"
+        waiting = f"{count_text(gone.waiting, 'unreferenced file')} kept until history_s has passed"
+        due_now = f"{count_text(gone.files, 'file')} of {gone.size_bytes:,} bytes can be deleted"
         found[TableOperation.GC] = ", ".join([due_now] * bool(gone.files) + [waiting] * bool(gone.waiting)) or waiting
     return found
 

@@ -16,8 +16,8 @@ from lakebed import clock, telemetry
 from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOutcomeError
 from lakebed.maintenance.compaction.run import prepare
 from lakebed.model.operations import TableOperation
+from lakebed.model.wording import count_text
 from lakebed.service.plan import RETRY_MAX_S
-from lakebed.state.transactions.resolution import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,11 +126,11 @@ def _carried_out(
             return Done(_division_text(maintenance.divide()))
         case TableOperation.REFRESH:
             report = pipeline.refresh(table)
-            read = f"{count_of(report.rows_read, 'row')} read"
+            read = f"{count_text(report.rows_read, 'row')} read"
             return Done(f"{read} of versions {report.since} to {report.until} of {report.source}")
         case TableOperation.GC:
             deleted = maintenance.collect()
-            text = f"{count_of(deleted.files, 'file')} of {deleted.size_bytes:,} bytes deleted"
+            text = f"{count_text(deleted.files, 'file')} of {deleted.size_bytes:,} bytes deleted"
             return Done(text)
         case _:
             assert_never(operation)
@@ -140,8 +140,10 @@ def _ingest(maintenance: Maintenance) -> Done:
     report = maintenance.ingest()
     if report.errors:
         raise report.errors[0]
-    failed = f"; {count_of(len(report.failed), 'request')} failed: {report.failed[0].reason}" if report.failed else ""
-    said = f"{count_of(report.requests, 'request')} of {report.source_bytes:,} bytes, {count_of(report.rows, 'row')}"
+    failed = f"; {count_text(len(report.failed), 'request')} failed: {report.failed[0].reason}" if report.failed else ""
+    said = (
+        f"{count_text(report.requests, 'request')} of {report.source_bytes:,} bytes, {count_text(report.rows, 'row')}"
+    )
     return Done(f"{said}{failed}")
 
 
@@ -164,8 +166,8 @@ def _compaction_text(report: CompactionReport, failures: FailedPartitions) -> st
     )
     waits = f"; no more, because {report.waits}" if report.waits else ""
     return (
-        f"{count_of(report.files_in, 'file')} of {report.bytes_in:,} bytes became {report.files_out}, "
-        f"{count_of(report.concatenated, 'run')} concatenated{waits}{waiting}"
+        f"{count_text(report.files_in, 'file')} of {report.bytes_in:,} bytes became {report.files_out}, "
+        f"{count_text(report.concatenated, 'run')} concatenated{waits}{waiting}"
     )
 
 
@@ -173,6 +175,6 @@ def _division_text(report: DivisionReport) -> str:
     parts = sum(one.parts for one in report.split.split)
     joined = sum(len(group) for group in report.join.joined)
     return (
-        f"{count_of(len(report.split.split), 'partition')} split into {parts}, "
-        f"{count_of(joined, 'partition')} joined into {len(report.join.joined)}"
+        f"{count_text(len(report.split.split), 'partition')} split into {parts}, "
+        f"{count_text(joined, 'partition')} joined into {len(report.join.joined)}"
     )

@@ -16,12 +16,12 @@ from lakebed.ingest.source_rows import SourceRows
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.view_feed import parts_of, refresh, view_source
 from lakebed.model.keys import ALL_KEYS
+from lakebed.model.wording import count_text
 from lakebed.read.plan import QueryPlan, plan
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
-from lakebed.state.transactions.resolution import count_of
 from lakebed.tracker.recorder import current_run
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def refresh_view(
     if made.until == made.since and not anew:
         run.nothing()
     run.progress(rows_done=made.rows_read)
-    run.ended(made.version, f"{count_of(made.rows_read, 'row')} read, up to version {made.until} of its source")
+    run.ended(made.version, f"{count_text(made.rows_read, 'row')} read, up to version {made.until} of its source")
     return made
 
 

@@ -22,12 +22,13 @@ from lakebed.errors import Code
 from lakebed.model.files import CommittedFile, DataFile, NewFile, PartitionFile, Reference
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_filters import ages_by_sort_key
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Whole
 from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.table_state import Answer
 from lakebed.state.transactions.key_guard import KeyGuard
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
 from lakebed.state.transactions.schema_growth import grown
 from lakebed.state.view_source import refused_change
 
@@ -162,7 +163,7 @@ class AddFiles(Struct, frozen=True):
     def describe(self, added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The rows and bytes of the files."""
         return Description(
-            f"{count_of(added.references, 'reference')} in {count_of(added.partitions, 'partition')}",
+            f"{count_text(added.references, 'reference')} in {count_text(added.partitions, 'partition')}",
             rows_added=sum(file.rows for file in self.files),
             files_added=len(self.files),
             bytes_added=sum(file.size_bytes for file in self.files),

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.model.merge_modes import KeepAll
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Whole
 from lakebed.state.reference_lists import PairList, decode_pairs, encode_pairs
 from lakebed.state.transactions.add_files import dropped
 from lakebed.state.transactions.job_changes import held_pairs
-from lakebed.state.transactions.resolution import Description, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Repeated
 from lakebed.state.transactions.retention import RaiseWatermark, Watermark
 from lakebed.state.visibility import FileTimes
 
@@ -87,7 +88,7 @@ class DropExpired(Struct, frozen=True):
 
     def describe(self, _added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
         """The number of references; their rows are not on record."""
-        text = f"{count_of(dropped.references, 'reference')} past the age-off"
+        text = f"{count_text(dropped.references, 'reference')} past the age-off"
         return Description(text, rows_removed=None, references_dropped=dropped.references)
 
     def document(self, sidecars: Sidecars) -> DropExpiredDocument:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct, structs
 
 from lakebed.errors import Code
+from lakebed.model.wording import count_text
 from lakebed.state.fields import StoredAsIs, Whole
 from lakebed.state.transactions.add_files import open_request, request_not_open
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooOld, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooOld
 
 if TYPE_CHECKING:
     from lakebed.state.reference_lists import ReferenceCounts
@@ -109,8 +110,8 @@ class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The number of requests and files."""
-        files = count_of(sum(len(request.files) for request in self.requests), "file")
-        return Description(f"{count_of(len(self.requests), 'request')} for {files}")
+        files = count_text(sum(len(request.files) for request in self.requests), "file")
+        return Description(f"{count_text(len(self.requests), 'request')} for {files}")
 
 
 class FailRequest(StoredAsIs, frozen=True, tag="fail_request"):

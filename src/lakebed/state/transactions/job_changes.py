@@ -21,6 +21,7 @@ from lakebed.errors import Code
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KeepAll
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
 from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import (
@@ -32,7 +33,7 @@ from lakebed.state.reference_lists import (
     encode_references,
 )
 from lakebed.state.transactions.add_files import added, dropped, references_to, refused_files
-from lakebed.state.transactions.resolution import Description, Rejected, count_of
+from lakebed.state.transactions.resolution import Description, Rejected
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
@@ -134,7 +135,7 @@ class OpenJob(Struct, frozen=True):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The size of the job."""
-        inputs = count_of(len(self.job.inputs), "file")
+        inputs = count_text(len(self.job.inputs), "file")
         return Description(f"over {inputs}, for {self.job.deadline_s} s", job=self.job.id)
 
     def document(self, _sidecars: Sidecars) -> OpenJobDocument:
@@ -295,7 +296,7 @@ class Replace(Struct, frozen=True):
     def describe(self, added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
         """The rows of the output; those of the dropped references are not on record."""
         return Description(
-            f"{count_of(dropped.references, 'reference')} replaced by {added.references:,}",
+            f"{count_text(dropped.references, 'reference')} replaced by {added.references:,}",
             rows_added=added.rows or 0,
             rows_removed=None,
             files_added=len(self.files),

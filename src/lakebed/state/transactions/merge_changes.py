@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.model.wording import count_text
 from lakebed.state.transactions.filter_changes import unfit_filter
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
 from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class SetMerge(Struct, frozen=True):
         if state.references:
             files = len(state.referenced())
             text = (
-                f"the table has rows, in {count_of(files, 'file')}, which are merged by {state.merge}; make a table "
+                f"the table has rows, in {count_text(files, 'file')}, which are merged by {state.merge}; make a table "
                 f"with {self.mode} and import the rows into it, or remove all rows first"
             )
             return Rejected(Code.MERGE_CHANGE_REJECTED, text)

@@ -22,10 +22,11 @@ from lakebed.model.files import Reference
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KeepAll
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Hex, Id, Positive, StoredAsIs
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.transactions.add_files import dropped, referred
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile, PartitionFile
@@ -87,7 +88,7 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The files and their partition."""
-        return Description(f"{count_of(len(self.files), 'file')} of partition {self.partition} made one run")
+        return Description(f"{count_text(len(self.files), 'file')} of partition {self.partition} made one run")
 
 
 # -- splits -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange, iter_ranges
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Bounds, Positive, decode_bounds, encode_bounds
 from lakebed.state.reference_lists import ReferenceList, encode_references
 from lakebed.state.table_state import Fence
@@ -30,7 +31,7 @@ from lakebed.state.transactions.partition_changes import (
     encode_cuts,
     resolved_split,
 )
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
 from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ class RemoveRange(Struct, frozen=True):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The ranges; the dropped references and their rows are not on record."""
-        emptied = count_of(len(self.partitions), "partition")
-        text = f"{count_of(len(self.ranges), 'range')}, {emptied} emptied{', for good' if self.fence else ''}"
+        emptied = count_text(len(self.partitions), "partition")
+        text = f"{count_text(len(self.ranges), 'range')}, {emptied} emptied{', for good' if self.fence else ''}"
         return Description(text, rows_removed=None, references_dropped=None)
 
     def document(self, sidecars: Sidecars) -> RemoveRangeDocument:

@@ -59,8 +59,3 @@ class Description(Struct, frozen=True):
     bytes_added: int = 0
     request_key: str | None = None
     job: str | None = None
-
-
-def count_of(count: int, noun: str, plural: str = "") -> str:
-    """A count and its noun in words: ``1 file``, ``2,000 files``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -24,11 +24,12 @@ from msgspec import Struct
 from lakebed.errors import Code
 from lakebed.model.files import DataFile, Reference
 from lakebed.model.keys import EncodedRange
+from lakebed.model.wording import count_text
 from lakebed.state.fields import Hex, Positive
 from lakebed.state.file_document import FileDocument
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.transactions.add_files import committed_file, dropped, referred
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
 from lakebed.state.view_source import refused_change
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class RestoreVersion(Struct, frozen=True):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The version, and the partitions that were replaced; rows that stay are not told from those that come back."""
-        count = count_of(sum(len(partitions) for partitions, _ in self.regions), "partition")
+        count = count_text(sum(len(partitions) for partitions, _ in self.regions), "partition")
         return Description(f"to version {self.version}, {count} replaced", rows_removed=None, references_dropped=None)
 
     def document(self, sidecars: Sidecars) -> RestoreDocument:

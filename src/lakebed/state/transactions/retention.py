@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct
 
 from lakebed.errors import Code
-from lakebed.model.wording import did_you_mean
+from lakebed.model.wording import count_text, did_you_mean
 from lakebed.state.fields import Id, Positive, StoredAsIs, TagName, Whole
 from lakebed.state.transactions.add_files import committed_file
-from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
@@ -51,7 +51,7 @@ class RetireFiles(StoredAsIs, frozen=True, tag="retire_files"):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The number of files."""
-        return Description(count_of(len(self.files), "file"))
+        return Description(count_text(len(self.files), "file"))
 
 
 class PurgeFiles(StoredAsIs, frozen=True, tag="purge_files"):
@@ -74,7 +74,7 @@ class PurgeFiles(StoredAsIs, frozen=True, tag="purge_files"):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The number of files."""
-        return Description(count_of(len(self.files), "file"))
+        return Description(count_text(len(self.files), "file"))
 
 
 class Watermark(Enum):

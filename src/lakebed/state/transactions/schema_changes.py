@@ -28,11 +28,11 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.model.type_names import words
-from lakebed.model.wording import did_you_mean
+from lakebed.model.wording import count_text, did_you_mean
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
 from lakebed.state.transactions.merge_changes import followed_by, unfit
-from lakebed.state.transactions.resolution import Description, Rejected, count_of
+from lakebed.state.transactions.resolution import Description, Rejected
 from lakebed.state.view_source import ViewSource, refused_change
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ class CreateTable(Struct, frozen=True):
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The number of partitions."""
-        return Description(count_of(len(self.boundaries) + 1, "partition"))
+        return Description(count_text(len(self.boundaries) + 1, "partition"))
 
     def document(self, _sidecars: Sidecars) -> CreateTableDocument:
         """As it is stored."""

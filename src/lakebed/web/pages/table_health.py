@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lakebed.model.wording import count_text
 from lakebed.service.status import OperationStatus, TableStatus
-from lakebed.state.transactions.resolution import count_of
 from lakebed.web.pages import texts
 
 
@@ -48,10 +48,10 @@ def health_of(table: TableStatus) -> Health:
     backlog = table.backlog
     if backlog.requests:
         found.append(
-            (Level.WORKING, f"{count_of(backlog.requests, 'request')} of {texts.size(backlog.size_bytes)} to ingest")
+            (Level.WORKING, f"{count_text(backlog.requests, 'request')} of {texts.size(backlog.size_bytes)} to ingest")
         )
     if backlog.runs_due:
-        found.append((Level.WORKING, f"{count_of(backlog.runs_due, 'run')} to merge"))
+        found.append((Level.WORKING, f"{count_text(backlog.runs_due, 'run')} to merge"))
     order = list(Level)
     found.sort(key=lambda one: order.index(one[0]), reverse=True)
     return Health(found[0][0] if found else Level.OK, tuple(reason for _, reason in found))
