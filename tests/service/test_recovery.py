@@ -18,8 +18,7 @@ from lakebed.service.service import Service
 from lakebed.service.status import LastError, OperationStatus
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
-from lakebed.testing.faults import FaultyStorage
-from lakebed.testing.plans import Fault, FaultPlan, Rule
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.retry_requests import request_retry, requested_retries
 from tests.waiting import until
