@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from litestar import Response
@@ -168,24 +169,17 @@ def _listed(table: TableStatus, recent: RecentCommits | None) -> ListedTable:
     )
 
 
-def _place(table: ListedTable, sort: Sort) -> Any:
-    match sort:
-        case "name":
-            return table.name
-        case "health":
-            return list(Level).index(table.health.level)
-        case "rows":
-            return table.rows
-        case "bytes":
-            return table.size_bytes
-        case "partitions":
-            return table.partitions
-        case "files":
-            return table.files_mean
-        case "backlog":
-            return table.backlog_bytes
-        case "commit":
-            return 0.0 if table.committed_at is None else table.committed_at.timestamp()
+_PLACES: dict[Sort, Callable[[ListedTable], Any]] = {
+    "name": attrgetter("name"),
+    "health": lambda one: list(Level).index(one.health.level),
+    "rows": attrgetter("rows"),
+    "bytes": attrgetter("size_bytes"),
+    "partitions": attrgetter("partitions"),
+    "files": attrgetter("files_mean"),
+    "backlog": attrgetter("backlog_bytes"),
+    "commit": lambda one: 0.0 if one.committed_at is None else one.committed_at.timestamp(),
+}
+"""What tables are sorted by."""
 
 
 def make(
@@ -200,7 +194,7 @@ def make(
     levels = [one.health.level for one in listed]
     text = asked.filter.casefold()
     matching = [one for one in listed if text in one.name.casefold() and asked.health in ("", one.health.level)]
-    matching.sort(key=lambda one: _place(one, asked.sort), reverse=asked.descending)
+    matching.sort(key=_PLACES[asked.sort], reverse=asked.descending)
     part, number, numbers = rendering.part_of(matching, asked.number, PAGE_TABLES)
     minutes, periods = _WINDOWS[asked.window]
     done = throughput(recent.values(), clock.now(), minutes=minutes, periods=periods)
