@@ -19,7 +19,7 @@ from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import json_text, write_records, write_rows
 from lakebed.errors import Error
 from lakebed.model.json_values import encode_array, plain
-from lakebed.model.wording import count_text
+from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -261,11 +261,7 @@ def shown(value: Any) -> str:
             text = json_text(value)
         case _:
             return str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return printable(text)
 
 
 def key_text(values: Mapping[str, Any] | None) -> str:

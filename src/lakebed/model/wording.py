@@ -31,6 +31,13 @@ def count_text(count: int, noun: str, plural: str = "", *, exact: bool = True) -
     return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def printable(text: str) -> str:
+    """The text with an escape for each character that does not print, line ends among them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
 def nearest(name: Any, names: Iterable[str]) -> list[str]:
     """The names most like ``name``, the best first: at most three, and none that is much less like it than the best."""
     from difflib import SequenceMatcher

@@ -10,6 +10,8 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+from lakebed.model.wording import printable
+
 NONE = "\N{EN DASH}"
 """Stands for what there is not."""
 
@@ -81,13 +83,6 @@ def change(added: int, removed: int | None) -> str:
     elif removed:
         parts.append(f"-{removed:,}")
     return " ".join(parts)
-
-
-def printable(text: str) -> str:
-    """The text with an escape for each character that does not print, line ends among them."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def value(given: Any) -> str:
