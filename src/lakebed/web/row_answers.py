@@ -66,7 +66,8 @@ class AnswerLimits:
 class RowSource:
     """The chunks of an answer. For one thread at a time, but for :meth:`kill`.
 
-    A read is killed between two batches, and at once if it heeds ``cancelled``, as a statement does.
+    A read is killed between two batches, and at once if it heeds ``cancelled``, as a statement does. When the rows were
+    closed, ``closed`` is called.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RowSource:
         form: RowFormat,
         limits: AnswerLimits,
         cancelled: threading.Event | None = None,
+        closed: Callable[[], object] = lambda: None,
     ) -> None:
         self.form = form
         self.limits = limits
@@ -83,6 +85,7 @@ class RowSource:
         self.failed: BaseException | None = None
         self._open_rows = open_rows
         self._cancelled = cancelled or threading.Event()
+        self._closed = closed
         self._rows: RowReader | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._killed: Error | None = None
@@ -152,8 +155,11 @@ class RowSource:
     def close(self) -> None:
         """End the read. No thread may be in :meth:`next`."""
         self.ended = True
-        if self._rows is not None:
-            self._rows.close()
+        try:
+            if self._rows is not None:
+                self._rows.close()
+        finally:
+            self._closed()
 
     async def end_with(self, receive: Receive) -> None:
         """Kill the read when the client is gone, or the time is over."""
@@ -185,9 +191,11 @@ async def answer_rows(
     form: RowFormat,
     limits: AnswerLimits,
     cancelled: threading.Event | None = None,
+    *,
+    closed: Callable[[], object] = lambda: None,
 ) -> Response[bytes]:
     """The answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
-    source = RowSource(open_rows, form, limits, cancelled)
+    source = RowSource(open_rows, form, limits, cancelled, closed)
     first = b""
     try:
         async with anyio.create_task_group() as tasks:

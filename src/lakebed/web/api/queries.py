@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from litestar import Response
@@ -20,9 +19,7 @@ from lakebed.web.row_formats import chosen_format
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
-
-    from lakebed.web.limits import Slot, StatementSlots
+    from lakebed.web.limits import StatementSlots
     from lakebed.web.row_answers import AnswerLimits
     from lakebed.web.row_formats import RowFormat
 
@@ -60,35 +57,4 @@ async def answer_statement(
     """The rows of a statement, which holds a slot until the last is sent, or until the event ends it."""
     cancelled = threading.Event()
     async with statements.taken() as slot:
-
-        def rows() -> StatementRows:
-            try:
-                return StatementRows(open_rows(cancelled), slot)
-            except BaseException:
-                slot.free()
-                raise
-
-        return await answer_rows(request, rows, form, limits, cancelled)
-
-
-class StatementRows:
-    """The rows of a statement, which holds its slot until it is closed."""
-
-    def __init__(self, rows: Any, slot: Slot) -> None:
-        self._rows = rows
-        self._slot = slot
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self._rows.schema
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._rows)
-
-    def close(self) -> None:
-        """End the process."""
-        try:
-            self._rows.close()
-        finally:
-            self._slot.free()
+        return await answer_rows(request, lambda: open_rows(cancelled), form, limits, cancelled, closed=slot.free)
