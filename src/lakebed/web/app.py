@@ -7,7 +7,7 @@ A handler declares what it needs by parameters: ``service``, ``tables``, ``princ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -123,10 +123,7 @@ def make_app(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
         route_handlers=[Router("/", route_handlers=[*handlers_of(*API, *PAGES)])],
         dependencies={name: _always(value) for name, value in provided.items()}
-        | {
-            "principal": Provide(principal, sync_to_thread=False),
-            "requested": Provide(requested_table, sync_to_thread=False),
-        },
+        | {"principal": _each_time(principal), "requested": _each_time(requested_table)},
         # Not guards: Litestar copies the handler for each guard of each request.
         before_request=doors.admit,
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
@@ -150,6 +147,11 @@ def make_app(
 def _always(value: object) -> Provide:
     """Provides the same value to every request."""
     return Provide(lambda: value, sync_to_thread=False, use_cache=True)
+
+
+def _each_time(make: Callable[..., object]) -> Provide:
+    """Provides what is made for each request."""
+    return Provide(make, sync_to_thread=False)
 
 
 def _provide_in_turn(app: Litestar) -> None:
