@@ -77,10 +77,6 @@ _KNOWN_TYPES = (
 )
 
 
-def _catalogs(_: Any, __: Instance, ___: Principal) -> pa.Table:
-    return pa.table([[CATALOG]], schema=_CATALOGS)
-
-
 def _db_schemas(command: Any, _: Instance, __: Principal) -> pa.Table:
     found = [(CATALOG, SCHEMA)] if _is_ours(command) else []
     return _arrow_table(found, _DB_SCHEMAS)
@@ -103,10 +99,6 @@ def _schema_bytes(instance: Instance, principal: Principal, name: str) -> bytes:
     return data
 
 
-def _table_types(_: Any, __: Instance, ___: Principal) -> pa.Table:
-    return pa.table([[TABLE_TYPE]], schema=_TABLE_TYPES)
-
-
 def _primary_keys(command: Any, instance: Instance, principal: Principal) -> pa.Table:
     """The row key: rows with equal row keys may be several, but no other key finds rows."""
     rows = []
@@ -117,10 +109,6 @@ def _primary_keys(command: Any, instance: Instance, principal: Principal) -> pa.
             for number, one in enumerate(schema.row_key, 1)
         ]
     return _arrow_table(rows, _PRIMARY_KEYS)
-
-
-def _foreign_keys(_: Any, __: Instance, ___: Principal) -> pa.Table:
-    return _FOREIGN_KEYS.empty_table()
 
 
 def _xdbc_types(command: Any, _: Instance, __: Principal) -> pa.Table:
@@ -141,12 +129,18 @@ def _service_facts(command: Any, _: Instance, __: Principal) -> pa.Table:
     return service_facts.facts(set(command.info))
 
 
+def _always(answer: pa.Table) -> _Answer:
+    """The same answer to everyone."""
+    return lambda _command, _instance, _principal: answer
+
+
 _Answer = Callable[[Any, "Instance", "Principal"], pa.Table]
+_foreign_keys = _always(_FOREIGN_KEYS.empty_table())
 ANSWERS: dict[str, _Answer] = {
-    "CommandGetCatalogs": _catalogs,
+    "CommandGetCatalogs": _always(pa.table([[CATALOG]], schema=_CATALOGS)),
     "CommandGetDbSchemas": _db_schemas,
     "CommandGetTables": _tables,
-    "CommandGetTableTypes": _table_types,
+    "CommandGetTableTypes": _always(pa.table([[TABLE_TYPE]], schema=_TABLE_TYPES)),
     "CommandGetPrimaryKeys": _primary_keys,
     "CommandGetExportedKeys": _foreign_keys,
     "CommandGetImportedKeys": _foreign_keys,

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
-from litestar import Request, Response, post
+from litestar import Response, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
 from msgspec import Raw
 
 from lakebed import clock
@@ -34,7 +33,7 @@ from lakebed.log.commit_messages import (
     encode_answer,
 )
 from lakebed.log.outcomes import Outcome
-from lakebed.security.principal import Permission, Principal
+from lakebed.security.principal import Permission
 from lakebed.service.service import Service
 from lakebed.state.catalog import (
     CatalogChange,
@@ -51,6 +50,7 @@ from lakebed.state.proposal_codec import decode_proposal
 from lakebed.state.transactions import AlterSettings, Proposal, ProposeFilter, ProposeSchema, SetMerge
 from lakebed.table.table import Table
 from lakebed.web.api.descriptions import ERRORS
+from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService
 
 if TYPE_CHECKING:
     from lakebed.log.committer import Log
@@ -96,10 +96,10 @@ class Committers:
 
 @_post_commits("/v1/tables/{table_id:str}/commits")
 async def commit(
-    request: Request[Any, Any, Any],
-    table_id: FromPath[str],
-    service: NamedDependency[Service],
-    principal: NamedDependency[Principal],
+    request: AnyRequest,
+    table_id: PathText,
+    service: TheService,
+    principal: ThePrincipal,
     committers: NamedDependency[Committers],
 ) -> Response[bytes]:
     """Commit proposals for a table, each by itself."""
@@ -118,10 +118,7 @@ async def commit(
 
 @_post_commits("/v1/catalog/commits")
 async def commit_catalog(
-    request: Request[Any, Any, Any],
-    service: NamedDependency[Service],
-    principal: NamedDependency[Principal],
-    committers: NamedDependency[Committers],
+    request: AnyRequest, service: TheService, principal: ThePrincipal, committers: NamedDependency[Committers]
 ) -> Response[bytes]:
     """Commit changes of the catalog, each by itself: names of tables, pauses, defaults of settings."""
     sent = await _received(request, service)
@@ -160,7 +157,7 @@ class _Received:
     proposals: list[Raw]
 
 
-async def _received(request: Request[Any, Any, Any], service: Service) -> _Received:
+async def _received(request: AnyRequest, service: Service) -> _Received:
     """The request. Raises UsageError."""
     format = _format(request.headers.get("content-type", ""))
     body = await request.body()
