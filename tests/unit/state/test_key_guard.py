@@ -78,6 +78,18 @@ def test_rows_that_a_restore_brought_back_break_the_guard():
     assert guard.broken_by(step(later, ProposeRestore(before))) == "first"
 
 
+def test_rows_that_a_restore_uncovered_break_the_guard():
+    """The later row of the key, which was read, went; the older one, which was not, has taken its place."""
+    before = add(merging(), ("first", "ab"))
+    later = add(before, ("second", "b"))
+    guard = guard_of(later, "b")
+    assert guard.broken_by(step(later, ProposeRestore(before))) == "second"
+    opened = step(later, OpenJob(job("j", "first", "second")))
+    merged = step(opened, ProposeOutput("j", (new_file("merged", "ab"),)))
+    assert guard.broken_by(merged) is None
+    assert guard.broken_by(step(merged, ProposeRestore(before))) == "second"
+
+
 def test_a_split_changes_no_row(state):
     assert guard_of(state, "bx").broken_by(step(state, ProposeSplit({1: (key("b"),)}))) is None
 

@@ -7,7 +7,8 @@ that may have such rows is in the table when it is committed; the writer then lo
 Core types: :class:`KeyGuard`, made by :class:`KeyGuards` from keys in ascending order.
 
 Rules. A guard errs on the side of refusal: files are judged by their key bounds, and very many keys by the spans of
-neighbours. What a compaction wrote from older files alone is no new file. What a restore brought back is.
+neighbours. What a compaction wrote from older files alone is no new file. What a restore brought back is, and so are
+older rows of a key whose later rows a restore took away: a file that is gone, and whose place no other has taken.
 
 Source: docs/decisions/0053.
 """
@@ -23,7 +24,7 @@ from lakebed.state.fields import Whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.model.files import DataFile
+    from lakebed.model.files import CommittedFile, DataFile
     from lakebed.state.table_state import TableState
 
 SPANS_MAX = 16_384
@@ -48,16 +49,28 @@ class KeyGuard:
             raise ValueError("a guard has as many lows as highs")
 
     def broken_by(self, state: TableState) -> str | None:
-        """The id of a file that may have brought rows of the keys since; None if there is none."""
+        """The id of a file that may have brought rows of the keys since, or uncovered some when it went; or None."""
         if state.version == self.version:
             return None
+        made: list[CommittedFile] = []
+        left = set(self.files)
         for file in reaching(self.lows, self.highs, state):
             known = state.files[file.id]
             arrived = known.sequence_hi >= self.sequence
             restored = known.added <= self.version and file.id not in self.files
             if arrived or restored:
                 return file.id
-        return None
+            left.discard(file.id)
+            if known.added > self.version:
+                made.append(known)
+        return next((name for name in sorted(left) if not _has_successor(state.files.get(name), made)), None)
+
+
+def _has_successor(gone: CommittedFile | None, made: Sequence[CommittedFile]) -> bool:
+    """Whether a compaction or a rewrite made one of these files of one that is gone."""
+    return gone is not None and any(
+        one.sequence_lo <= gone.sequence_lo and gone.sequence_hi <= one.sequence_hi for one in made
+    )
 
 
 class KeyGuards:
