@@ -96,7 +96,7 @@ def test_a_scan_gives_the_merged_rows(mode, data):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
     table = data.draw(tables(MODES[mode]))
@@ -116,7 +116,7 @@ def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(data=st.data())
 def test_counts_samples_and_prefixes_are_those_of_the_merged_rows(mode, data):
     table = data.draw(tables(MODES[mode]))

@@ -89,7 +89,7 @@ CHANGES = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     writes=st.lists(ROWS, min_size=1, max_size=4),
     cuts=st.sets(st.integers(1, 29), max_size=3),
