@@ -58,6 +58,10 @@ def attack(folder: Path, examples: int) -> None:
             if "table" in (case.path_parameters or {}):
                 # Names at random find nothing.
                 case.path_parameters["table"] = "t"
+            for asked in (case.query, case.body):
+                if isinstance(asked, dict):
+                    # A version that does not come is waited for, as long as this client waits for an answer.
+                    asked.pop("at_least", None)
             answer = case.call()
             case.validate_response(answer, checks=checks)
             is_described(answer)
