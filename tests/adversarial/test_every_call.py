@@ -21,7 +21,7 @@ from lakebed.maintenance.compaction import merge_jobs
 from lakebed.maintenance.rewrite import claims
 from lakebed.maintenance.splitting.run import split
 from lakebed.maintenance.view_feed import refresh
-from lakebed.model.files import data_folder, tables_folder
+from lakebed.model.files import TABLES_FOLDER, data_folder
 from lakebed.retention.erasure.plan import unnamed
 from lakebed.retention.run import gc
 from lakebed.table.instance import Instance
@@ -150,7 +150,7 @@ def collected(lake):
         report = gc(lake, force=True)
         assert not report.errors
     fresh = through(lake, lake.storage)
-    left = {one.name for one in lake.storage.list(tables_folder()) if "/data/" in one.name}
+    left = {one.name for one in lake.storage.list(TABLES_FOLDER) if "/data/" in one.name}
     for table in map(fresh.table, fresh.tables()):
         state, folder = table.state(), data_folder(table.id)
         mine = [name for name in left if name.startswith(f"{folder}/")]
