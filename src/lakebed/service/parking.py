@@ -60,9 +60,10 @@ class Parking:
         # A store that does not answer is asked again.
         with suppress(Error):
             asked = requested_retries(self._instance.storage) & self._runs.keys()
-            settle_retries(self._instance.storage, asked)
             for run in asked:
                 self._retry(*self._unpark(run))
+            # Last: a request whose deletion fails does nothing any more, and one that is gone could not be repeated.
+            settle_retries(self._instance.storage, asked)
 
     def has(self, table_id: str, operation: TableOperation) -> bool:
         """Whether the operation, or a part of it, is on record as parked."""

@@ -1,0 +1,44 @@
+"""Requests to try parked work again are taken by the service that parked it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.errors import Code
+from lakebed.model.operations import TableOperation
+from lakebed.service.parking import Parking
+from lakebed.state.catalog import CatalogTable
+from lakebed.storage.contract import Storage
+from lakebed.tracker.listing import job_runs
+from lakebed.tracker.retry_requests import request_retry
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_request_is_taken_if_the_answer_to_its_deletion_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    instance = lakebed.create(tmp_path / "lake")
+    taken: list[tuple[str, TableOperation]] = []
+    parking = Parking(instance, lambda table, operation: taken.append((table, operation)))
+    table = CatalogTable("1" * 32, "flights")
+    parking.park(table, TableOperation.GC, Code.STORE_UNAVAILABLE("the store does not answer"), 3)
+    instance.tracker.flush()
+    (run,) = [one for one in job_runs(instance.storage) if one.parked]
+    request_retry(instance.storage, run.id)
+    delete = type(instance.storage).delete
+
+    def lost(storage: Storage, names: Iterable[str]) -> None:
+        if deleted:
+            delete(storage, names)
+        raise Code.STORE_UNAVAILABLE("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(instance.storage), "delete", lost)
+        parking.look(0.0)
+    parking.look(3600.0)
+    assert taken == [(table.id, TableOperation.GC)], "once"
+    assert not parking.has(table.id, TableOperation.GC)
