@@ -41,6 +41,25 @@ def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path
     assert pipeline.attach("again", str(out), job_id="monday").repeated
 
 
+@pytest.mark.parametrize("where", [None, "v >= 0"])
+def test_rows_after_the_first_nan_of_a_key_are_exported_to_the_same_file(pipeline, instance, tmp_path, where):
+    """A data file ends before the row group that has the first NaN; an export took the rows before it only."""
+    table = instance.create_table("t", lakebed.Schema({"k": "double"}, {}, {"v": "int64"}))
+    table.set(row_group_rows=1000)
+    keys = [float(n) for n in range(1500)] + [float("nan")] * 500
+    table.write(pa.table({"k": keys, "v": list(range(2000))}))
+    exported = pipeline.export(table, str(tmp_path / "out"), where=where, partitions=1)
+    assert (exported.rows, exported.files) == (2000, 1)
+    [path] = (tmp_path / "out").glob("part-*.parquet")
+    found = pq.read_table(path)
+    assert sorted(found["v"].to_pylist()) == list(range(2000))
+    assert pq.read_table(path, filters=[("k", ">=", 1400.0)]).num_rows == 100
+    again = instance.create_table("again", table.schema)
+    assert pipeline.attach("again", str(tmp_path / "out")).rows == 2000
+    assert again.get(float("nan")).num_rows == 500
+    assert again.verify(files=True, deep=True).sound
+
+
 def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
     """Spark, and Arrow where it is not told, write no field ids."""
     before = table.version

@@ -34,7 +34,7 @@ from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import KEEP_ALL, merge_key
 from lakebed.parquet.file_writer import as_schema, write_run
-from lakebed.parquet.layout import Layout
+from lakebed.parquet.layout import ONE_FILE_BYTES, Layout
 from lakebed.read.plan import is_merged
 from lakebed.read.summaries import load_summaries
 
@@ -169,15 +169,13 @@ def _tasks(
     ]
 
 
-_ONE_FILE_BYTES = 2**62
-
-
 def _written(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
     """The rows as a file; None without rows."""
     limit_bytes, layout = task.memory_limit_bytes, task.layout
     if task.format == "parquet":
-        one = replace(layout, file_bytes=_ONE_FILE_BYTES)
+        one = replace(layout, file_bytes=ONE_FILE_BYTES)
         files = write_run(rows, one, scratch, rows_estimate=task.rows, memory_limit_bytes=limit_bytes)
+        assert len(files) <= 1, "one file has room for all rows"
         return LocalFile(files[0].path, files[0].rows) if files else None
     fitted = (as_schema(batch, layout.schema) for batch in rows)
     file = write_rows(fitted, layout.schema.arrow, task.format, scratch, memory_limit_bytes=limit_bytes)

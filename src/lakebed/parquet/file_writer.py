@@ -13,7 +13,7 @@ one row group is held. The layout of a file (docs/format.md):
   bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns zstd cannot shrink:
   those are not compressed (docs/decisions/0064);
 * a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
-  a file of its own, if the file before it has them;
+  a file of its own, if the file before it has them. A file that takes all rows of a run never has them;
 * pages have CRCs, which locate the damage in a damaged file;
 * deletes and partial rows are counted, if the schema has the hidden columns (:mod:`lakebed.model.row_kinds`);
 * digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
@@ -50,7 +50,7 @@ from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
 from lakebed.parquet.key_bounds import FloatBounds, is_float, key_bounds, widen
-from lakebed.parquet.layout import Layout, SortedFile
+from lakebed.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
 from lakebed.settings import Settings
@@ -173,7 +173,7 @@ class _OpenFile:
         self._pending_bytes = 0
         self._bloom_rows = first.num_rows
         self._key_filters: list[pa.Buffer] = []
-        self._bounds_floats = not _has_nan(layout.schema, first)
+        self._bounds_floats = _bounds_floats(layout, first)
         self._float_bounds: FloatBounds = {}
         try:
             with writing_to(path.parent):
@@ -327,7 +327,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
     # Parquet has no filters over booleans.
     unfiltered = _filters_keys(schema) or pa.types.is_boolean(schema.row_key[0].type)
     filtered = () if unfiltered else schema.row_key_names
-    unbounded = _has_nan(schema, first)
+    unbounded = not _bounds_floats(layout, first)
     packed = [f.name for f in schema.fields if _stored_as_integer(f.type) and f.name not in repetitive]
     options = {
         "compression": "zstd",
@@ -363,6 +363,13 @@ def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any
         codecs[chunk.path_in_schema] = "none" if is_small and chunk.path_in_schema in packed else "zstd"
     levels = {path: _ZSTD_LEVEL for path, codec in codecs.items() if codec == "zstd"}
     return {"compression": codecs, "compression_level": levels}
+
+
+def _bounds_floats(layout: Layout, first: pa.Table) -> bool:
+    """Whether a file that begins with these rows has statistics of float keys. A file that takes all rows has none: a
+    row group with a NaN, which cannot be in a file with them, may follow.
+    """
+    return layout.file_bytes < ONE_FILE_BYTES and not _has_nan(layout.schema, first)
 
 
 def _has_nan(schema: Schema, rows: pa.Table) -> bool:

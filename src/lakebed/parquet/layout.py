@@ -9,6 +9,9 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Field, Schema
 from lakebed.settings import Settings
 
+ONE_FILE_BYTES = 2**62
+"""A size that no file reaches: all rows of a run go into one file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
