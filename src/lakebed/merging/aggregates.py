@@ -56,7 +56,17 @@ def combine(function: str, column: pa.Array, groups: Groups) -> pa.Array:
     """One value for each group, of the column's type. Raises DoesNotFit and NotASketch."""
     if groups.alone and function not in NORMALIZING:
         return column
-    return _COMBINE[function](column, groups)
+    return _as_type(_COMBINE[function](_storage(column), groups), column.type)
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    """The column as Arrow stores it, in the same order: it neither compares nor groups UUIDs and JSON."""
+    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+
+
+def _as_type(stored: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The inverse of :func:`_storage`."""
+    return pa.ExtensionArray.from_storage(kind, stored) if isinstance(kind, pa.BaseExtensionType) else stored
 
 
 def _by_arrow(name: str, column: pa.Array, groups: Groups) -> pa.Array:
@@ -191,11 +201,12 @@ def _concatenated(column: pa.Array, groups: Groups) -> pa.Array:
 def _union(column: pa.Array, groups: Groups) -> pa.Array:
     """The distinct elements, in ascending order; null last."""
     owners, members, missing = _members(column, groups)
-    rows = pa.table({"group": pa.array(owners), "value": members})
+    rows = pa.table({"group": pa.array(owners), "value": _storage(members)})
     rows = rows.group_by(["group", "value"], use_threads=False).aggregate([])
     rows = rows.sort_by([("group", "ascending"), ("value", "ascending")])
     ends = _ends(rows.column("group").to_numpy(), groups.count)
-    return pa.ListArray.from_arrays(ends, rows.column("value").combine_chunks(), column.type, mask=pa.array(missing))
+    distinct = _as_type(rows.column("value").combine_chunks(), members.type)
+    return pa.ListArray.from_arrays(ends, distinct, column.type, mask=pa.array(missing))
 
 
 def _joined(column: pa.Array, groups: Groups) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -281,3 +282,24 @@ def test_groups_are_found_in_columns_of_every_key_type(kind):
     rows = pa.record_batch([column], ["k"])
     assert Groups.of(rows, ("k",)).starts.tolist() == [0, 1, 3, 6]
     assert Groups.of(rows.slice(2, 4), ("k",)).starts.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.uuid(), uuid.UUID(int=1), uuid.UUID(int=2**127)),
+        (pa.json_(), '{"a": 1}', '{"b": 1}'),
+        (pa.binary(2), b"\0\0", b"\xff\0"),
+    ],
+)
+def test_aggregates_compare_values_that_arrow_does_not(kind, low, high):
+    """A table with the minimum of UUIDs could be made, and every write of two rows of a key failed."""
+    schema = Schema({"k": "int64"}, {}, {"a": kind, "b": kind, "c": pa.list_(kind)})
+    values = [high, low, None, high]
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    column = pa.array([one.bytes if isinstance(one, uuid.UUID) else one for one in values], stored).cast(kind)
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 2, 4], pa.int32()), column)
+    rows = pa.record_batch([pa.array([7] * 4), column, column, lists], schema=schema.arrow)
+    found = merged(Aggregate({"a": "min", "b": "max", "c": "set"}), schema, [rows])
+    assert found.schema == schema.arrow
+    assert found.to_pylist() == [{"k": 7, "a": low, "b": high, "c": [low, high, None]}]
