@@ -219,10 +219,18 @@ def test_uuids_and_json_inside_other_types_go_through_every_door(lake, kind, val
     assert len(frame["v"][0]) == len(expected[0])
 
 
-def test_polars_names_a_column_that_it_cannot_have(lake):
-    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"d": "decimal256(50, 2)"}))
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("decimal256(50, 2)", r"column d is decimal256.*Polars has decimals of up to 38"),
+        ("timestamp[us, tz=+05:30]", r"column d is timestamp.*Polars has no time zone '\+05:30'"),
+        ("list<timestamp[s, tz=+05:30]>", r"column d is list.*Polars has no time zone '\+05:30'"),
+    ],
+)
+def test_polars_names_a_column_that_it_cannot_have(lake, kind, reason):
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"d": kind}))
     for read in (table.to_polars, table.lazy_polars):
-        with pytest.raises(lakebed.UsageError, match=r"column d is decimal256.*Polars has decimals of up to 38"):
+        with pytest.raises(lakebed.UsageError, match=reason):
             read()
     assert table.to_polars(columns=["k"]).columns == ["k"]
 

@@ -8,6 +8,8 @@ from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
     import polars as pl
     import pyarrow as pa
@@ -63,6 +65,14 @@ def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
     return pd.concat(columns, axis="columns")
 
 
+def _zones(kind: pa.DataType) -> Iterator[str]:
+    """The time zones in a type, at any depth."""
+    if getattr(kind, "tz", None) is not None:
+        yield kind.tz
+    for index in range(kind.num_fields):
+        yield from _zones(kind.field(index).type)
+
+
 def polars_frame(rows: Any) -> pl.DataFrame:
     """Arrow rows as a Polars frame. Raises UsageError where Polars is missing, or has no such type."""
     with optional_imports():
@@ -74,5 +84,15 @@ def polars_frame(rows: Any) -> pl.DataFrame:
                 "columns (columns=…)",
                 column=field.name,
             )
+        for zone in _zones(field.type):
+            try:
+                pl.Series([], dtype=pl.Datetime("us", zone))
+            except pl.exceptions.ComputeError as error:
+                # An empty series is asked, because a frame with the column would panic.
+                raise Code.TYPE_UNSUPPORTED(
+                    f"column {field.name} is {field.type}, and Polars has no time zone {zone!r}, only those with a "
+                    "name; scan the other columns (columns=…)",
+                    column=field.name,
+                ) from error
     found: pl.DataFrame = pl.from_arrow(rows)  # type: ignore[assignment]
     return found
