@@ -43,6 +43,7 @@ MARK_BY_FOLDER = {
 # last. In the order of what they take on an idle machine.
 LONGEST_FIRST = (
     "cluster/test_cluster.py",
+    "spark/test_random_tables.py",
     "spark/test_import.py",
     "spark/test_submitted_queries_on_spark.py",
     "spark/test_interrupts.py",
@@ -61,6 +62,7 @@ LONGEST_FIRST = (
     "adversarial/test_memory.py",
     "service/test_restarts.py",
     "adversarial/test_merging_machine.py",
+    "adversarial/test_random_tables.py",
     "adversarial/test_statement_limits.py",
     "unit/read/test_merged_reads.py",
     "model/test_models.py",

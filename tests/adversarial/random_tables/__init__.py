@@ -1,0 +1,1 @@
+"""Random tables of random types, against a plain model, through every way to read."""

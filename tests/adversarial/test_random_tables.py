@@ -1,0 +1,62 @@
+"""Random tables against a plain model through every way to read; a failure names its seed and the steps that it needs.
+
+More of them: ``python -m tests.adversarial.test_random_tables FIRST_SEED LAST_SEED``, as ``make soak`` does.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.adversarial.random_tables.history import READS, play, shrunk
+from tests.adversarial.random_tables.readers import Ways, ways
+
+STEPS = range(16)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    with ways(tmp_path_factory.mktemp("random")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_reader_shows_the_rows_of_a_plain_model(opened: Ways, seed: int) -> None:
+    play(opened, seed, STEPS)
+
+
+def failure(opened: Ways, seed: int, steps: Sequence[int]) -> BaseException | None:
+    """How a history fails, if it does."""
+    try:
+        play(opened, seed, steps)
+    except Exception as error:  # noqa: BLE001 - it is printed with its history
+        return error
+    return None
+
+
+def soak(first: int, last: int) -> int:
+    """Play the histories of some seeds; print each kind of failure with the fewest steps, and return how many."""
+    seen: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, ways(Path(folder)) as opened:
+        for seed in range(first, last):
+            error = failure(opened, seed, STEPS)
+            if error is None:
+                continue
+            kind = f"{type(error).__name__}: {str(error)[:40]} {error.__notes__[:-1][-1:]}"
+            seen[kind] += 1
+            if seen[kind] == 1:
+                steps = shrunk(lambda some, seed=seed: failure(opened, seed, some) is not None, STEPS)
+                error = failure(opened, seed, steps) or error
+                print("".join(traceback.format_exception(error)[-6:]), flush=True)
+    print(f"{last - first} histories, {READS.total():,} reads, failures: {dict(seen)}")
+    return seen.total()
+
+
+if __name__ == "__main__":
+    sys.exit(1 if soak(*map(int, sys.argv[1:])) else 0)
