@@ -24,19 +24,6 @@ PROCESSES = 4
 TASKS = 7
 
 
-class InTurn:
-    """In place of a pool of threads, which no seed would order."""
-
-    def __init__(self, _):
-        self.map = map
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 class OrderedDelta(dict):
     """The changes of a persistent table in the order in which they came; a hash trie has another in each run."""
 
@@ -64,8 +51,8 @@ def drawn_by(world, monkeypatch):
         patch.setattr(collection, "BATCH_FILES", 3)
         patch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=4))
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
-        patch.setattr(checkpoint, "_each", lambda act, items: list(map(act, items)))
-        patch.setattr("concurrent.futures.ThreadPoolExecutor", InTurn)
+        for module in (checkpoint, sidecars):
+            patch.setattr(module, "in_parallel", lambda act, items: list(map(act, items)))
         patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
         patch.setattr(retries, "ATTEMPTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)

@@ -253,7 +253,7 @@ def sidecars_are_swept_too_soon(patch):
 
 def an_unclear_sidecar_is_there(patch):
     """No answer to its put is taken for a good one, and the entry follows."""
-    patch.setattr(SidecarStore, "_put_one", lambda sidecars, name, data: sidecars._storage.create(name, data))
+    patch.setattr("lakebed.log.sidecars.create_until_clear", lambda storage, name, data: storage.create(name, data))
 
 
 WRONG_FORMS = {
