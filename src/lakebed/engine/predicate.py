@@ -33,7 +33,8 @@ from lakebed.model.foreign_errors import translate_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from datafusion import DataFrame, Expr, SessionContext
+    from datafusion import Expr, SessionContext
+    from datafusion.plan import LogicalPlan
 
     from lakebed.engine.complexity import Fitted
 
@@ -56,8 +57,9 @@ class Predicate:
 
     ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
     stack. ``parts`` is the predicate as the engine's optimizer rewrites it: conditions joined by AND, with equal types.
-    ``alone`` is the form for filters of sorted rows, from which the engine cannot conclude an order: from
-    ``k = lower(k)`` it concludes that rows sorted by one are sorted by the other, and then cannot plan.
+    ``alone`` is the form for filters of sorted rows, which the engine joins with no other condition if it would do so
+    wrongly, and from which it concludes no order: from ``k = lower(k)`` it concludes that rows sorted by one are sorted
+    by the other, and then cannot plan.
     """
 
     text: str
@@ -118,18 +120,19 @@ def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predi
             frame = row_engine().from_arrow(empty_table(schema))
             wanted = frame.filter(bounds.text)
             operators = operators_of(wanted.execution_plan().display_indent())
-            named, parts = columns_named(bounds.text, schema), tuple(_parts(wanted))
+            named, parts = columns_named(bounds.text, schema), tuple(_conditions(wanted.optimized_logical_plan()))
     except UsageError as error:
         return error.message
     if operators - OF_A_ROW:
         return "it reads more than a row"
-    alone = f"({bounds.text}\n) IS TRUE" if any(map(_equates, parts)) else bounds.text
+    apart = any(map(_equates, parts)) or any(map(_constant_first, _conditions(wanted.logical_plan())))
+    alone = f"({bounds.text}\n) IS TRUE" if apart else bounds.text
     return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
 
 
-def _parts(wanted: DataFrame) -> Iterator[Expr]:
+def _conditions(plan: LogicalPlan) -> Iterator[Expr]:
     """The conditions of the filters of a plan."""
-    pending = [wanted.optimized_logical_plan()]
+    pending = [plan]
     while pending:
         one = pending.pop()
         pending += one.inputs()
@@ -151,6 +154,38 @@ def _equates(expression: Expr) -> bool:
         elif operator == "=" and all(side.variant_name() != "Literal" for side in one.rex_call_operands()):
             return True
     return False
+
+
+def _constant_first(expression: Expr) -> bool:
+    """Whether a comparison in it has a constant on its left and a column on its right; True if that is not known.
+
+    DataFusion 55 joins such a one wrongly with others on the column, such as the bounds of a range of keys that a plan
+    adds, if the constant is yet to be computed: of ``day = X AND DATE '2026-01-01' = day`` it concludes that no row can
+    pass. It joins no conditions within IS TRUE.
+    """
+    operands = _operands(expression)
+    if operands is None:
+        return True
+    if expression.variant_name() in ("BinaryExpr", "Between", "InList"):
+        left, *others = operands
+        if not _names_column(left) and any(map(_names_column, others)):
+            return True
+    return any(map(_constant_first, operands))
+
+
+def _names_column(expression: Expr) -> bool:
+    operands = _operands(expression)
+    return expression.variant_name() == "Column" or operands is None or any(map(_names_column, operands))
+
+
+def _operands(expression: Expr) -> list[Expr] | None:
+    """The operands of an expression; None if the bindings do not show them."""
+    if expression.variant_name() in ("Column", "Literal"):
+        return []
+    try:
+        return list(expression.rex_call_operands())
+    except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
+        return None
 
 
 def reason_of(error: BaseException) -> str:

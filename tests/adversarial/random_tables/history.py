@@ -198,7 +198,11 @@ class History:
         self.model.remove(lambda row: where.of(row) is True)
 
     def rewrite(self, chance: Random) -> None:
-        values = [c for c in self.model.values if c.kind.name in ORDERED and not c.kind.name.startswith("dictionary")]
+        values = [
+            c
+            for c in self.model.values
+            if c.kind.name in ORDERED and not c.kind.name.startswith(("dictionary", "uuid"))
+        ]
         if self.model.mode != "keep all" or not values:
             return
         column, where = chance.choice(values), condition(chance, self.model.columns)
@@ -208,6 +212,7 @@ class History:
         for row in self.model.rows:
             if where.of(row) is True:
                 row[column.number] = content
+        self.model.write([])
 
     def compact(self, chance: Random) -> None:
         def run(tasks: Any) -> list[Any]:
@@ -261,7 +266,7 @@ class History:
             model.columns[model.columns.index(column)] = replace(column, nullable=True)
 
     def set_filter(self, chance: Random) -> None:
-        """Hidden rows stay hidden: what a compaction left of them is not known."""
+        """Rows that do not pass are gone: a compaction may have left none of them."""
         if self.filtered or chance.random() < 0.7:
             return
         columns = self.model.columns if self.model.mode == "keep all" else self.model.row_key

@@ -1,6 +1,7 @@
 """Exports of real tables to real folders, their tasks run here: what a reader of the folder finds in any case."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -183,6 +184,28 @@ def test_an_export_of_no_rows_is_a_manifest_that_says_so(table, target, tmp_path
     assert exported(table, target, tmp_path, where="userId < 0").files == 0
     assert names(target) == [SUCCESS, MANIFEST]
     assert manifest(target)["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "days"),
+    [
+        ("DATE '2026-01-05' = day", [5]),
+        ("DATE '2026-01-05' = day AND hour <= 7", [5]),
+        ("'2026-01-05' IN (day)", [5]),
+        ("'2026-01-05' BETWEEN day AND day", [5]),
+        ("day <= '2026-01-05' AND '2026-01-05' > day", [1, 2, 3, 4]),
+        ("NOT ('2026-01-05' <> day)", [5]),
+        ("DATE '2026-01-05' = day AND day IN ('2026-01-04', '2026-01-05')", [5]),
+    ],
+)
+def test_a_constant_may_stand_before_a_column(tmp_path, target, where, days):
+    """The engine joined such a condition wrongly with the bounds of the key that it implies: no row was exported."""
+    schema = lakebed.Schema({"day": pa.date32(), "hour": pa.int8()}, {}, {})
+    table = lakebed.create(tmp_path / "days").create_table("days", schema)
+    table.write(pa.table({"day": [date(2026, 1, n) for n in range(1, 10)], "hour": pa.array([7] * 9, pa.int8())}))
+    exported(table, target, tmp_path, where=where)
+    assert [one.day for one in read(tmp_path, target).column("day").to_pylist()] == days
+    assert [one.day for one in table.scan(where=where).read_all().column("day").to_pylist()] == days
 
 
 def test_an_older_number_is_exported_as_it_was(table, target, tmp_path):
