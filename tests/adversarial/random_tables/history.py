@@ -201,7 +201,7 @@ class History:
         values = [
             c
             for c in self.model.values
-            if c.kind.name in ORDERED and not c.kind.name.startswith(("dictionary", "uuid"))
+            if c.kind.name in ORDERED and not c.kind.name.startswith(("binary2", "dictionary", "uuid"))
         ]
         if self.model.mode != "keep all" or not values:
             return
