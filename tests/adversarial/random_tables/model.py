@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.adversarial.random_tables.kinds import Content, Kind
+from tests.adversarial.random_tables.kinds import NAN, Content, Kind
 
 Row = dict[int, Content]
 """The contents by the number of their column, which a column keeps when it is renamed."""
@@ -125,10 +125,9 @@ def _aggregated(column: Column, one: Content, other: Content) -> Content:
             return one
         case "last":
             return other
-        case "min":
-            return min(one, other, key=column.kind.rank)
-        case _:
-            return max(one, other, key=column.kind.rank)
+        case extreme:
+            numbers = [content for content in (one, other) if content is not NAN] or [NAN]
+            return (min if extreme == "min" else max)(numbers, key=column.kind.rank)
 
 
 def texts(rows: Iterable[Row]) -> list[str]:
