@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in MARK_BY_FOLDER:
             item.add_marker(MARK_BY_FOLDER[folder])
     items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_before() -> Iterator[None]:
+    """A command that runs in this process logs to a stream that its test closes, and keeps its logs from `caplog`."""
+    yield
+    logger = logging.getLogger("lakebed")
+    logger.handlers.clear()
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import sys
 from pathlib import Path
 
@@ -92,7 +91,6 @@ def test_quiet_leaves_notes_out(cli: Cli, table: str) -> None:
     assert cli("scan", table, "--prefix", "x").err == "no rows there\n"
     assert cli("scan", table, "--prefix", "x", "--quiet").err == ""
     assert cli("scan", "nothing", "-q").err.startswith("lakebed: no table named 'nothing'")
-    logging.getLogger("lakebed").handlers.clear()
 
 
 def test_verbose_logs_what_was_done(cli: Cli, table: str) -> None:
@@ -103,8 +101,6 @@ def test_verbose_logs_what_was_done(cli: Cli, table: str) -> None:
         assert (found["level"], found["logger"], found["kind"]) == ("info", "lakebed.read", "get")
     finally:
         telemetry.install(None)
-        logging.getLogger("lakebed").handlers.clear()
-        logging.getLogger("lakebed").propagate = True
 
 
 @pytest.mark.parametrize(
