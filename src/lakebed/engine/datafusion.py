@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -208,6 +208,21 @@ def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
     visible = [column(n).cast(cast[n]).alias(n) if n in cast else column(n) for n in names]
     found = frame.select(*visible, *(column(n).alias(beside[n]) for n in cast)).filter(where.alone)
     return found.select(*(column(beside[n]).alias(n) if n in cast else column(n) for n in names))
+
+
+def column_names(expression: Expr) -> Iterator[str]:
+    """The columns that an expression names, at any depth, in any order, one perhaps several times.
+
+    Raises what the bindings raise, which may be Exception itself, for an expression whose operands they do not show.
+    """
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        kind = one.variant_name()
+        if kind == "Column":
+            yield one.to_variant().name()
+        elif kind != "Literal":
+            waiting += one.rex_call_operands()
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:

@@ -22,7 +22,7 @@ from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import context, drop_non_row_functions
+from lakebed.engine.datafusion import column_names, context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
@@ -125,7 +125,7 @@ def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predi
         return error.message
     if operators - OF_A_ROW:
         return "it reads more than a row"
-    apart = any(map(_equates, parts)) or any(map(_constant_first, _conditions(wanted.logical_plan())))
+    apart = any(map(_equates, parts)) or any(map(_begins_with_constant, _conditions(wanted.logical_plan())))
     alone = f"({bounds.text}\n) IS TRUE" if apart else bounds.text
     return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
 
@@ -156,36 +156,32 @@ def _equates(expression: Expr) -> bool:
     return False
 
 
-def _constant_first(expression: Expr) -> bool:
-    """Whether a comparison in it has a constant on its left and a column on its right; True if that is not known.
+def _begins_with_constant(condition: Expr) -> bool:
+    """Whether a comparison in it has a constant on its left and a column on its right.
 
     DataFusion 55 joins such a one wrongly with others on the column, such as the bounds of a range of keys that a plan
     adds, if the constant is yet to be computed: of ``day = X AND DATE '2026-01-01' = day`` it concludes that no row can
     pass. It joins no conditions within IS TRUE.
     """
-    operands = _operands(expression)
-    if operands is None:
-        return True
-    if expression.variant_name() in ("BinaryExpr", "Between", "InList"):
-        left, *others = operands
-        if not _names_column(left) and any(map(_names_column, others)):
-            return True
-    return any(map(_constant_first, operands))
+    waiting = [condition]
+    while waiting:
+        one = waiting.pop()
+        kind = one.variant_name()
+        if kind == "Not" or (kind == "BinaryExpr" and one.rex_call_operator() in ("AND", "OR")):
+            waiting += one.rex_call_operands()
+        elif kind in ("BinaryExpr", "Between", "InList"):
+            left, *others = one.rex_call_operands()
+            if not _names_column(left) and any(map(_names_column, others)):
+                return True
+    return False
 
 
 def _names_column(expression: Expr) -> bool:
-    operands = _operands(expression)
-    return expression.variant_name() == "Column" or operands is None or any(map(_names_column, operands))
-
-
-def _operands(expression: Expr) -> list[Expr] | None:
-    """The operands of an expression; None if the bindings do not show them."""
-    if expression.variant_name() in ("Column", "Literal"):
-        return []
+    """Whether an expression names a column; True if it does not show that."""
     try:
-        return list(expression.rex_call_operands())
-    except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
-        return None
+        return next(column_names(expression), None) is not None
+    except Exception:  # noqa: BLE001 - see there
+        return True
 
 
 def reason_of(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lakebed import clock
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import read_only, statement_context
+from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
@@ -344,19 +344,11 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshot
 
 
 def _columns_of(expression: Expr, schema: Schema) -> set[str]:
-    found: set[str] = set()
-    waiting = [expression]
-    while waiting:
-        one = waiting.pop()
-        kind = one.variant_name()
-        if kind == "Column":
-            found.add(one.to_variant().name())
-        elif kind != "Literal":
-            try:
-                waiting += one.rex_call_operands()
-            except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
-                return set(schema.names)
-    return found
+    """The columns that an expression names; all of the schema if it does not show them."""
+    try:
+        return set(column_names(expression))
+    except Exception:  # noqa: BLE001 - see there
+        return set(schema.names)
 
 
 def _scanned_rows(

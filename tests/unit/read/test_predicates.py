@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed import Schema
+from lakebed.engine.predicate import check_where
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.conditions import keys_of
 from lakebed.read.expressions import condition_of
@@ -352,3 +353,22 @@ def test_no_row_that_passes_any_predicate_lies_outside_its_ranges(predicate):
 
 def test_ranges_that_touch_are_one():
     assert ranges_of("a = 1 OR a = 2 OR a = 3") == (EncodedRange(SCHEMA.codec.encode((1,)), SCHEMA.codec.encode((4,))),)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "whole"),
+    [
+        ("n = 3", False),
+        ("1 = 1 AND n = 3", False),
+        ("n + 1 > v", False),
+        ("-(-3) > n", True),
+        ("a = 1 OR NOT ('2' BETWEEN t AND t)", True),
+        ("'2' IN (t)", True),
+    ],
+)
+def test_a_predicate_that_begins_with_a_constant_is_joined_with_no_other_condition(predicate, whole):
+    assert check_where(predicate, SCHEMA.arrow).alone.endswith("IS TRUE") is whole
+
+
+def test_a_predicate_may_be_as_deep_as_the_engine_allows():
+    assert check_where("+".join(["n"] * 500) + " > 3", SCHEMA.arrow).columns == ("n",)
