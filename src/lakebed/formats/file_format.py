@@ -6,7 +6,7 @@ not what its name says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
 from lakebed.errors import Code
@@ -89,10 +89,20 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
     )
 
 
-def check_options(files: Sequence[tuple[str, FileFormat]], options: ReadingOptions) -> None:
-    """Raise UsageError for options that are for CSV, if none of the files is CSV; ``files`` have names and formats."""
-    if files and options.for_csv and all(kind is not FileFormat.CSV for _, kind in files):
-        name, kind = files[0]
+def check_options(files: Iterable[tuple[str, FileFormat]], options: ReadingOptions) -> None:
+    """Raise UsageError for options that are for CSV, if none of the files is CSV.
+
+    ``files`` have names and formats; no more of them are looked at than needed.
+    """
+    if not options.for_csv:
+        return
+    first = None
+    for name, kind in files:
+        if kind is FileFormat.CSV:
+            return
+        first = first or (name, kind)
+    if first is not None:
+        name, kind = first
         given = ", ".join(options.for_csv)
         raise Code.ARGUMENTS_CONFLICT(f"{name} is {kind.value}, and these options are for CSV: {given}; leave them out")
 

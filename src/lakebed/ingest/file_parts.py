@@ -85,7 +85,7 @@ def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, 
     """What each task reads, in the order of the files; parts have about ``part_bytes``."""
     parts: list[SourcePart] = []
     kinds = _formats(files, home, options)
-    check_options([(file.url, kind) for file, kind in zip(files, kinds, strict=True)], options)
+    check_options(zip((file.url for file in files), kinds, strict=True), options)
     for file, kind in zip(files, kinds, strict=True):
         count = -(-file.size_bytes // part_bytes)
         if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options):

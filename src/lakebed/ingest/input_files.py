@@ -145,7 +145,7 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
     """
     text = TextFields.of(schema, columns or {}, only_fields=only_fields)
     files = find_inputs(items, home)
-    check_options([(str(file), format_of(file, options)) for file in files] if options.for_csv else [], options)
+    check_options(((str(file), format_of(file, options)) for file in files), options)
     return opened(files, text, options)
 
 

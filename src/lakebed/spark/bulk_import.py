@@ -154,7 +154,7 @@ class Importer:
         self, files: Sequence[Source], shuffle: Shuffle, reading: SourceReading
     ) -> tuple[MapInput, Shuffle, Conformer]:
         """Parquet files as the input of map tasks; the columns that the table lacks are added, or left out."""
-        check_options([(file.url, FileFormat.PARQUET) for file in files], reading.options)
+        check_options(((file.url, FileFormat.PARQUET) for file in files), reading.options)
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=False))
         columns = partial(footer_columns, files, shuffle, self.stop)
         if reading.ignore_extra:
