@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _whole(requested: RequestedTable, at: str | None) -> Snapshot:
     """The table at a version, to a principal that may read all of it. Raises AccessError."""
     found = requested.readable(at)
-    requested.whole()
+    requested.principal.require_all_rows(requested.name)
     return found.snapshot()
 
 
