@@ -18,7 +18,7 @@ from lakebed.cli.reference import every_command
 from lakebed.errors import Code
 from lakebed.model.wording import count_text, size_text
 from lakebed.web.api.descriptions import ERRORS
-from lakebed.web.app import API, handlers_of
+from lakebed.web.app import API, routes_in
 from lakebed.web.error_answers import status_of
 from tests import pages
 
@@ -61,7 +61,7 @@ OF_LAKEBED = {"POST /v1/catalog/commits", "POST /v1/tables/{table_id}/commits"}
 
 def operations():
     """Each operation of the API, as ``GET /v1/tables/{table}``."""
-    for handler in handlers_of(*API):
+    for handler in routes_in(*API):
         assert isinstance(handler, HTTPRouteHandler)
         for path in handler.paths:
             for method in handler.http_methods:

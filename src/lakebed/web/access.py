@@ -72,7 +72,7 @@ class OpenTables:
 
 @dataclass(frozen=True, slots=True)
 class RequestedTable:
-    """The table that the path of a request names, for whoever makes the request. It is looked up when it is used."""
+    """The name of a table in the path of a request, and the principal who asks for it. Its methods look it up."""
 
     tables: OpenTables
     principal: Principal

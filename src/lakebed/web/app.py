@@ -71,7 +71,7 @@ class _Unrouted(Router):
         return []
 
 
-def handlers_of(*modules: ModuleType) -> Iterator[HTTPRouteHandler]:
+def routes_in(*modules: ModuleType) -> Iterator[HTTPRouteHandler]:
     """The handlers that modules define. A page is two of them, for HTML and for JSON, under one name."""
     for module in modules:
         for value in vars(module).values():
@@ -121,7 +121,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[Router("/", route_handlers=[*handlers_of(*API, *PAGES)])],
+        route_handlers=[Router("/", route_handlers=[*routes_in(*API, *PAGES)])],
         dependencies={name: _always(value) for name, value in provided.items()}
         | {"principal": _each_time(principal), "requested": _each_time(requested_table)},
         # Not guards: Litestar copies the handler for each guard of each request.

@@ -161,7 +161,7 @@ def test_helm_finds_no_fault_with_the_chart():
 
 @needs_helm
 def test_the_chart_makes_a_service_with_probes_that_exist():
-    from lakebed.web.app import API, handlers_of
+    from lakebed.web.app import API, routes_in
 
     made = rendered(
         "--set", "secretRefs={store}", "--set", "env.AWS_REGION=eu-west-1", "--set", "args={--no-maintenance}"
@@ -172,7 +172,7 @@ def test_the_chart_makes_a_service_with_probes_that_exist():
     assert container["args"][-1] == "--no-maintenance"
     assert {"secretRef": {"name": "store"}} in container["envFrom"]
     assert made["ConfigMap"]["data"] == {"AWS_REGION": "eu-west-1", "LAKEBED_INSTANCE": "s3://bucket/lake"}
-    paths = {path for handler in handlers_of(*API) for path in handler.paths}
+    paths = {path for handler in routes_in(*API) for path in handler.paths}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
     assert (
