@@ -21,11 +21,10 @@ LOCK_WAIT_S = 10.0
 """The longest wait for a lock. A lock is held for a few fsyncs, unless its process is stopped."""
 
 LOCK = ".lock"
+"""The suffix of lock files."""
 
 _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 _LEFT_OVER = re.compile(rf"(.*/)?\.[^/]+{re.escape(LOCK)}|{re.escape(PROBE)}/[0-9a-f]{{32}}", re.DOTALL)
-"""The suffix of lock files."""
-
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REMEDIES = {
