@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.files import CommittedFile, DataFile, NewFile, PartitionFile, Reference
+from lakebed.model.key_summaries import shares
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.model.wording import count_text
@@ -222,9 +223,6 @@ def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | Non
 
 def references_to(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
     """One reference for each partition inside ``within`` that the file reaches, with the rows it has there."""
-    # Writers alone load it.
-    from lakebed.model.key_summaries import shares
-
     file, partitions = new.file, state.partitions
     first, last = partitions.position(file.min_key), partitions.position(file.max_key)
     counts = shares(new.summary, partitions.boundaries[first:last])
