@@ -11,9 +11,13 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from lakebed.engine import predicate
+from lakebed.parquet import file_writer
 from tests.adversarial.random_tables.history import READS, play, shrunk
 from tests.adversarial.random_tables.readers import Ways, ways
 
@@ -29,6 +33,26 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
 @pytest.mark.parametrize("seed", range(4))
 def test_every_reader_shows_the_rows_of_a_plain_model(opened: Ways, seed: int) -> None:
     play(opened, seed, STEPS)
+
+
+PLANTED: dict[str, tuple[Any, str, Any, int, list[int]]] = {
+    "a predicate is true of every row": (
+        predicate, "is_true", lambda rows, _: pa.array([True] * rows.num_rows), 0, [0],
+    ),
+    "the rows of a key after the first NaN go into a second file, which is not exported": (
+        file_writer, "_bounds_floats", lambda layout, first: not file_writer._has_nan(layout.schema, first), 2, [4, 6],
+    ),
+}  # fmt: skip
+"""Bugs: a function, what is in its place, a seed and steps that show it. Others do once the chances are others."""
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(opened: Ways, bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name, planted, seed, steps = PLANTED[bug]
+    play(opened, seed, steps)
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises(AssertionError):
+        play(opened, seed, steps)
 
 
 def failure(opened: Ways, seed: int, steps: Sequence[int]) -> BaseException | None:
