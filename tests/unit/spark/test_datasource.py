@@ -195,6 +195,24 @@ def test_a_frame_is_of_the_number_at_which_it_was_loaded(table):
     assert multiset(pa.Table.from_batches(found)) == multiset(made)
 
 
+def replaced(instance, table):
+    """Another table with the name, in which the files of the first are not."""
+    instance.drop_table(table.name)
+    other = instance.create_table(table.name, SCHEMA)
+    for seed in range(3):
+        other.write(rows(seed, 5))
+    return other
+
+
+def test_a_frame_of_a_table_that_was_dropped_reads_none_that_has_its_name(instance, table):
+    table.write(rows(1, 50))
+    loaded = source(table)
+    spark = loaded.schema()
+    replaced(instance, table)
+    with pytest.raises(NotFoundError, match="it was dropped"):
+        pickle.loads(pickle.dumps(loaded)).reader(spark)
+
+
 def test_filters_are_taken_on_demand_and_reach_the_ranges(table):
     made = rows(1, 600)
     table.write(made)
@@ -252,6 +270,28 @@ def test_the_files_of_all_tasks_come_with_one_entry(table):
     assert table.state().version == 2
     assert len(table.state().files) == 3
     assert multiset(table.scan().read_all()) == multiset(pa.concat_tables(parts))
+
+
+@pytest.mark.parametrize("options", [{}, {"commit_id": "once"}])
+def test_files_of_a_table_that_was_dropped_are_not_added_to_one_that_has_its_name(instance, table, options):
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
+    writer = source(table, **options).writer(spark, overwrite=False)
+    sent = writer.write(iter(rows(7, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
+    other = replaced(instance, table)
+    with pytest.raises(NotFoundError, match="it was dropped"):
+        writer.commit([sent])
+    assert other.to_arrow().num_rows == 15
+
+
+def test_a_table_that_is_renamed_takes_the_files_that_were_sent_to_it(instance, table):
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
+    writer = source(table).writer(spark, overwrite=False)
+    sent = writer.write(iter(rows(7, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
+    instance.rename_table("t", "renamed")
+    instance.create_table("t", SCHEMA)
+    writer.commit([sent])
+    assert instance.table("renamed").to_arrow().num_rows == 30
+    assert instance.table("t").to_arrow().num_rows == 0
 
 
 def test_a_commit_id_counts_once(table):

@@ -309,3 +309,14 @@ def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_anothe
     assert table.scan().read_all().num_rows == 90
     with pytest.raises(lakebed.Error, match="Spark passed no query id to the tasks"):
         written(None, 2)
+
+
+def test_a_batch_of_a_table_that_was_dropped_is_not_added_to_one_that_has_its_name(table, instance):
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
+    writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
+    sent = writer.write(iter(rows(1, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
+    instance.drop_table("t")
+    other = instance.create_table("t", SCHEMA)
+    with pytest.raises(NotFoundError, match="it was dropped"):
+        writer.commit([Sent(sent.files, "q")], 0)
+    assert other.to_arrow().num_rows == 0

@@ -90,9 +90,12 @@ class Scan:
 class TableReader(DataSourceReader):
     """A batch read of some columns of a table."""
 
-    def __init__(self, options: Options, spark: StructType, version: int | None = None) -> None:
-        """``version`` is that of the table when the frame was loaded. Raises UsageError, NotFoundError,
-        NotRetainedError.
+    def __init__(
+        self, options: Options, spark: StructType, table_id: str | None = None, version: int | None = None
+    ) -> None:
+        """``table_id`` and ``version`` are those of the table when the frame was loaded.
+
+        Raises UsageError, NotFoundError, NotRetainedError.
         """
         options.check(*READ)
         if options.flag("push_filters") and not hasattr(DataSourceReader, "pushFilters"):
@@ -101,7 +104,7 @@ class TableReader(DataSourceReader):
                 "filters to data sources in Python: use the option ranges"
             )
         self._options = options
-        self._table: Table | None = options.open_table()
+        self._table: Table | None = options.open_table(table_id)
         self._snapshot: Snapshot | None = options.locate(self._table, version)
         self._pushed: Pushed | None = None
         schema = self._snapshot.schema

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import NewFile
     from lakebed.parquet.layout import Layout
-    from lakebed.table.table import Table
 
 SOURCE = "the DataFrame"
 
@@ -107,8 +106,11 @@ class Sender:
             )
             return send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
 
-    def commit(self, table: Table, messages: Sequence[Any], request_key: str | None) -> None:
-        """Add what the messages name, in one entry; nothing if there is nothing. Raises as Table.commit does."""
+    def commit(self, options: Options, messages: Sequence[Any], request_key: str | None) -> None:
+        """Add what the messages name, in one entry; nothing if there is nothing.
+
+        Raises as Table.commit does; NotFoundError if the table was dropped, also if another has its name.
+        """
         from lakebed.ingest.send import commit_files
         from lakebed.log.outcomes import version_of
         from lakebed.state.transactions import ProposeFiles
@@ -117,6 +119,7 @@ class Sender:
             raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")
         files: tuple[NewFile, ...] = tuple(new for message in messages for new in message.files)
         if files or request_key is not None:
+            table = options.open_table(self.table_id)
             version_of(commit_files(table, ProposeFiles(files, request_key, self.base_version)), f"table {table.name}")
 
 
@@ -132,8 +135,10 @@ class TableWriter(DataSourceArrowWriter):
         self._options = options
         self._sender = Sender.of(options, spark)
         self._commit_id = options.given.get("commit_id")
-        id_ = self._commit_id
-        self._answered = None if id_ is None else committed_at(options.open_table().state(), "commit_id", id_)
+        self._answered: int | None = None
+        if self._commit_id is not None:
+            state = options.open_table(self._sender.table_id).state()
+            self._answered = committed_at(state, "commit_id", self._commit_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task: its rows become a run of files."""
@@ -146,4 +151,4 @@ class TableWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the files of all tasks. Raises RejectedError, ContentionError, UnknownOutcomeError."""
-        self._sender.commit(self._options.open_table(), messages, self._commit_id)
+        self._sender.commit(self._options, messages, self._commit_id)

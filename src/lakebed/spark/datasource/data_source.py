@@ -36,8 +36,9 @@ class DefaultSource(DataSource):
         """The name of the format, in ``format(…)`` and ``USING …``."""
         return "lakebed"
 
+    table_id: str | None = None
     version: int | None = None
-    """The version of the table when the frame was loaded; None if a schema was given, and this one not requested."""
+    """Those of the table when the frame was loaded; None if a schema was given, and this one not requested."""
 
     def schema(self) -> StructType:
         """The table's columns, or those of the option ``columns``, in Spark's types."""
@@ -47,7 +48,7 @@ class DefaultSource(DataSource):
         given.check(*options.READ, *options.STREAM_READ)
         table = given.open_table()
         snapshot = given.locate(table)
-        self.version = snapshot.version
+        self.table_id, self.version = table.id, snapshot.version
         columns = given.columns(snapshot.schema)
         if given.flag("changes"):
             return spark_columns.changes_schema(snapshot.schema, columns)
@@ -57,7 +58,7 @@ class DefaultSource(DataSource):
         """A batch read of the columns of ``schema``."""
         from lakebed.spark.datasource.batch_read import TableReader
 
-        return TableReader(self._given, schema, self.version)
+        return TableReader(self._given, schema, self.table_id, self.version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A batch write of rows with the columns of ``schema``."""

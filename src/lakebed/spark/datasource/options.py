@@ -79,10 +79,10 @@ class Options:
         options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
         return Place(url, options, self.given.get("log_url"))
 
-    def open_table(self) -> Table:
+    def open_table(self, table_id: str | None = None) -> Table:
         """The table that is meant, whose commits go through a service if one is named: for the driver.
 
-        Raises UsageError, NotFoundError.
+        With an id it is the table that had the name before. Raises UsageError; NotFoundError if it was dropped.
         """
         name = self.given.get("table")
         if not name:
@@ -90,7 +90,8 @@ class Options:
         via = self.given.get("commit_via") or os.environ.get(COMMIT_VIA_VARIABLE) or None
         # Of other clients of a service as well, so the variable may be set without.
         token = self.given.get("token") or ((os.environ.get(TOKEN_VARIABLE) or None) if via else None)
-        return self.place.open(commit_via=via, token=token).table(name)
+        instance = self.place.open(commit_via=via, token=token)
+        return instance.table(name) if table_id is None else instance.named(table_id)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
         """The columns to read: names separated by commas, or a JSON list of them; all by default."""

@@ -56,4 +56,4 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                 "from a new batch; nothing was added"
             )
         request_key = f"spark-stream/{queries.pop()}/{batchId}"
-        self._sender.commit(self._options.open_table(), messages, request_key)
+        self._sender.commit(self._options, messages, request_key)
