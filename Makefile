@@ -12,8 +12,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 STAMP_OF_DOCS := .venv/.installed-docs
-# What the JVMs of tests start from: tests/spark/class_archive.py.
-CLASSES := .venv/spark-classes.jsa
+# Once for each set of packages: the archive that the JVMs of tests start from.
+CLASSES := .venv/.class-archive
 
 # What `make test-python` makes an environment of.
 PYTHON ?= python3
@@ -168,11 +168,10 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Once for each set of packages. Without it the tests only take longer, so what goes wrong here stops nothing.
+# Without it the tests only take longer, so what goes wrong here stops nothing.
 $(CLASSES): $(STAMP)
-	@rm -f $@
-	@$(WITH_JAVA) $(BIN)/python -m tests.spark.class_archive 2>/dev/null || true
-	@[ ! -f $@ ] || touch $@
+	@$(WITH_JAVA) $(BIN)/python -m lakebed.spark.class_archive >/dev/null 2>&1 || true
+	@touch $@
 
 # Only for the site; its packages have the versions of the other locks where they are in both.
 $(STAMP_OF_DOCS): $(STAMP) requirements-docs.lock

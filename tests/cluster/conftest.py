@@ -23,9 +23,9 @@ import psutil
 import pyspark
 import pytest
 
-from lakebed.spark.java_runtime import java_home
+from lakebed.spark.java_runtime import java_for_spark
 from tests.s3.conftest import S3Server, serve
-from tests.spark.class_archive import jvm_options
+from tests.spark.jvm_options import jvm_options
 
 TIMEOUT_S = 300
 """Nothing is asserted of time: this only ends what hangs, on however busy a machine."""
@@ -98,7 +98,7 @@ class Cluster:
         """Of masters, workers and drivers. Nothing tells the workers' Python where Lakebed lies."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return kept | {
-            "JAVA_HOME": java_home(),
+            "JAVA_HOME": java_for_spark().home,
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.spark import Local, Pipeline
 from lakebed.spark.session import start_session
-from tests.spark.class_archive import jvm_options
+from tests.spark.jvm_options import jvm_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -147,13 +147,19 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _java_check() -> Check:
+    from lakebed.spark.class_archive import archive_path
     from lakebed.spark.java_runtime import JAVA_VERSION_MIN, find_java
 
     java = find_java()
+    with_spark = _version_of("pyspark") is not None
     if java is not None:
-        return Check("java", f"{java.version}, {java.home}")
+        found = f"{java.version}, {java.home}"
+        if with_spark:
+            archived = "with" if archive_path(java).exists() else "without"
+            found += f", {archived} an archive of Spark's classes (docs/clusters.md)"
+        return Check("java", found)
     found = f"no Java {JAVA_VERSION_MIN} or later"
-    if _version_of("pyspark") is None:
+    if not with_spark:
         return Check("java", f"{found}; only Spark needs it")
     return Check("java", found, "for Spark: pip install 'lakebed[java]', or install a JRE and set JAVA_HOME")
 

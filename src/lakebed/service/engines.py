@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.service.status import SparkState
-from lakebed.spark.java_runtime import java_home
+from lakebed.spark.java_runtime import java_for_spark
 from lakebed.spark.pipeline import Pipeline
 from lakebed.spark.session import (
     InProcess,
@@ -190,7 +190,7 @@ def _is_installed() -> bool:
     if importlib.util.find_spec("pyspark") is None:
         return False
     try:
-        java_home()
+        java_for_spark()
     except Error:
         return False
     return True

