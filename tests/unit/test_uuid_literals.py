@@ -13,7 +13,8 @@ TEXT, BYTES = "'6f9619ff-8b86-d011-b42d-00c04fc964ff'", "X'6f9619ff8b86d011b42d0
         "id = {}", "id<>{}", "t.id >= {}", '"my id" != {}', "{} = id", "{} <= t.id", "id IN ({}, {})",
         "id in ('a', {})", "NOT id NOT IN ({})", "id BETWEEN {} AND {}", "id NOT BETWEEN {} AND {} AND n = 1",
         "x = 1 AND (id = {})", "id IS DISTINCT FROM {}", "{} is not distinct from t.id", "t.id IS NOT DISTINCT FROM {}",
-        "id IN ({}, NULL, {})", "id NOT IN (f(1, (2)), {}, X'00', {})",
+        "id IN ({}, NULL, {})", "id BETWEEN X'00' AND {}",
+        "id not between x'00' and {} AND n = 1", "id NOT IN (f(1, (2)), {}, X'00', {})",
     ],
 )  # fmt: skip
 def test_a_text_beside_a_uuid_column_becomes_bytes(form):

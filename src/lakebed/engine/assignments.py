@@ -21,11 +21,13 @@ import pyarrow as pa
 from lakebed.engine.complexity import fitted
 from lakebed.engine.predicate import OF_A_ROW, columns_named, operators_of, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import translate_errors
+from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
@@ -78,7 +80,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
             f'set: {column} = {shown(text)}: must be an SQL expression over the columns, such as "delay + 1" or "NULL"',
             column=column,
         )
-    bounds = fitted(text, f"the expression for column {column}")
+    bounds = fitted(with_bytes(text, uuid_columns([schema.arrow])), f"the expression for column {column}")
     one = Assignment(column, text, bounds.text, bounds.flat)
     found, named = _looked_at(one, schema) if one.flat else on_deep_stack(_looked_at, one, schema)
     if pa.types.is_null(found) and not field.nullable:
@@ -87,7 +89,8 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
     fits = types.widens(found, field.type) or types.exact(found, field.type)
     if not fits and (texts or not types.castable(found, field.type)):
         raise Code.COLUMN_TYPE_MISMATCH(
-            f"set: {column} = {text}: the expression is {types.canonical(found)}, and column {column} is {field.type}; "
+            f"set: {column} = {text}: the expression is {name_of(types.canonical(found))}, and column {column} is "
+            f"{name_of(field.type)}; "
             "cast it in the expression, with CAST or TRY_CAST",
             column=column,
             found=str(found),

@@ -45,8 +45,10 @@ def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | Non
         while after + 2 < len(tokens) and tokens[after + 1].text == ".":
             after += 2
         return _name(tokens, after)
-    if before >= 2 and tokens[before].says("and") and tokens[before - 2].says("between"):
-        before -= 2
+    if before >= 2 and tokens[before].says("and"):
+        # The lower bound is one token, or two if it is bytes: X'00'.
+        lower = before - 3 if tokens[before - 2].says("x") and tokens[before - 1].kind == "text" else before - 2
+        before = lower if lower >= 0 and tokens[lower].says("between") else before
     if before >= 0 and tokens[before].says("between"):
         return _name(tokens, _before_not(tokens, before - 1))
     start = _list_start(tokens, opening, at)

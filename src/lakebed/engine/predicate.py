@@ -24,6 +24,7 @@ from datafusion.expr import Filter, TableScan
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.type_reasons import plain_reason
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.arrays import empty_table
@@ -189,7 +190,7 @@ def reason_of(error: BaseException) -> str:
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
     text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
-    return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")
+    return plain_reason(re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip("."))
 
 
 def operators_of(plan: str) -> set[str]:

@@ -28,6 +28,8 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return json_of(column)
     if found == wanted:
         return column
+    if found == UUID and pa.types.is_binary(wanted):
+        return column.storage.cast(wanted)
     if UUID in (found, wanted) and not pa.types.is_fixed_size_binary(wanted):
         return texts_of_uuids(column) if found == UUID else uuids_of(column)
     if "list_view" in str(found):

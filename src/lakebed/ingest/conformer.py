@@ -36,6 +36,7 @@ from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
+from lakebed.model.type_names import name_of
 from lakebed.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
 from lakebed.settings import Settings
 
@@ -191,7 +192,7 @@ class Conformer:
             if castable:
                 why = f"and values are cast only if asked: casts=[{wanted.name!r}] (--cast {wanted.name})"
         raise Code.COLUMN_TYPE_MISMATCH(
-            f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {why}",
+            f"{source}: column {found.name} is {name_of(kind)}; the table has {name_of(wanted.type)}, {why}",
             column=wanted.name,
             source=source,
             found=str(kind),
@@ -316,7 +317,7 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             wanted,
             lost,
             Code.VALUE_NOT_REPRESENTABLE,
-            f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep",
+            f"column {name} is {name_of(column.type)} and holds a value that {name_of(wanted.type)} cannot keep",
             remedy=remedy(column.type, wanted, key=wanted.name in sieve.keys),
         )
     bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
@@ -329,7 +330,7 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             wanted,
             bad,
             Code.VALUE_NOT_REPRESENTABLE,
-            f"column {name} holds a value of {wanted.type} that Parquet cannot keep",
+            f"column {name} holds a value of {name_of(wanted.type)} that Parquet cannot keep",
         )
     _drop_nulls(sieve, wanted, f"column {name}")
 
@@ -345,7 +346,7 @@ def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
             wanted,
             bad,
             Code.VALUE_INVALID,
-            f"column {name} is {column.type} and holds {validity.reason(column, first)}",
+            f"column {name} is {name_of(column.type)} and holds {validity.reason(column, first)}",
         )
 
 

@@ -251,12 +251,14 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
 
     So are numbers as another kind of number, and times in another unit: what a library makes of a column of small
     numbers is often an int64, Parquet has no seconds, and Spark nothing but microseconds. A date is the midnight that
-    it begins with. Text is a UUID or JSON if it has that form, and never a number; a time without a zone never is one
-    with a zone.
+    it begins with. Bytes have a fixed size if each value has it. Text is a UUID or JSON if it has that form, and never
+    a number; a time without a zone never is one with a zone.
     """
     found = canonical(found)
     if (is_number(found) and is_number(wanted)) or (pa.types.is_string(found) and wanted in (UUID, JSON)):
         return True
+    if pa.types.is_binary(found) or pa.types.is_binary(wanted):
+        return all(pa.types.is_binary(kind) or _is_of_fixed_size(kind) for kind in (found, wanted))
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
     if pa.types.is_time(found) and pa.types.is_time(wanted):
@@ -266,6 +268,11 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
         fit = pa.types.is_list(found) or _lengths_fit(found, wanted)
         return fit and _exact_inside(found.value_type, wanted.value_type)
     return _is_day(found) and _is_day(wanted)
+
+
+def _is_of_fixed_size(kind: pa.DataType) -> bool:
+    """Bytes of one size, as those of a UUID are."""
+    return bool(kind == UUID or pa.types.is_fixed_size_binary(kind))
 
 
 def _lengths_fit(found: pa.DataType, wanted: pa.DataType) -> bool:

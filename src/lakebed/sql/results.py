@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.engine.type_reasons import plain_reason
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, translate_errors
@@ -146,7 +147,7 @@ def _engine_message(error: BaseException) -> str:
     """The engine's message without its internal names and its advice on settings."""
     text = str(error).removeprefix("DataFusion error: ")
     lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
-    return " ".join(lines).replace("lakebed.tables.", "").rstrip(".")[:_TEXT_MAX]
+    return plain_reason(" ".join(lines).replace("lakebed.tables.", ""))[:_TEXT_MAX].rstrip(".")
 
 
 def _known(error: BaseException, text: str) -> Error | None:
