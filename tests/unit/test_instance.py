@@ -100,6 +100,23 @@ def test_tables_are_created_renamed_and_dropped(instance):
         held.set(page_rows=500)
 
 
+def test_a_dropped_table_is_not_read_by_another_process(instance):
+    """Whose handle knew it before; a table that takes its name is another one."""
+    instance.create_table("one", SCHEMA).write([{"k": "a"}])
+    held = lakebed.open(instance.url).table("one")
+    assert held.get("a").num_rows == 1
+    instance.drop_table("one")
+    instance.create_table("one", SCHEMA)
+    reads = [
+        lambda: held.get("a"), lambda: held.get_many(["a"]), lambda: held.scan().read_all(), held.count, held.to_arrow,
+        held.snapshot, lambda: held.at(version=2), lambda: held.changes(since=0).read_all(), lambda: held.explain("a"),
+        lambda: held.sample(1), lambda: held.pin().__enter__(),
+    ]  # fmt: skip
+    for read in reads:
+        with pytest.raises(NotFoundError, match="the table was dropped at version 3"):
+            read()
+
+
 def test_a_name_is_won_once(instance):
     """By creation and by renaming."""
     instance.create_table("one", SCHEMA)

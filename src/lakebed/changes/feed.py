@@ -61,7 +61,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     range is given as a delete of each row that went, for readers who may not know that range.
     """
     known = table.log.head
-    newest = table.state()
+    newest = table.snapshot().state
     first = version_of(table, "since", since, newest)
     last = newest.version if until is None else version_of(table, "until", until, newest)
     if last < first:

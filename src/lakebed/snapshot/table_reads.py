@@ -70,7 +70,7 @@ class TableReads(Readable):
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
         """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
-        return self._snapshot_of(self.state(max_staleness, at_least))
+        return self._snapshot_of(_present(self.state(max_staleness, at_least)))
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
         """The latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
@@ -112,7 +112,7 @@ class TableReads(Readable):
         if known is None or not known.version:
             # A call of span would be one more for each lookup, so it is made only where it measures something.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
-                state = self.state(max_staleness, at_least)
+                state = _present(self.state(max_staleness, at_least))
                 found = self.reader.points.get(state, key, columns)
         else:
             with telemetry.span("read", kind="get", table=self.id):
@@ -128,7 +128,7 @@ class TableReads(Readable):
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
             reading = thread.submit(telemetry.carried(self.reader.points.get), known, key, columns)
-            state = self.state()
+            state = _present(self.state())
             if state.version == known.version:
                 return reading.result(), state
             return self.reader.points.get(state, key, columns), state
@@ -150,10 +150,11 @@ class TableReads(Readable):
         A time after the newest entry means the latest version. One still to come is waited for, at most ten seconds.
 
         Raises:
-            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
+            NotFoundError: no such tag; a version or time that is not there yet, or before the table was; a dropped
+                table.
             NotRetainedError: files of that version may be deleted; names the versions that are kept.
         """
-        state = self.state()
+        state = _present(self.state())
         if time is not None:
             state = self._at_least_of(check_time(time), state)
         found = locate(state, self.log.entry_last_modified, version=version, time=time, tag=tag)
@@ -182,12 +183,13 @@ class TableReads(Readable):
         NotRetainedError.
 
         Raises:
-            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are.
+            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are;
+                or the table was dropped.
             ContentionError: collections kept overtaking; try again.
         """
         from lakebed.snapshot.pins import Pin
 
-        state = self.state()
+        state = _present(self.state())
         if version is not None:
             locate(state, self.log.entry_last_modified, version=version)
         with Pin(self.storage, self.id) as pin:
@@ -263,3 +265,10 @@ class TableReads(Readable):
         """Whether the file's object must exist: the latest state has the file, and it is not retired."""
         known = self.state().files.get(file.id)
         return known is not None and not known.retired
+
+
+def _present(state: TableState) -> TableState:
+    """The state. Raises NotFoundError for that of a dropped table, whose files are there until they are deleted."""
+    if state.dropped:
+        raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
+    return state

@@ -1,16 +1,18 @@
 """The tables and the job runs of the instance as a request may use them: the permission first, then the table.
 
 Core types: :class:`OpenTables`. A name is looked up in the catalog once a second at most, so that a read by key costs
-no request for it: after a rename the old name works that much longer. A dropped table refuses every use by its own log.
+no request for it: after a rename the old name works that much longer. A dropped table refuses every use by its own log,
+and a read then looks its name up again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebed import clock
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, Error, NotFoundError
 from lakebed.security.principal import Permission, Principal
 from lakebed.state.time_travel import moment_in
 from lakebed.tracker.listing import run_details
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
     from lakebed.tracker.listing import RunDetails
     from lakebed.tracker.runs import JobRun
+
+Answer = TypeVar("Answer")
 
 LOOKUP_S = 1.0
 """How long a name stands for the table that it was found to be."""
@@ -42,7 +46,7 @@ class OpenTables:
         principal.require(permission, name)
         known = self._found.get(name)
         now = clock.monotonic_s()
-        if known is not None and now - known[1] <= LOOKUP_S:
+        if known is not None and now - known[1] <= LOOKUP_S and not known[0].log.head.state.dropped:
             return known[0]
         try:
             table = self._instance.table(name)
@@ -91,6 +95,16 @@ class RequestedTable:
     def readable(self, at: str | None = None) -> Table | Snapshot:
         """As :meth:`OpenTables.readable`."""
         return self.tables.readable(self.principal, self.name, at)
+
+    def read(self, at: str | None, function: Callable[[Table | Snapshot], Answer]) -> Answer:
+        """What the function reads of :meth:`readable`; of another table, if one has the name since this was dropped."""
+        try:
+            return function(self.readable(at))
+        except NotFoundError as error:
+            if error.code is not Code.TABLE_NOT_FOUND:
+                raise
+            self.tables.forget(self.name)
+            return function(self.readable(at))
 
 
 def may_see(principal: Principal, run: JobRun) -> bool:

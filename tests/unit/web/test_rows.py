@@ -14,9 +14,10 @@ import pytest
 from litestar.testing import TestClient
 from pyarrow import csv
 
+import lakebed
 from lakebed.web.app import RequestLimits
 from lakebed.web.row_formats import FORMATS
-from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, arrow_bytes, served
+from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, SCHEMA, arrow_bytes, served
 
 T = "/v1/tables/t"
 
@@ -34,6 +35,25 @@ def lines(answer: Any) -> list[Any]:
 
 def error(answer: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_reads_are_of_the_table_that_has_the_name_now(tmp_path: Path) -> None:
+    """Also right after another process dropped the table, and made another of its name."""
+    with served(tmp_path) as client:
+        assert client.post(f"{T}/count", json={}).json()["rows"] == 4
+        lake = lakebed.open(str(tmp_path / "lake"))
+        for rows in range(4):
+            lake.drop_table("t")
+            lake.create_table("t", SCHEMA).write(ROWS.slice(0, rows))
+            read = [
+                lambda: len(lines(client.get(f"{T}/scan"))),
+                lambda: client.post(f"{T}/count", json={}).json()["rows"],
+                lambda: len(lines(client.post(f"{T}/get_many", json={"keys": [["a", 1], ["a", 2]]}))),
+                lambda: client.post(f"{T}/explain", json={}).json()["rows"],
+            ][rows]
+            assert read() == rows
+        lake.drop_table("t")
+        assert error(client.get(f"{T}/get", params={"key": ["a", "1"]})) == (404, "table_not_found")
 
 
 A1 = {"k": "a", "n": 1, "v": 0.5, "b": "0001"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio.to_thread
@@ -28,6 +29,7 @@ from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When
 from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
+    from lakebed.read.counting import Count as Counted
     from lakebed.read.row_stream import RowStream
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -55,11 +57,10 @@ async def _answer_get(
 ) -> Response[bytes]:
     form = accepted(request)
 
-    def look_up() -> Response[bytes]:
-        table = requested.readable(body.at)
+    def look_up(table: Table | Snapshot) -> Response[bytes]:
         return answer_table(table.get(*table.schema.codec.parse(body.key), **_how(body)), form)
 
-    return await lookups.run(look_up)
+    return await lookups.run(requested.read, body.at, look_up)
 
 
 @get_rows("/v1/tables/{table:str}/get", tags=["rows"])
@@ -121,10 +122,12 @@ async def get_many(
         else:
             wanted = json_body(body, GetManyBody)
             keys = None
-        found = requested.readable(wanted.at)
-        if keys is None:
-            keys = [found.schema.codec.parse(key) for key in wanted.keys]
-        return answer_table(found.get_many(keys, **_how(wanted)), form)
+
+        def look_up(found: Table | Snapshot) -> Response[bytes]:
+            given = [found.schema.codec.parse(key) for key in wanted.keys] if keys is None else keys
+            return answer_table(found.get_many(given, **_how(wanted)), form)
+
+        return requested.read(wanted.at, look_up)
 
     return await anyio.to_thread.run_sync(read)
 
@@ -138,8 +141,8 @@ def opened_scan(table: Table | Snapshot, body: ScanBody) -> RowStream:
 async def _answer_scan(
     request: AnyRequest, limits: RequestLimits, requested: RequestedTable, body: ScanBody
 ) -> Response[bytes]:
-    form = accepted(request)
-    return await answer_rows(request, lambda: opened_scan(requested.readable(body.at), body), form, limits.of_answer())
+    form, opened = accepted(request), partial(opened_scan, body=body)
+    return await answer_rows(request, lambda: requested.read(body.at, opened), form, limits.of_answer())
 
 
 @get_rows("/v1/tables/{table:str}/scan", tags=["rows"])
@@ -184,8 +187,11 @@ async def post_scan(
 @threaded
 def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
     """How many rows, of all keys or of some ranges; an estimate between two bounds unless ``exact`` is asked for."""
-    found = requested.readable(data.at)
-    counted = found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
+
+    def look_up(found: Table | Snapshot) -> Counted:
+        return found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
+
+    counted = requested.read(data.at, look_up)
     bounds = {"rows_min": counted.rows_min, "rows_max": counted.rows_max}
     return {"table": requested.name, "rows": counted.rows, "exact": counted.exact, **bounds}
 
@@ -195,8 +201,8 @@ def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
 def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody]) -> Response[bytes]:
     """Random rows in key order, each as likely as any other."""
     form = accepted(request)
-    found = requested.readable(data.at)
-    return answer_table(found.sample(data.rows, columns=data.columns, seed=data.seed), form)
+    rows = requested.read(data.at, lambda found: found.sample(data.rows, columns=data.columns, seed=data.seed))
+    return answer_table(rows, form)
 
 
 @post_rows("/v1/tables/{table:str}/prefixes", tags=["rows"])
@@ -204,9 +210,12 @@ def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody])
 def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBody]) -> Response[bytes]:
     """The distinct values of the first row key fields, in key order."""
     form = accepted(request)
-    found = requested.readable(data.at)
-    ranges = key_ranges(found.schema, data.ranges)
-    return answer_table(found.prefixes(data.depth, *ranges, limit=data.limit), form)
+
+    def look_up(found: Table | Snapshot) -> Response[bytes]:
+        ranges = key_ranges(found.schema, data.ranges)
+        return answer_table(found.prefixes(data.depth, *ranges, limit=data.limit), form)
+
+    return requested.read(data.at, look_up)
 
 
 @post(
@@ -219,10 +228,12 @@ def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBo
 @threaded
 def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
     """What reading a key or ranges took: partitions, files, pages, bytes, and the time of each step."""
-    found = requested.readable(data.at)
-    schema = found.schema
-    selection = schema.codec.parse(data.key) if data.key is not None else ()
-    ranges = key_ranges(schema, data.ranges)
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
-    explained = found.explain(*selection, *ranges, columns=data.columns, **how)
-    return {"table": requested.name, **explained.to_dict()}
+
+    def explained(found: Table | Snapshot) -> dict[str, Any]:
+        schema = found.schema
+        selection = schema.codec.parse(data.key) if data.key is not None else ()
+        made = found.explain(*selection, *key_ranges(schema, data.ranges), columns=data.columns, **how)
+        return {"table": requested.name, **made.to_dict()}
+
+    return requested.read(data.at, explained)
