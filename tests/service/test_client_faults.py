@@ -19,6 +19,16 @@ from tests.unit.web.serving import serving
 ARROW = "application/vnd.apache.arrow.stream"
 
 
+def request_on(connection):
+    """A request, with the body that its headers announce."""
+    data = connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    (left,) = [int(line[16:]) - len(body) for line in head.split(b"\r\n") if line[:16] == b"Content-Length: "] or [0]
+    while left > 0 and (more := connection.recv(left)):
+        data, left = data + more, left - len(more)
+    return data
+
+
 @contextmanager
 def answering(*answers):
     """A server that gives each connection the next of these answers, as bytes; it keeps the requests."""
@@ -28,7 +38,7 @@ def answering(*answers):
         def answer():
             for data in answers:
                 with listening.accept()[0] as connection:
-                    asked.append(connection.recv(65536))
+                    asked.append(request_on(connection))
                     connection.sendall(data)
 
         thread = threading.Thread(target=answer, daemon=True)
@@ -79,6 +89,14 @@ def test_reads_are_repeated_twice_and_no_more():
     with answering(BUSY, BUSY, BUSY) as (url, asked):
         assert failure(lakebed.connect(url).tables).code is Code.STORE_UNAVAILABLE
     assert len(asked) == 3
+
+
+def test_a_query_without_an_answer_is_submitted_again_with_its_id():
+    with answering(b"", response(202, {"id": "q"})) as (url, asked):
+        assert lakebed.connect(url).submit_sql("SELECT 1").id == "q"
+    first, second = (json.loads(one.partition(b"\r\n\r\n")[2]) for one in asked)
+    assert first == second
+    assert first["id"]
 
 
 def test_a_write_without_an_answer_is_unknown_and_not_repeated():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -395,6 +396,27 @@ def test_rows_are_given_to_their_submitter_and_to_admins(lake: Any, tmp_path: Pa
 
 
 # -- the client and the commands -----------------------------------------------------------------------------------
+
+
+def test_a_query_that_is_submitted_again_with_its_id_is_the_same(lake: Any, tmp_path: Path) -> None:
+    """Also while it writes to a folder, which is not empty then, and at the same time."""
+    admin = Principal.everywhere("admin", Permission.ADMIN)
+    body = {"id": clock.new_id(), "table": "t", "url": str(tmp_path / "out")}
+
+    def submit(client: TestClient[Any], token: str = "admin", **changes: Any) -> Any:
+        return client.post("/v1/queries", json=body | changes, headers={"authorization": f"Bearer {token}"})
+
+    with served(lake, Named(admin, READER), sources=(str(tmp_path),)) as client:
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: submit(client), range(4)))
+        assert {(one.status_code, one.json()["id"]) for one in answers} == {(202, body["id"])}
+        until(lambda: submit(client).json()["state"] == "completed")
+        assert submit(client).json()["rows"] == COUNT
+        for refused in (submit(client, "reader"), submit(client, url=None), submit(client, id="../x")):
+            assert refused.status_code == 400, refused.text
+        listed = client.get("/v1/queries", headers={"authorization": "Bearer admin"}).json()["queries"]
+        assert [one["id"] for one in listed].count(body["id"]) == 1
+    assert sum(pq.read_metadata(path).num_rows for path in (tmp_path / "out").glob("*.parquet")) == COUNT
 
 
 def test_clients_and_commands_submit_fetch_and_cancel(

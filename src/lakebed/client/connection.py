@@ -62,7 +62,7 @@ class Connection:
         self._pool.clear()
 
     def ask(self, method: str, path: str, document: Any = None, *, reads: bool, **parameters: Any) -> Any:
-        """The JSON answer to a request. ``reads``: the request changes nothing, and may be repeated."""
+        """The JSON answer to a request. ``reads``: it may be repeated, as it changes nothing, or that once only."""
         body = None if document is None else dump(document)
         answer = self.send(method, path_with(path, parameters), body, JSON, JSON, reads=reads, streamed=False)
         try:

@@ -134,15 +134,22 @@ class SubmittedQueries:
         statement: str | None = None,
         url: str | None = None,
         file_format: str = "parquet",
+        query_id: str | None = None,
     ) -> QueryState:
-        """Record a query, and run it when it is its turn. Raises ExistsError if the folder ``url`` is not empty."""
+        """Record a query, and run it when it is its turn. A repeat with the same ``query_id`` submits nothing.
+
+        Raises ExistsError if the folder ``url`` is not empty, UsageError if another query has the id.
+        """
         if self._work is None:
             raise Code.INSTANCE_IN_MEMORY(
                 f"{self._instance.url} is in the memory of this process, and queries that are submitted run in others",
                 url=self._instance.url,
             )
+        earlier = None if query_id is None else self._objects.find(query_id)
+        if earlier is not None:
+            return self._repeated(earlier, principal, asked)
         query = SubmittedQuery(
-            id=clock.new_id(),
+            id=query_id or clock.new_id(),
             submitted_by=principal.name,
             principal=principal.to_json(),
             asked=asked,
@@ -155,9 +162,16 @@ class SubmittedQueries:
         )
         if url is not None:
             check_empty(target_of(query, self._instance).connect())
-        self._objects.submit(query)
+        if not self._objects.submit(query):
+            return self._repeated(self._objects.query(query.id), principal, asked)
         run = self._claim(query, 1)
         return shown_state(query, None if run is None else run.attempt, None)
+
+    def _repeated(self, earlier: SubmittedQuery, principal: Principal, asked: dict[str, object]) -> QueryState:
+        """The state of the query that a request has submitted before."""
+        if (earlier.submitted_by, earlier.asked) != (principal.name, asked):
+            raise Code.ARGUMENT_INVALID(f"another query has the id {earlier.id}: give each query an id of its own")
+        return self.state(earlier)
 
     def state(self, query: SubmittedQuery) -> QueryState:
         """How far a query is."""

@@ -182,9 +182,9 @@ class QueryObjects:
 
     # -- what services write --------------------------------------------------------------------------------------
 
-    def submit(self, query: SubmittedQuery) -> None:
-        """Put a query on record."""
-        self._create(query.id, QUERY, query)
+    def submit(self, query: SubmittedQuery) -> bool:
+        """Put a query on record; False if there is one with its id."""
+        return self._create(query.id, QUERY, query)
 
     def claim(self, query: str, attempt: QueryAttempt) -> bool:
         """Begin an attempt; False if another process has begun it."""
@@ -219,9 +219,13 @@ class QueryObjects:
         """All queries, the newest first; one request for a thousand objects."""
         return _grouped(self.storage.list(QUERIES_FOLDER))
 
+    def find(self, query_id: str) -> SubmittedQuery | None:
+        """What was asked; None if no query has the id."""
+        return self._read(query_id, QUERY, SubmittedQuery) if is_id(query_id) else None
+
     def query(self, query_id: str) -> SubmittedQuery:
         """What was asked. Raises NotFoundError."""
-        found = self._read(query_id, QUERY, SubmittedQuery) if is_id(query_id) else None
+        found = self.find(query_id)
         if found is None:
             raise not_there(query_id)
         return found

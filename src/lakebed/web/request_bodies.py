@@ -203,14 +203,24 @@ class SubmitBody(Struct, forbid_unknown_fields=True):
     again: bool = False
 
 
+QueryId = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        description="A UUID that the caller makes, best of version 7: a repeat with the same one is the same query.",
+    ),
+]
+
+
 class SubmitQueryBody(Struct, forbid_unknown_fields=True):
-    """A scan of a table, or a statement; and where its rows go."""
+    """A scan of a table, or a statement; where its rows go, and its id."""
 
     table: str | None = None
     scan: ScanBody | None = None
     statement: Annotated[str, Meta(min_length=1)] | None = None
     url: Annotated[str, Meta(description="Write the rows below this URL, in place of keeping them.")] | None = None
     format: Annotated[Literal["parquet", "csv", "json"], Meta(description="Of the files below the URL.")] | None = None
+    id: QueryId | None = None
 
 
 NO_BODY = "the request has no body; send the JSON document that GET /v1/openapi.json describes"

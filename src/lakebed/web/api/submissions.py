@@ -45,7 +45,8 @@ def submit_query(
 ) -> dict[str, Any]:
     """Run a scan of a table, or a statement, in the background. The answer has its id.
 
-    The rows are kept by the service until the query expires, or written to a URL that it allows.
+    The rows are kept by the service until the query expires, or written to a URL that it allows. A repeat with the same
+    ``id`` is the same query.
     """
     note(request, statement=data.statement, table=data.table)
     if (data.table is None) == (data.statement is None):
@@ -59,7 +60,13 @@ def submit_query(
     asked = msgspec.to_builtins(data)
     scan = None if data.table is None else _asked_scan(tables, principal, data.table, data.scan or ScanBody())
     state = queries.submit(
-        principal, asked, scan=scan, statement=data.statement, url=data.url, file_format=data.format or "parquet"
+        principal,
+        asked,
+        scan=scan,
+        statement=data.statement,
+        url=data.url,
+        file_format=data.format or "parquet",
+        query_id=data.id,
     )
     return _shown(state)
 
