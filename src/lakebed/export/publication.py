@@ -2,7 +2,8 @@
 
 1. Tasks send files under names that no other attempt has (:func:`send`).
 2. The driver puts the manifest, which names the files that count, create-if-absent.
-3. It lists the folder, and deletes what other attempts of this export have sent.
+3. It lists the folder, and deletes what other attempts of this export have sent, and what processes that were killed
+   had begun to send, into this folder, before there was a manifest.
 4. It puts ``_SUCCESS``.
 
 An attempt that is given up and still runs sends its file, then looks for the manifest, and deletes the file if the
@@ -17,12 +18,13 @@ Core types: :class:`ExportedFile`. Errors: ExistsError if there is something of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.clock import random_token
-from lakebed.errors import Code, DamagedError
+from lakebed.errors import Code, DamagedError, Error
 from lakebed.model.documents import dump, load, reading
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
@@ -104,6 +106,9 @@ def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> M
         if counts.get("export") != manifest["export"]:
             raise _taken(target, MANIFEST)
     _delete_sent(target, attempts_of, names_of(counts))
+    with suppress(Error):
+        if (at := target.last_modified(MANIFEST)) is not None:
+            target.delete_temporaries("", at)
     if create_until_clear(target, SUCCESS, b"") is PutOutcome.EXISTS and target.get(SUCCESS):
         raise _taken(target, SUCCESS)
     return counts

@@ -1,6 +1,8 @@
 """Exports of real tables to real folders, their tasks run here: what a reader of the folder finds in any case."""
 
 import json
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -251,6 +253,24 @@ def test_what_attempts_wrote_in_vain_is_gone_before_success(table, target, tmp_p
     report = exported(table, target, tmp_path, times=3, partitions=2)
     assert (report.files, len(names(target))) == (2, 4)
     assert read(tmp_path, target).num_rows == 200
+
+
+DYING = """
+import os, sys
+from lakebed.storage import connect, local
+local.LocalStorage._sync = lambda *_: os._exit(9)
+connect(sys.argv[1]).send("part-00000-0192-x.parquet", sys.argv[2])
+"""
+
+
+def test_what_a_process_was_sending_when_it_was_killed_is_gone_after_the_next_export(table, target, tmp_path):
+    """It has no name yet, so the folder looks empty."""
+    (tmp_path / "rows").write_bytes(b"some")
+    died = subprocess.run([sys.executable, "-c", DYING, str(tmp_path / "out"), str(tmp_path / "rows")], check=False)
+    assert died.returncode == 9
+    assert [one.size_bytes for one in target.temporaries("")] == [4]
+    exported(table, target, tmp_path)
+    assert not list(target.temporaries(""))
 
 
 def test_an_attempt_that_ends_after_the_export_takes_its_file_away(table, target, tmp_path):
