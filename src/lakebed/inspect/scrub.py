@@ -16,6 +16,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -105,12 +106,8 @@ def sampled(used: Sequence[Used], share: float, seed: int) -> list[Used]:
     order = sorted(used, key=lambda one: one.file.id)
     chance.shuffle(order)
     wanted = share * sum(one.file.size_bytes for one in used)
-    found: list[Used] = []
-    for one in order:
-        if sum(other.file.size_bytes for other in found) >= wanted:
-            break
-        found.append(one)
-    return found
+    before = accumulate((one.file.size_bytes for one in order), initial=0)
+    return [one for one, size_bytes in zip(order, before, strict=False) if size_bytes < wanted]
 
 
 def located_in(finding: Finding, used: Used, state: TableState, storage: Storage) -> Finding:
