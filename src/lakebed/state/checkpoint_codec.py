@@ -19,7 +19,7 @@ from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import filter_of, stored_filter
 from lakebed.model.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
-from lakebed.state.columnar_codecs import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
+from lakebed.state.columnar_codecs import CODECS
 from lakebed.state.columns import ColumnarCodec, Columns, Segment
 from lakebed.state.fields import (
     Hex,
@@ -82,6 +82,12 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     view: ViewSource | None = None
 
 
+_ALIKE = (
+    "version", "table", "rejected", "next_sequence", "earliest_retained_version", "request_watermark",
+    "orphan_cutoff_us", "dropped", "merge_version", "filter_version", "age_off_cut_us", "view",
+)  # fmt: skip
+"""Fields that have the same values in a state and in its document."""
+
 _NamedByText = tuple[Id, str, Whole, Positive, str, str]
 _NamedByNumber = tuple[Id, str, Whole, Positive, Whole, Whole]
 """A segment in an object: its name, digest, bytes, rows, first and last key."""
@@ -104,19 +110,17 @@ def stored_segments(document: Any) -> dict[str, list[Any]]:
 
 def of_table(state: TableState) -> EncodedState[TableState]:
     """Encode a table's state. Segments without changes since the last checkpoint are shared with it."""
-    files, references = _as_columns(FILES, state.files), _as_columns(REFERENCES, state.references)
-    requests, open_requests = _as_columns(REQUESTS, state.requests), _as_columns(OPEN_REQUESTS, state.open_requests)
+    columns = {kind: _as_columns(codec, getattr(state, kind)) for kind, codec in CODECS.items()}
     rebased = replace(
         state,
-        files=PersistentTable(files),
-        references=state.references.rebased(references),
-        requests=PersistentTable(requests),
-        open_requests=PersistentTable(open_requests),
+        files=PersistentTable(columns["files"]),
+        references=state.references.rebased(columns["references"]),
+        requests=PersistentTable(columns["requests"]),
+        open_requests=PersistentTable(columns["open_requests"]),
     )
     partitions = state.partitions
     document = TableDocument(
-        version=state.version,
-        table=state.table,
+        **{name: getattr(state, name) for name in _ALIKE},
         schemas=[schema.to_json() for schema in state.schemas],
         settings=dict(state.settings),
         boundaries=[boundary.hex() for boundary in partitions.boundaries],
@@ -124,28 +128,12 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         next_partition=partitions.next_id,
         parents=[(child, parent) for child, parents in sorted(partitions.parents.items()) for parent in parents],
         jobs=[JobDocument.of(job) for _, job in sorted(state.jobs.items())],
-        rejected=state.rejected,
-        next_sequence=state.next_sequence,
         tags=dict(sorted(state.tags.items())),
         fences=[(*encode_bounds(fence.keys), fence.version) for fence in state.fences],
-        earliest_retained_version=state.earliest_retained_version,
-        request_watermark=state.request_watermark,
-        orphan_cutoff_us=state.orphan_cutoff_us,
-        dropped=state.dropped,
         merge=stored_mode(state.merge),
-        merge_version=state.merge_version,
         filter=stored_filter(state.row_filter),
-        filter_version=state.filter_version,
-        age_off_cut_us=state.age_off_cut_us,
-        view=state.view,
     )
-    segments: dict[str, Sequence[Segment[Any, Any]]] = {
-        "files": files.segments,
-        "references": references.segments,
-        "requests": requests.segments,
-        "open_requests": open_requests.segments,
-    }
-    return EncodedState(rebased, checked(document), segments)
+    return EncodedState(rebased, checked(document), {kind: held.segments for kind, held in columns.items()})
 
 
 def rebase_table(state: TableState, then: TableState, rebased: TableState) -> TableState:
@@ -153,13 +141,8 @@ def rebase_table(state: TableState, then: TableState, rebased: TableState) -> Ta
 
     Reads no segment. The time is linear in the changes since the checkpoint of ``then``.
     """
-    return replace(
-        state,
-        files=state.files.rebased_onto(rebased.files, then.files),
-        references=state.references.rebased_onto(rebased.references, then.references),
-        requests=state.requests.rebased_onto(rebased.requests, then.requests),
-        open_requests=state.open_requests.rebased_onto(rebased.open_requests, then.open_requests),
-    )
+    kinds = {kind: (getattr(state, kind), getattr(rebased, kind), getattr(then, kind)) for kind in CODECS}
+    return replace(state, **{kind: now.rebased_onto(base, before) for kind, (now, base, before) in kinds.items()})
 
 
 def _as_columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
@@ -175,9 +158,9 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
     """Decode a table's state. Raises DamagedError if it is malformed."""
     with reading("not the state of a table"):
         stored = msgspec.convert(document, TableDocument)
+        columns = {kind: Columns(codec, segments.get(kind, ())) for kind, codec in CODECS.items()}
         return TableState(
-            version=stored.version,
-            table=stored.table,
+            **{name: getattr(stored, name) for name in _ALIKE},
             schemas=tuple(map(Schema.from_json, stored.schemas)),
             settings=stored.settings,
             partitions=Partitions.of(
@@ -186,25 +169,15 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
                 stored.next_partition,
                 _parents(stored.parents),
             ),
-            files=PersistentTable(Columns(FILES, segments.get("files", ()))),
-            references=PartitionFiles(Columns(REFERENCES, segments.get("references", ()))),
+            files=PersistentTable(columns["files"]),
+            references=PartitionFiles(columns["references"]),
             jobs={job.id: job.value() for job in stored.jobs},
-            requests=PersistentTable(Columns(REQUESTS, segments.get("requests", ()))),
-            open_requests=PersistentTable(Columns(OPEN_REQUESTS, segments.get("open_requests", ()))),
-            rejected=stored.rejected,
-            next_sequence=stored.next_sequence,
+            requests=PersistentTable(columns["requests"]),
+            open_requests=PersistentTable(columns["open_requests"]),
             tags=stored.tags,
             fences=tuple(Fence(decode_bounds((low, high)), version) for low, high, version in stored.fences),
-            earliest_retained_version=stored.earliest_retained_version,
-            request_watermark=stored.request_watermark,
-            orphan_cutoff_us=stored.orphan_cutoff_us,
-            dropped=stored.dropped,
             merge=mode_of(stored.merge),
-            merge_version=stored.merge_version,
             row_filter=filter_of(stored.filter),
-            filter_version=stored.filter_version,
-            age_off_cut_us=stored.age_off_cut_us,
-            view=stored.view,
         )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from lakebed.model.files import DataFile
 from lakebed.state.fields import Hex, Id, Positive, Whole
 
+_HEX = ("min_key", "max_key", "bounds")
+
 
 class FileDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A data file as it is stored."""
+    """A data file as it is stored: the fields of a DataFile, bytes as hex digits."""
 
     bounds: Hex = ""
     markers: Whole = 0
@@ -28,36 +31,10 @@ class FileDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, file: DataFile) -> FileDocument:
         """The document of a file."""
-        return cls(
-            bounds=file.bounds.hex(),
-            markers=file.markers,
-            id=file.id,
-            job=file.job,
-            rows=file.rows,
-            size_bytes=file.size_bytes,
-            min_key=file.min_key.hex(),
-            max_key=file.max_key.hex(),
-            schema_version=file.schema_version,
-            last_modified_us=file.last_modified_us,
-            digest=file.digest,
-            footer_bytes=file.footer_bytes,
-            footer_digest=file.footer_digest,
-        )
+        values = {name: getattr(file, name) for name in cls.__struct_fields__}
+        return cls(**values | {name: values[name].hex() for name in _HEX})
 
     def value(self) -> DataFile:
         """The file."""
-        return DataFile(
-            self.id,
-            self.job,
-            self.rows,
-            self.size_bytes,
-            bytes.fromhex(self.min_key),
-            bytes.fromhex(self.max_key),
-            self.schema_version,
-            self.last_modified_us,
-            self.digest,
-            self.footer_bytes,
-            self.footer_digest,
-            bytes.fromhex(self.bounds),
-            self.markers,
-        )
+        values = asdict(self)
+        return DataFile(**values | {name: bytes.fromhex(values[name]) for name in _HEX})
