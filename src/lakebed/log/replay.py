@@ -47,8 +47,8 @@ def advance(
     Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
     ``read_sidecars`` does.
     """
-    entry, steps = applied(head, data, identity, machine, read_sidecars)
-    return Head(entry.version, entry.digest, steps[-1][1] if steps else head.state), entry
+    following, entry, _ = applied(head, data, identity, machine, read_sidecars)
+    return following, entry
 
 
 def applied(
@@ -57,11 +57,8 @@ def applied(
     identity: str,
     machine: Machine[State, Any, Change],
     read_sidecars: ReadSidecars,
-) -> tuple[entries.Entry, list[tuple[Change, State]]]:
-    """The entry after a head, whose bytes these are, and its changes, each with the state after it.
-
-    Raises as :func:`advance`.
-    """
+) -> tuple[Head[State], entries.Entry, list[tuple[Change, State]]]:
+    """As :func:`advance`, and the changes of the entry, each with the state after it."""
     entry = entries.decode(data, identity, head.version + 1, head.digest)
     sidecars = read_sidecars(entry) if entry.sidecars else {}
     state, steps = head.state, []
@@ -70,7 +67,7 @@ def applied(
             change = machine.decode(document, sidecars)
         state = machine.apply(state, change, entry.version)
         steps.append((change, state))
-    return entry, steps
+    return Head(entry.version, entry.digest, state), entry, steps
 
 
 class RetainedCheckpoints(Generic[State]):
@@ -198,8 +195,7 @@ class Past(Generic[State]):
         """
         while head.version < version:
             data = self._next(head, version)
-            entry, steps = applied(head, data, self.identity, self.machine, self.read_sidecars)
-            head = Head(entry.version, entry.digest, steps[-1][1] if steps else head.state)
+            head, _, steps = applied(head, data, self.identity, self.machine, self.read_sidecars)
             yield head, steps
 
     def _next(self, head: Head[State], version: int) -> bytes:
