@@ -19,6 +19,7 @@ Errors: ContentionError, UnknownOutcomeError and StorageError of the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -162,7 +163,7 @@ def run_merges(
         if failure is None:
             _commit(table, job, files, progress)
         else:
-            _close(table, job.id, str(failure))
+            close_job(table, job.id, str(failure))
             discard(table.storage, table.id, files)
             progress.failed.append(FailedMerge(job.merge.partition, failure))
         return ()
@@ -174,7 +175,7 @@ def run_merges(
         runner.run(planned, open_batch, execute, on_done, limits)
     except BaseException:
         for job_id in ours:
-            _close(table, job_id, "the compaction was interrupted")
+            close_job(table, job_id, "the compaction was interrupted")
         raise
 
 
@@ -243,15 +244,13 @@ def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress:
     outcome = commit_files(table, ProposeOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
         # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
-        _close(table, job.id, outcome.reason)
+        close_job(table, job.id, outcome.reason)
         progress.skipped.append(Skipped(job.merge.partition, outcome.reason))
         return
     progress.done.append((job.merge, files, version_of(outcome, f"table {table.name}, job {job.id}")))
 
 
-def _close(table: Table, job: str, reason: str) -> None:
-    """Release a job that will not be committed. A best effort: its owner's death, or its deadline, releases it too."""
-    try:
+def close_job(table: Table, job: str, reason: str) -> None:
+    """Close a job that will not be committed. A best effort: its owner's death, or its deadline, closes it too."""
+    with suppress(Error):
         table.try_commit(CloseJob(job, reason[:500]))
-    except Error:
-        return

@@ -26,7 +26,7 @@ import itertools
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.maintenance.compaction.strategies import Run, of_like_size, runs_bound
+from lakebed.maintenance.compaction.strategies import Run, by_bytes, of_like_size, runs_bound
 from lakebed.settings import Strategy
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings
             case Strategy.SIZE_RATIO:
                 found += _size_ratio(runs, settings.compaction_batch_runs, settings.compaction_ratio)
             case Strategy.BY_BYTES:
-                found += _by_bytes(runs, settings.compaction_run_bytes)
+                found += by_bytes(runs, settings.compaction_run_bytes)
             case _:
                 assert_never(strategy)
     return found
@@ -170,15 +170,6 @@ def _size_ratio(runs: Stretch, batch: int, ratio: float) -> Iterator[Batch]:
         else:
             window = runs[part.start : part.stop]
             yield from _lightest(window, batch, lambda sizes: of_like_size(sorted(sizes), ratio) == len(sizes))
-
-
-def _by_bytes(runs: Stretch, target_bytes: int) -> Iterator[Batch]:
-    held: list[Run] = []
-    for run in runs:
-        held.append(run)
-        if sum(one.size_bytes for one in held) >= target_bytes:
-            yield tuple(held)
-            held = []
 
 
 def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool] = lambda _: True) -> list[Batch]:

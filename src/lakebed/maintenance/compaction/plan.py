@@ -132,16 +132,6 @@ class CompactionPlan:
     whole: tuple[PartitionMerge, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _PartitionPlan:
-    """What is due in one partition, which has ``runs`` runs."""
-
-    runs: int
-    merges: tuple[PartitionMerge, ...] = ()
-    concatenations: tuple[Concatenation, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-
-
 def check_strategy(name: str | None) -> Strategy | None:
     """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
     if name is None or name in tuple(Strategy):
@@ -175,15 +165,16 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
         for partition in several
     ]
     # A query merges as many runs as its partition has, so the partition with most runs gains most.
-    found.sort(key=lambda one: -one.runs)
-    merges = list(chain.from_iterable(one.merges for one in found))
+    found.sort(key=lambda one: -one[0])
+    plans = [one for _, one in found]
+    merges = list(chain.from_iterable(one.merges for one in plans))
     room -= len(together)
     reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
     left = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
     return CompactionPlan(
         tuple(merges[:room]),
-        tuple(chain.from_iterable(one.concatenations for one in found)),
-        (*chain.from_iterable(one.skipped for one in found), *left),
+        tuple(chain.from_iterable(one.concatenations for one in plans)),
+        (*chain.from_iterable(one.skipped for one in plans), *left),
         tuple(together),
     )
 
@@ -246,26 +237,26 @@ def _plan_partition(
     jobs: Sequence[Job],
     claimed: Collection[str],
     rules: tuple[Strategy, Settings, HiddenRows | None],
-) -> _PartitionPlan:
+) -> tuple[int, CompactionPlan]:
+    """The number of runs of a partition, and what is due in it."""
     runs = runs_of(state.held_by(partition))
     if jobs and rules[0] is Strategy.FULL:
-        return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
+        return len(runs), CompactionPlan(skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
     busy = {name for job in jobs for name in job.inputs}.union(claimed)
     due = _due if isinstance(state.merge, KeepAll) else _due_neighbours
     whole, found = due(state, partition, busy, rules[:2])
     found = found + _with_hidden_rows(partition, busy, found, rules[2])
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
-    return _PartitionPlan(
-        len(runs),
-        tuple(_merge(state, partition, batch) for batch in found[:room]),
-        tuple(
-            _concatenate(partition, run) for run in whole if run.concatenated > 1 and run.held[0].file.id not in merged
-        ),
-        (Skipped(partition, f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"),)
-        if len(found) > room
-        else (),
+    merges = tuple(_merge(state, partition, batch) for batch in found[:room])
+    concatenations = tuple(
+        Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
+        for run in whole
+        if run.concatenated > 1 and run.held[0].file.id not in merged
     )
+    reason = f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"
+    skipped = (Skipped(partition, reason),) if len(found) > room else ()
+    return len(runs), CompactionPlan(merges, concatenations, skipped)
 
 
 def _due(
@@ -332,10 +323,6 @@ def _drops_markers(state: TableState) -> bool:
     By ``Latest(by="sort_key")`` they stay: one with a greater sort key than a row that arrives later still hides it.
     """
     return state.merge == Latest()
-
-
-def _concatenate(partition: int, run: Run) -> Concatenation:
-    return Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
 
 
 def tasks_of(merge: PartitionMerge, cores: int) -> int:

@@ -130,7 +130,7 @@ def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
         case Strategy.SIZE_RATIO:
             return _size_ratio(small, settings.compaction_batch_runs, settings.compaction_ratio)
         case Strategy.BY_BYTES:
-            return _by_bytes(small, settings.compaction_run_bytes)
+            return by_bytes(small, settings.compaction_run_bytes)
         case _:
             assert_never(strategy)
 
@@ -195,7 +195,8 @@ def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
     return found
 
 
-def _by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
+def by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
+    """As many successive runs in each batch as reach the target together."""
     found: list[Batch] = []
     held: list[Run] = []
     size_bytes = 0

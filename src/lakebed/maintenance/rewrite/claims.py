@@ -13,7 +13,6 @@ StorageError of the log.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,9 +20,10 @@ from lakebed import clock, runner
 from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.maintenance.compaction.merge_jobs import close_job
 from lakebed.maintenance.compaction.run import release_jobs
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, is_as_planned, plan
-from lakebed.state.transactions import CloseJob, Job, ProposeJobs
+from lakebed.state.transactions import Job, ProposeJobs
 from lakebed.tracker.processes import this_process
 
 if TYPE_CHECKING:
@@ -94,13 +94,8 @@ class Claims:
             pause = min(2 * pause, PAUSE_MAX_S)
 
     def close(self, jobs: Sequence[str], reason: str) -> None:
-        """Close jobs that commit nothing. A best effort: the owner's death, or their deadline, closes them too."""
-
-        def one(job: str) -> None:
-            with suppress(Error):
-                self.table.try_commit(CloseJob(job, reason[:500]))
-
-        runner.in_threads(one, list(jobs))
+        """Close jobs that commit nothing, as far as that is possible."""
+        runner.in_threads(lambda job: close_job(self.table, job, reason), list(jobs))
 
     def _open(self, free: Sequence[FileRewrite], began_us: int, count: int) -> None:
         # Each of the tasks may take as long as a job may be open.

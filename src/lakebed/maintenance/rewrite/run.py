@@ -167,7 +167,7 @@ def rewrite(
     except BaseException as error:
         # Not the message: it may quote a key, and the log keeps it.
         claims.close(list(claims.jobs), f"the rewrite failed: {error.code if isinstance(error, Error) else 'stopped'}")
-        _discard(table, progress)
+        discard(table.storage, table.id, [new for _, made in progress.done for new in made.files or ()])
         raise
     version = _commit(table, claims, progress)
     files = [new.file for _, made in progress.done for new in made.files or ()]
@@ -304,7 +304,3 @@ def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
             **outcome.facts,
         )
     return version_of(outcome, f"table {table.name}")
-
-
-def _discard(table: Table, progress: _Progress) -> None:
-    discard(table.storage, table.id, [new for _, made in progress.done for new in made.files or ()])
