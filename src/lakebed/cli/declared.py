@@ -7,7 +7,6 @@ others.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -80,9 +79,9 @@ def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: boo
     lines = [f"{'-' if change.loses else '+'} {change.text}" for change in changes]
     if changes and not plan_only:
         if not yes:
-            options.check_answerable(f"make {count_text(len(changes), 'change')} by {file}")
-            print("\n".join(lines), file=sys.stderr)
-            options.ask_for("apply", f"This makes {count_text(len(changes), 'change')}", "the word apply")
+            count = count_text(len(changes), "change")
+            warning = "\n".join([*lines, f"This makes {count}"])
+            options.confirm(f"make {count} by {file}", warning, "apply", what="the word apply")
         for change in changes:
             change.make()
     listed = [{"change": change.text, "loses": change.loses} for change in changes]

@@ -59,8 +59,6 @@ def rewrite(
     Key ranges are given as to scan; without one, all rows are concerned. Files without a row that differs stay as they
     are. Older versions and tags keep the rows as they were: docs/erasure.md.
     """
-    if not yes and not dry_run:
-        options.check_answerable(f"rewrite rows of {table}")
     assignments = dict(changes)
     if len(assignments) < len(changes):
         raise Code.COLUMN_DUPLICATE("--set names a column twice; give each column one expression")
@@ -74,7 +72,7 @@ def rewrite(
         cli.out.document(document, [f"table {found.name} at version {prepared.version}: would read {reads}"])
         return
     if not yes:
-        options.ask_for(found.name, f"This rewrites rows of table {found.name}, in {reads}")
+        options.confirm(f"rewrite rows of {table}", f"This rewrites rows of table {table}, in {reads}", table)
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"rewrite {table}") as progress:
         report = pipeline.rewrite(
             table, *wanted, set=assignments, where=where, delete_where=delete_where, progress=progress

@@ -79,7 +79,8 @@ def migrate(
         found: Table | None = instance.table(table)
     except NotFoundError as error:
         if not row_key:
-            raise error.restated(f"{error.message}; --row-key A,B makes it, of the columns of the source") from error
+            advice = "to make it from the source, give --row-key A,B: its row key columns"
+            raise error.restated(f"{error.message}; {advice}") from error
         found = None
     done = found.outcome(job_id) if found is not None and job_id is not None else None
     if found is not None and done is not None:

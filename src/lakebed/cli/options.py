@@ -216,16 +216,15 @@ def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:
 # -- questions ------------------------------------------------------------------------------------------------------
 
 
-def check_answerable(action: str) -> None:
-    """Raise UsageError if stdin is not a terminal."""
+def confirm(action: str, warning: str, name: str, *, what: str = "its name") -> None:
+    """Return if ``name``, which the question calls ``what``, is typed after the warning.
+
+    Raises UsageError if something else is typed, or stdin is not a terminal; the message then names the ``action``.
+    """
     if not sys.stdin.isatty():
         raise Code.CONFIRMATION_MISSING(
             f"cannot ask whether to {action}: stdin is not a terminal; give --yes to do it without a question"
         )
-
-
-def ask_for(name: str, warning: str, what: str = "its name") -> None:
-    """Go on only if the name is typed, which the question calls ``what``. Raises UsageError if it is not."""
     print(f"{warning}. Type {what} to go on:", file=sys.stderr)
     if sys.stdin.readline().strip() != name:
         raise Code.CONFIRMATION_MISSING(f"the input is not {name}; nothing was changed")

@@ -185,7 +185,7 @@ def _with_key_advice(instance: Instance, table: str) -> Error:
     try:
         instance.table(table)
     except NotFoundError as error:
-        return error.restated(f"{error.message}; --key A,B, its row key columns, makes it of the columns of the file")
+        return error.restated(f"{error.message}; to make it from the file, give --key A,B: its row key columns")
     return Code.TABLE_EXISTS(f"table {table} was created meanwhile; write again", table=table)
 
 

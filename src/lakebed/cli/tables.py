@@ -255,12 +255,10 @@ def _row_count_text(row: dict[str, Any]) -> int | str:
 @options.yes
 def drop(cli: Invocation, *, table: str, yes: bool) -> None:
     """Drop a table; asks for its name first."""
-    if not yes:
-        options.check_answerable(f"drop {table}")
     instance = cli.instance()
     instance.table(table)
     if not yes:
-        options.ask_for(table, f"This drops table {table} and all its rows")
+        options.confirm(f"drop {table}", f"This drops table {table} and all its rows", table)
     instance.drop_table(table)
     cli.out.document({"table": table, "dropped": True}, [f"dropped table {table}"])
 

@@ -188,15 +188,13 @@ def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: boo
     """
     found = cli.table(table)
     target = found.at(**moment_in(moment)).state
-    if not yes and not dry_run:
-        options.check_answerable(f"restore {table}")
     change = restored(found.state(), ProposeRestore(target))
     before, after = (count_text(rows, "row", exact=change.exact) for rows in (change.rows_before, change.rows_after))
     version = None
     if not dry_run:
         if not yes:
-            warning = f"This restores table {found.name} to version {target.version}: {after} in place of {before}"
-            options.ask_for(found.name, warning)
+            warning = f"This restores table {table} to version {target.version}: {after} in place of {before}"
+            options.confirm(f"restore {table}", warning, table)
         with committed_on_interrupt(found.log):
             version = found.restore(version=target.version)
     document = {

@@ -181,14 +181,13 @@ def delete(
     names what is to be deleted.
     """
     options.check_one({"KEY": key, "--keys": keys, "--where": where})
-    if where is not None and not yes:
-        options.check_answerable(f"delete rows of {table}")
     found = cli.table(table)
     given: Any = None
     if where is None:
         given = [found.schema.codec.parse(key)] if keys is None else options.keys_in(keys, found.schema)
     elif not yes:
-        options.ask_for(found.name, f"This deletes the rows of table {found.name} that meet {where}")
+        warning = f"This deletes the rows of table {table} that meet {where}"
+        options.confirm(f"delete rows of {table}", warning, table)
     with committed_on_interrupt(found.log):
         report = found.delete(given, where=where, commit_id=commit_id)
     cli.out.document(report, [f"table {report.table} at version {report.version}: {_deleted(report)}"])
@@ -213,15 +212,13 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     wanted = ranges.of(found.schema)
     if not wanted:
         raise Code.ARGUMENT_MISSING("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
-    if not yes and not dry_run:
-        options.check_answerable(f"remove rows of {table}")
     snapshot = found.snapshot()
     going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, snapshot.encoded(wanted)))
     rows = count_text(going.rows, "row", exact=going.exact)
     version = None
     if not dry_run:
         if not yes:
-            options.ask_for(found.name, f"This removes {rows} from table {found.name}")
+            options.confirm(f"remove rows of {table}", f"This removes {rows} from table {table}", table)
         with committed_on_interrupt(found.log):
             version = found.remove(*wanted, fence=fence)
     document = {"table": found.name, "rows": going.rows, "exact": going.exact, "files": going.files, "fence": fence}

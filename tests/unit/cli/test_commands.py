@@ -146,6 +146,28 @@ def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: 
     assert cli("get", table, "Ulm", "1").code == 4
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["table", "drop", "gone"],
+        ["table", "rewrite", "gone", "--delete-where", "reading > 1"],
+        ["delete", "gone", "--where", "reading > 1"],
+        ["remove", "gone", "--prefix", "Ulm"],
+        ["restore", "gone", "--to", "1"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("table")
+def test_a_command_that_asks_first_says_that_there_is_no_such_table(
+    cli: Cli, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("gone\n"))
+
+    ran = cli(*words)
+
+    assert (ran.code, ran.err.partition(" at ")[0]) == (4, "lakebed: no table named 'gone'")
+
+
 def test_remove_says_what_would_go_and_asks_before_it_goes(
     cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
