@@ -10,17 +10,16 @@ from lakebed.cli import options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.progress import open_pipeline, progress_bar
+from lakebed.cli.progress import open_pipeline, progress_bar, report_line
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
 from lakebed.maintenance.rewrite.run import RewriteRequest, prepare
 from lakebed.model.json_values import plain
-from lakebed.model.wording import count_text, size_text
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.maintenance.rewrite.run import RewriteReport
     from lakebed.retention.erasure.run import ErasurePlace, ErasureReport
 
 
@@ -77,17 +76,7 @@ def rewrite(
         report = pipeline.rewrite(
             table, *wanted, set=assignments, where=where, delete_where=delete_where, progress=progress
         )
-    cli.out.document(report, [_rewrite_line(report)])
-
-
-def _rewrite_line(report: RewriteReport) -> str:
-    read = f"{count_text(report.files_read, 'file')} read"
-    if report.version is None:
-        return f"table {report.table}: no row differs; nothing was changed, {read}"
-    rows = [f"{count_text(report.rows_deleted, 'row')} deleted"] if report.rows_deleted else []
-    rows += [f"{count_text(report.rows_changed, 'row')} changed"] if report.rows_changed else []
-    into = f"{count_text(report.files_in, 'file')} of {size_text(report.bytes_in)} replaced by {report.files_out}"
-    return f"table {report.table} at version {report.version}: {', '.join(rows)}; {read}, {into}"
+    cli.out.document(report, [report_line(report)])
 
 
 # -- lakebed erase-report ------------------------------------------------------------------------------------------

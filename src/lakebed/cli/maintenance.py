@@ -13,7 +13,7 @@ import click
 from lakebed.cli import completions, options, upkeep
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.progress import open_pipeline, progress_bar
+from lakebed.cli.progress import open_pipeline, progress_bar, report_line
 from lakebed.cli.render import TextColumns, columns
 from lakebed.cli.requests import ingest_lines
 from lakebed.errors import Code
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.maintenance.splitting.plan import SmallPartitions
     from lakebed.maintenance.splitting.run import JoinReport, SplitReport
     from lakebed.retention.orphans import DroppedReport, OrphanReport
-    from lakebed.retention.run import CollectionReport, GcReport
+    from lakebed.retention.run import GcReport
 
 PARTITIONS_SHOWN = 8
 
@@ -62,16 +62,10 @@ def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool,
 
 
 def _compaction_lines(report: CompactionReport) -> Iterator[str]:
-    if report.version is None and report.waits is None:
-        yield f"table {report.table}: nothing to compact"
-    if report.jobs:
-        yield (
-            f"table {report.table} at version {report.version}: {count_text(report.partitions, 'partition')} "
-            f"compacted, {count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
-            f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
-        )
-    if report.concatenated:
-        yield f"table {report.table}: {count_text(report.concatenated, 'run')} fewer without rewriting any"
+    if report.version is not None or report.waits is None:
+        partitions = count_text(report.partitions, "partition")
+        sizes = f"{size_text(report.bytes_in)} into {size_text(report.bytes_out)} in {partitions}"
+        yield f"{report_line(report)}{f'; {sizes}' if report.jobs else ''}"
     if report.waits is not None:
         yield f"table {report.table} is not compacted further: {report.waits}"
     for skipped in report.skipped:
@@ -222,8 +216,7 @@ def maintain(
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
     lines += [line for join in report.joins for line in _join_lines(join)]
-    deleted = count_text(report.collection.files, "file")
-    lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
+    lines.append(report_line(report.collection))
     cli.out.document(report, lines)
 
 
@@ -296,18 +289,10 @@ def gc(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> Non
 def _gc_lines(report: GcReport) -> Iterator[str]:
     deleted = "would be deleted" if report.dry_run else "deleted"
     for collection in report.collections:
-        yield _collection_line(collection, deleted)
+        yield report_line(collection)
     for orphans in report.orphans:
         yield from _orphan_lines(orphans, deleted)
     yield from _dropped_lines(report.dropped, deleted)
-
-
-def _collection_line(report: CollectionReport, deleted: str) -> str:
-    text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {deleted}"
-    young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
-    pinned = f"; {count_text(report.pinned, 'file')} kept for readers by pins" if report.pinned else ""
-    truncated = f"; log truncated up to {report.log_start}" if report.entries else ""
-    return f"table {report.table}: {text}{young}{pinned}{truncated}"
 
 
 def _orphan_lines(report: OrphanReport, deleted: str) -> Iterator[str]:

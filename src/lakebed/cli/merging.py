@@ -16,7 +16,6 @@ from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
 from lakebed.model.row_filters import AgeOff, shown_age
-from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -115,11 +114,4 @@ def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
     instance = cli.instance()
     view = instance.table(table)
     report = feed(view, instance.named(view_source(view).table), anew=anew)
-    if report.rows_read or report.anew or report.since != report.until:
-        line = (
-            f"view {report.view} at version {report.version}: {count_text(report.rows_read, 'row')} of {report.source} "
-            f"read; it has version {report.until}"
-        )
-    else:
-        line = f"view {report.view}: nothing to do; it has version {report.until} of {report.source}"
-    cli.out.document(report, [line])
+    cli.out.document(report, [f"view {report.view} at version {report.version}: {report.summary}"])

@@ -11,14 +11,13 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
+from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
 from lakebed.errors import Code, NotFoundError
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.migration.foreign_table import ForeignTable, SourceLocation
 from lakebed.migration.run import SYSTEMS, MigrationReport, Selection
 from lakebed.migration.run import migrate as migrate_rows
 from lakebed.model.schema import Schema
-from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.table.table import Table
@@ -111,10 +110,4 @@ def _schema(source: ForeignTable, chosen: Selection, row_key: list[str], sort_ke
 
 
 def _print(cli: Invocation, report: MigrationReport) -> None:
-    if report.repeated:
-        text = f"migrated before, at version {report.version}; nothing was added"
-    else:
-        counted = "as many as the source says" if report.rows_expected is not None else "the source has no exact count"
-        of = "" if report.source_version is None else f", of version {report.source_version} there"
-        text = f"at version {report.version}: {count_text(report.rows_read, 'row')} migrated{of}; {counted}"
-    cli.out.document(report, [f"table {report.table} {text}"])
+    cli.out.document(report, [report_line(report)])

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -61,6 +61,14 @@ def _with_advice() -> Iterator[None]:
 
 def _not_by_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
+
+
+def report_line(report: Any) -> str:
+    """What a report says, after the name of its table and the version that was committed, if any."""
+    from lakebed.spark.report_text import summary
+
+    at = "" if report.version is None else f" at version {report.version}"
+    return f"table {report.table}{at}: {summary(report)}"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +10,7 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.progress import open_pipeline
+from lakebed.cli.progress import open_pipeline, report_line
 from lakebed.cli.render import columns
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
@@ -112,16 +113,8 @@ def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, laun
 
 def ingest_lines(report: IngestReport) -> Iterator[str]:
     """The report of an ingest as lines of text."""
-    if report.version is None:
-        yield f"table {report.table}: nothing to ingest"
-    else:
-        merged = "" if report.rows == report.rows_read else f", merged to {report.rows:,},"
-        yield (
-            f"table {report.table} at version {report.version}: {count_text(report.requests, 'request')} of "
-            f"{size_text(report.source_bytes)} carried out by {count_text(report.jobs, 'job')}: "
-            f"{count_text(report.rows_read, 'row')}{merged} as {count_text(report.files, 'file')} of "
-            f"{size_text(report.size_bytes)}"
-        )
+    # What failed is listed below.
+    yield report_line(replace(report, failed=()))
     for failed in report.failed:
         result = "was rejected" if failed.rejected else "failed, and will be tried again"
         yield f"{failed.url} {result}: {failed.reason}"

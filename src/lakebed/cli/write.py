@@ -11,7 +11,7 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.progress import command_bar, open_pipeline, progress_bar
+from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
@@ -23,7 +23,7 @@ from lakebed.ingest.run import LOSSLESS, Added, Write, add
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
 from lakebed.model.type_names import name_of
-from lakebed.model.wording import count_text, size_text
+from lakebed.model.wording import count_text
 from lakebed.read.summaries import removal
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     from lakebed.formats.input_file import InputFile
     from lakebed.formats.reading_options import ReadingOptions
-    from lakebed.ingest.attach import AttachReport
     from lakebed.ingest.source_rows import SourceRows
     from lakebed.model.schema import Schema
-    from lakebed.spark.bulk_import import ImportReport
     from lakebed.table.deletion import DeleteReport
     from lakebed.table.table import Table
 
@@ -293,12 +291,8 @@ def import_rows(
     ):
         source = list(sources) if len(sources) > 1 else sources[0]
         report = pipeline.bulk_import(target, source, columns=columns, casts=casts, progress=progress, **how)
-    text = _added("import", report)
-    if report.partitions_split:
-        text += f"; {count_text(report.partitions_split, 'partition')} split before"
-    lines = [*([] if made is None else [_created(target)]), f"table {report.table} {text}"]
-    rejected = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
-    cli.out.document(report, [*lines, *rejected])
+    lines = [] if made is None else [_created(target)]
+    cli.out.document(report, [*lines, report_line(report)])
 
 
 @command
@@ -316,18 +310,7 @@ def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str
     """
     with open_pipeline(cli, launcher) as pipeline:
         report = pipeline.attach(table, list(sources), job_id=job_id)
-    cli.out.document(report, [f"table {report.table} {_added('attach', report)}"])
-
-
-def _added(verb: str, report: ImportReport | AttachReport) -> str:
-    if report.repeated:
-        return f"{verb}ed before, at version {report.version}; nothing was added"
-    if report.version is None:
-        return f"no rows to {verb}; nothing was added"
-    rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-    merged = getattr(report, "rows_written", report.rows)
-    kept = "" if merged == report.rows else f", merged to {merged:,},"
-    return f"at version {report.version}: {rows} {verb}ed{kept} as {files} of {size_text(report.size_bytes)}"
+    cli.out.document(report, [report_line(report)])
 
 
 @command
@@ -364,6 +347,4 @@ def export(
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"export {table}") as progress:
         version = snapshot.version if at is not None else None
         report = pipeline.export(table, url, ranges=wanted, at=version, progress=progress, **how)
-    rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-    text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
-    cli.out.document(report, [f"table {report.table} at version {report.version}: {text}"])
+    cli.out.document(report, [report_line(report)])

@@ -74,6 +74,11 @@ class FailedRequest:
     reason: str
     rejected: bool
 
+    @property
+    def said(self) -> str:
+        """The reason, with the URL."""
+        return self.reason if self.reason.startswith(self.url) else f"{self.url}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:

@@ -31,6 +31,7 @@ from lakebed.ingest.send import commit_files
 from lakebed.ingest.source_rows import RowInput, conformed
 from lakebed.log.outcomes import version_of
 from lakebed.maintenance.ingest_tasks import Ingested
+from lakebed.model.wording import count_text
 from lakebed.parquet.sizes import gather
 from lakebed.read.row_stream import exactly
 from lakebed.state.transactions import ProposeFeed
@@ -63,6 +64,13 @@ class RefreshReport:
     rows_read: int
     version: int
     anew: bool
+
+    @property
+    def summary(self) -> str:
+        """What was done, in a sentence."""
+        if not self.rows_read and not self.anew and self.since == self.until:
+            return f"nothing to do; it has version {self.until} of {self.source}"
+        return f"{count_text(self.rows_read, 'row')} of {self.source} read; it has version {self.until}"
 
 
 def view_source(view: Table) -> ViewSource:

@@ -16,17 +16,16 @@ from lakebed import clock, telemetry
 from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOutcomeError
 from lakebed.maintenance.compaction.run import prepare
 from lakebed.model.operations import TableOperation
-from lakebed.model.wording import count_text
 from lakebed.service.plan import RETRY_MAX_S
+from lakebed.spark.report_text import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.maintenance.compaction.merge_jobs import FailedMerge
     from lakebed.maintenance.compaction.plan import CompactionPlan, PartitionMerge
-    from lakebed.maintenance.compaction.run import CompactionReport
     from lakebed.spark.job_progress import Callback
-    from lakebed.spark.maintain import DivisionReport, Maintenance
+    from lakebed.spark.maintain import Maintenance
     from lakebed.spark.pipeline import Pipeline
     from lakebed.table.table import Table
 
@@ -119,32 +118,21 @@ def _carried_out(
     maintenance = pipeline.maintenance(table, progress)
     match operation:
         case TableOperation.INGEST:
-            return _ingest(maintenance)
+            ingested = maintenance.ingest()
+            if ingested.errors:
+                raise ingested.errors[0]
+            return Done(summary(ingested))
         case TableOperation.COMPACTION:
             return _compact(maintenance, table, failures)
         case TableOperation.SPLITTING:
-            return Done(_division_text(maintenance.divide()))
+            divided = maintenance.divide()
+            return Done(f"{summary(divided.split)}, {summary(divided.join)}")
         case TableOperation.REFRESH:
-            report = pipeline.refresh(table)
-            read = f"{count_text(report.rows_read, 'row')} read"
-            return Done(f"{read} of versions {report.since} to {report.until} of {report.source}")
+            return Done(pipeline.refresh(table).summary)
         case TableOperation.GC:
-            deleted = maintenance.collect()
-            text = f"{count_text(deleted.files, 'file')} of {deleted.size_bytes:,} bytes deleted"
-            return Done(text)
+            return Done(summary(maintenance.collect()))
         case _:
             assert_never(operation)
-
-
-def _ingest(maintenance: Maintenance) -> Done:
-    report = maintenance.ingest()
-    if report.errors:
-        raise report.errors[0]
-    failed = f"; {count_text(len(report.failed), 'request')} failed: {report.failed[0].reason}" if report.failed else ""
-    said = (
-        f"{count_text(report.requests, 'request')} of {report.source_bytes:,} bytes, {count_text(report.rows, 'row')}"
-    )
-    return Done(f"{said}{failed}")
 
 
 def _compact(maintenance: Maintenance, table: Table, failures: FailedPartitions) -> Done:
@@ -156,25 +144,9 @@ def _compact(maintenance: Maintenance, table: Table, failures: FailedPartitions)
         raise elsewhere
     tried = {merge.partition for merge in (*wanted.planned.merges, *wanted.planned.whole)}
     failures.note(report.failed, tried - {one.partition for one in report.failed}, PARTITION_TRIES_MAX)
-    return Done(_compaction_text(report, failures), next(iter(failures.errors.values()), None))
-
-
-def _compaction_text(report: CompactionReport, failures: FailedPartitions) -> str:
-    waiting = "".join(
+    waits = f"; no more, because {report.waits}" if report.waits else ""
+    failed = "".join(
         f"; partition {partition} failed {failures.tries[partition]} times: {error}"
         for partition, error in list(failures.errors.items())[:3]
     )
-    waits = f"; no more, because {report.waits}" if report.waits else ""
-    return (
-        f"{count_text(report.files_in, 'file')} of {report.bytes_in:,} bytes became {report.files_out}, "
-        f"{count_text(report.concatenated, 'run')} concatenated{waits}{waiting}"
-    )
-
-
-def _division_text(report: DivisionReport) -> str:
-    parts = sum(one.parts for one in report.split.split)
-    joined = sum(len(group) for group in report.join.joined)
-    return (
-        f"{count_text(len(report.split.split), 'partition')} split into {parts}, "
-        f"{count_text(joined, 'partition')} joined into {len(report.join.joined)}"
-    )
+    return Done(f"{summary(report)}{waits}{failed}", next(iter(failures.errors.values()), None))

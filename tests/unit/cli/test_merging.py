@@ -70,7 +70,7 @@ def test_a_view_is_created_and_refreshed(cli, folder, url):
     assert cli("view", "create", "v", *words).out == "created view v of table t; `lakebed view refresh v` feeds it\n"
     assert cli("view", "refresh", "v").out == "view v at version 2: 3 rows of t read; it has version 2\n"
     assert cli("get", "v", "a", "--json").lines == [{"k": "a", "rows": 2, "n": 2}]
-    assert cli("view", "refresh", "v").out == "view v: nothing to do; it has version 2 of t\n"
+    assert cli("view", "refresh", "v").out == "view v at version 2: nothing to do; it has version 2 of t\n"
     cli("remove", "t", "--prefix", "a", "--yes")
     refused = cli("view", "refresh", "v")
     assert refused.code != 0

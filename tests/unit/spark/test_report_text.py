@@ -1,0 +1,62 @@
+"""What reports say in a sentence."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakebed.export.run import ExportReport
+from lakebed.ingest.attach import AttachReport
+from lakebed.maintenance.compaction.run import CompactionReport
+from lakebed.maintenance.ingest_jobs import FailedRequest, IngestReport
+from lakebed.maintenance.splitting.run import JoinReport, SplitPartitionReport, SplitReport
+from lakebed.maintenance.view_feed import RefreshReport
+from lakebed.migration.run import MigrationReport
+from lakebed.retention.run import CollectionReport
+from lakebed.spark.bulk_import import ImportReport
+from lakebed.spark.report_text import summary
+
+KIB = 1024
+BAD = FailedRequest("id", "/in/a.parquet", "not Parquet", rejected=True)
+IMPORTED = ImportReport("t", "job", 5000, 4000, 2, 3 * KIB, 7, 1, 1, 4, partitions_split=1, rejected=3, quarantine="/q")
+COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), None)
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (
+            IMPORTED,
+            (
+                "5,000 rows imported, merged to 4,000, as 2 files of 3.0 KiB; 1 partition split before; "
+                "3 rows rejected, in /q"
+            ),
+        ),
+        (AttachReport("t", 5, 1, KIB, 4), "5 rows attached as 1 file of 1.0 KiB"),
+        (AttachReport("t", 0, 0, 0, None), "no rows to attach; nothing was added"),
+        (AttachReport("t", 0, 0, 0, 4, repeated=True), "attached before; nothing was added"),
+        (MigrationReport("t", 4, "/src", "9", 8, 8), "8 rows migrated, of version 9 there; as many as the source says"),
+        (ExportReport("t", 4, "s3://b/out", 8, 1, KIB), "8 rows exported as 1 file of 1.0 KiB to s3://b/out"),
+        (SplitReport("t", (SplitPartitionReport(1, 2),), (), 4), "1 partition cut"),
+        (JoinReport("t", ((1, 2), (4, 5)), (), 4), "2 groups of partitions became one each"),
+        (COMPACTED, "5 files became 3, 2 runs concatenated"),
+        (CompactionReport("t", 0, 0, 0, 0, 0, 0, 0, 0, None, (), (), (), None), "nothing to compact"),
+        (
+            IngestReport("t", 1, 2, KIB, 9, 8, 1, KIB, 4, (BAD,)),
+            (
+                "2 requests of 1.0 KiB ingested by 1 job: 9 rows, merged to 8, as 1 file of 1.0 KiB; "
+                "1 request failed: /in/a.parquet: not Parquet"
+            ),
+        ),
+        (IngestReport("t"), "nothing ingested"),
+        (CollectionReport("t", 2, KIB, 3), "2 files of 1.0 KiB deleted; 3 files without reference still too young"),
+        (CollectionReport("t", dry_run=True), "0 files of 0 bytes would be deleted"),
+    ],
+)
+def test_a_report_says_what_was_done(report, said):
+    assert summary(report) == said
+
+
+def test_a_refresh_says_what_it_read():
+    report = RefreshReport("v", "t", 1, 3, 5, 2, anew=False)
+    assert report.summary == "5 rows of t read; it has version 3"
+    assert replace(report, since=3, rows_read=0).summary == "nothing to do; it has version 3 of t"
