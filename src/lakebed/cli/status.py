@@ -170,7 +170,7 @@ def urgent_first(tables: tuple[TableStatus, ...]) -> list[TableStatus]:
     """The tables with an error first, then those with the most to merge and to ingest."""
     return sorted(
         tables,
-        key=lambda one: (one.error is None, -(one.backlog.bytes_due + one.backlog.size_bytes), one.name),
+        key=lambda one: (one.error is None, -one.backlog.all_bytes, one.name),
     )
 
 

@@ -40,6 +40,11 @@ class Backlog:
     runs_due: int = 0
     bytes_due: int = 0
 
+    @property
+    def all_bytes(self) -> int:
+        """The bytes to ingest and to merge."""
+        return self.size_bytes + self.bytes_due
+
 
 @dataclass(frozen=True, slots=True)
 class LastError:
@@ -118,12 +123,13 @@ class Work:
 class HookStatus:
     """A hook of a table (by its id). ``delivered`` is the version up to which it has all events.
 
+    ``target`` is the URL or the command; None for who may not see it.
     ``error`` is why it fails, ``since`` when, ``failures`` how often in a row, and ``next_at`` when it is tried again.
     """
 
     id: str
     table: str
-    target: str
+    target: str | None
     delivered: int
     failures: int
     since: str | None

@@ -23,10 +23,11 @@ def test_page_of_a_table_shows_all_of_it(browser, stations):
     for text in ("reading", "row key", "first", "add files", "split_rows", "Pause", "6", "KeepAll"):
         assert text in page
     twin = browser.get("/tables/stations.json").json()
-    assert (twin["rows"], twin["partitions"], twin["files"]) == (6, 3, 4)
+    size = twin["size"]
+    assert (size["rows"], size["partitions"], size["files"]) == (6, 3, 4)
     assert [cell["cell"]["rows"] for cell in twin["key_space"]["cells"]] == [2, 4, 0]
     assert [field["role"] for field in twin["fields"]] == ["row key", "sort key", ""]
-    assert twin["tags"] == [{"name": "first", "version": 3}]
+    assert twin["tags"] == {"first": 3}
 
 
 def test_a_click_on_a_cell_shows_its_files(browser, stations):

@@ -51,20 +51,6 @@ class ShownRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownHook:
-    """A hook of a table. Its ``target`` and its last ``error`` are there for admins of the table only."""
-
-    id: str
-    table: str
-    target: str | None
-    delivered: int
-    failures: int
-    since: str | None
-    error: str | None
-    next_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class JobsPage:
     """``work`` is what this service does now; ``running``, ``troubles`` and ``runs`` are from the records of all
     processes, newest first. Troubles are the last runs that failed and were not followed by one that did not. ``hooks``
@@ -81,7 +67,7 @@ class JobsPage:
     number: int
     numbers: int
     runs: tuple[ShownRun, ...]
-    hooks: tuple[ShownHook, ...] = ()
+    hooks: tuple[HookStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +93,19 @@ def shown_run(run: JobRun, principal: Principal) -> ShownRun:
     return ShownRun(run, seconds, share, run.parked and admin)
 
 
-def shown_hooks(hooks: Sequence[HookStatus], names: Mapping[str, str], principal: Principal) -> tuple[ShownHook, ...]:
-    """The hooks of the tables whose names are given by their ids."""
+def shown_hooks(hooks: Sequence[HookStatus], names: Mapping[str, str], principal: Principal) -> tuple[HookStatus, ...]:
+    """The hooks of the tables whose names are given by their ids, with the name in place of the id.
+
+    The target and the last error are shown to admins of the table only.
+    """
     shown = []
     for one in hooks:
         table = names.get(one.table)
         if table is None:
             continue
         is_admin = principal.permission(table) is Permission.ADMIN
-        target, error = (one.target, one.error) if is_admin else (None, None)
-        shown.append(ShownHook(one.id, table, target, one.delivered, one.failures, one.since, error, one.next_at))
+        named = replace(one, table=table)
+        shown.append(named if is_admin else replace(named, target=None, error=None))
     return tuple(sorted(shown, key=lambda one: (one.failures == 0, one.table, one.id)))
 
 

@@ -40,19 +40,10 @@ _WINDOWS: dict[Window, tuple[int, int]] = {"hour": (1, 60), "day": (30, 48)}
 
 @dataclass(frozen=True, slots=True)
 class ListedTable:
-    """A line of the list of tables."""
+    """A line of the list of tables: its status, and when something was last committed, as far as that is known."""
 
-    name: str
-    online: bool
+    status: TableStatus
     health: Health
-    version: int
-    rows: int
-    size_bytes: int
-    partitions: int
-    files_mean: float
-    files_max: int
-    backlog_bytes: int
-    backlog_s: float | None
     committed_at: datetime | None
 
 
@@ -152,31 +143,14 @@ def troubles_of(tables: Sequence[TableStatus]) -> list[Trouble]:
     return sorted(found, key=lambda one: (not one.parked, one.since is None, one.since or clock.now()))
 
 
-def _listed(table: TableStatus, recent: RecentCommits | None) -> ListedTable:
-    return ListedTable(
-        name=table.name,
-        online=table.online,
-        health=health_of(table),
-        version=table.version,
-        rows=table.rows,
-        size_bytes=table.size_bytes,
-        partitions=table.partitions,
-        files_mean=round(table.files_per_partition_mean, 2),
-        files_max=table.files_per_partition_max,
-        backlog_bytes=table.backlog.size_bytes + table.backlog.bytes_due,
-        backlog_s=table.backlog.oldest_s,
-        committed_at=None if recent is None else recent.committed_at,
-    )
-
-
 _PLACES: dict[Sort, Callable[[ListedTable], Any]] = {
-    "name": attrgetter("name"),
+    "name": attrgetter("status.name"),
     "health": lambda one: list(Level).index(one.health.level),
-    "rows": attrgetter("rows"),
-    "bytes": attrgetter("size_bytes"),
-    "partitions": attrgetter("partitions"),
-    "files": attrgetter("files_mean"),
-    "backlog": attrgetter("backlog_bytes"),
+    "rows": attrgetter("status.rows"),
+    "bytes": attrgetter("status.size_bytes"),
+    "partitions": attrgetter("status.partitions"),
+    "files": attrgetter("status.files_per_partition_mean"),
+    "backlog": attrgetter("status.backlog.all_bytes"),
     "commit": lambda one: 0.0 if one.committed_at is None else one.committed_at.timestamp(),
 }
 """What tables are sorted by."""
@@ -190,10 +164,11 @@ def make(
     asked: Asked,
 ) -> OverviewPage:
     """The page of these tables; ``recent`` are their commits, by the tables' ids."""
-    listed = [_listed(table, recent.get(table.id)) for table in tables]
+    times = {table_id: one.committed_at for table_id, one in recent.items()}
+    listed = [ListedTable(table, health_of(table), times.get(table.id)) for table in tables]
     levels = [one.health.level for one in listed]
     text = asked.filter.casefold()
-    matching = [one for one in listed if text in one.name.casefold() and asked.health in ("", one.health.level)]
+    matching = [one for one in listed if text in one.status.name.casefold() and asked.health in ("", one.health.level)]
     matching.sort(key=_PLACES[asked.sort], reverse=asked.descending)
     part, number, numbers = rendering.part_of(matching, asked.number, PAGE_TABLES)
     minutes, periods = _WINDOWS[asked.window]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -63,26 +63,6 @@ class KeyInput:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryPage:
-    """``keys`` and ``fields`` are those of the chosen table; without one there are none."""
-
-    kind: Kind
-    tables: tuple[str, ...]
-    table: str
-    keys: tuple[KeyInput, ...]
-    fields: tuple[ShownField, ...]
-    where: str
-    rows_max: int
-    reverse: bool
-    explain: bool
-    sql: str
-    result: Grid | None
-    funnel: Funnel | None
-    error: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class AskedRows:
     """What a request asks for, as it was typed."""
 
@@ -96,6 +76,20 @@ class AskedRows:
     explain: bool
     sql: str
     run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPage:
+    """``keys`` and ``fields`` are those of the chosen table; without one there are none, and no ``asked.table``."""
+
+    asked: AskedRows
+    tables: tuple[str, ...]
+    keys: tuple[KeyInput, ...]
+    fields: tuple[ShownField, ...]
+    result: Grid | None
+    funnel: Funnel | None
+    error: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +190,10 @@ def page_of(doors: QueryDoors, asked: AskedRows) -> QueryPage:
         error = failed.message
     schema = None if table is None else table.schema
     return QueryPage(
-        kind=asked.kind,
+        asked=replace(asked, table="") if table is None else asked,
         tables=tuple(principal.visible(doors.service.instance.tables())),
-        table="" if table is None else asked.table,
         keys=tuple(_key_inputs(schema, asked)) if schema else (),
         fields=fields_of(schema) if schema else (),
-        where=asked.where,
-        rows_max=asked.rows_max,
-        reverse=asked.reverse,
-        explain=asked.explain,
-        sql=asked.sql,
         result=result,
         funnel=funnel,
         error=error,

@@ -13,7 +13,7 @@ from lakebed.drawing.pictures import FunnelStep, bars_of
 from lakebed.errors import Code
 from lakebed.model.json_values import encode_array
 from lakebed.model.types import is_number
-from lakebed.read.explain import Explanation, Step
+from lakebed.read.explain import Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +59,12 @@ def _values(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Funnel:
-    """The bars from top to bottom, as wide as the logarithms of their counts, and the times of the steps."""
+    """What a read took, and its bars from top to bottom, as wide as the logarithms of their counts."""
 
-    version: int
+    took: Explanation
     bars: tuple[FunnelStep, ...]
-    engine: str
-    size_bytes: int
-    rows_merged: int
-    merge: str
-    seconds: float
-    steps: tuple[Step, ...]
 
 
-def funnel_of(found: Explanation, partitions: int) -> Funnel:
+def funnel_of(took: Explanation, partitions: int) -> Funnel:
     """The funnel of a read, of a table with this number of partitions."""
-    return Funnel(
-        version=found.version,
-        bars=bars_of(found.counts(partitions)),
-        engine="DataFusion" if found.engine else "pages",
-        size_bytes=found.size_bytes,
-        rows_merged=found.rows_merged,
-        merge=found.merge,
-        seconds=found.seconds,
-        steps=found.steps,
-    )
+    return Funnel(took, bars_of(took.counts(partitions)))

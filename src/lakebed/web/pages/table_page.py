@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from litestar import Response, post
 from litestar.di import NamedDependency
@@ -32,7 +32,6 @@ from lakebed.web.pages.table_parts import (
     ShownField,
     ShownFile,
     ShownSetting,
-    ShownTag,
     ShownView,
     fields_of,
     files_of,
@@ -71,14 +70,9 @@ class TablePage:
 
     name: str
     id: str
-    version: int
-    committed_at: datetime
+    size: SizeAt
     online: bool
     health: Health
-    rows: int
-    size_bytes: int
-    partitions: int
-    files: int
     files_max: int
     jobs: int
     requests: int
@@ -91,7 +85,7 @@ class TablePage:
     operations: tuple[OperationStatus, ...]
     paused: tuple[TableOperation, ...]
     history: tuple[HistoryRow, ...]
-    tags: tuple[ShownTag, ...]
+    tags: Mapping[str, int]
     view: ShownView | None
 
 
@@ -160,14 +154,9 @@ def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[Enc
     return TablePage(
         name=table.name,
         id=table.id,
-        version=state.version,
-        committed_at=size.at,
+        size=size,
         online=instance.is_online(table.name),
         health=Health.unknown() if status is None else health_of(status),
-        rows=size.rows,
-        size_bytes=size.size_bytes,
-        partitions=size.partitions,
-        files=size.files,
         files_max=int(space.files.max()),
         jobs=len(state.jobs),
         requests=len(state.open_requests),
@@ -180,7 +169,7 @@ def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[Enc
         operations=() if status is None else status.operations,
         paused=tuple(sorted(instance.paused(table.name))),
         history=tuple(table.history_rows(HISTORY_ROWS)),
-        tags=tuple(ShownTag(name, version) for name, version in sorted(state.tags.items())),
+        tags=dict(sorted(state.tags.items())),
         view=_view_of(instance, state),
     )
 

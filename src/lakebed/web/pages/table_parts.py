@@ -31,15 +31,11 @@ class ShownField:
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting; ``own`` is the value that the table has set itself, None if it takes the instance's."""
+    """A setting and its value; ``own`` is the one that the table has set itself, None if it takes the instance's."""
 
-    name: str
+    setting: Described
     value: Any
     own: Any
-    default: Any
-    unit: str
-    choices: tuple[str, ...]
-    help: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +71,6 @@ class ShownFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTag:
-    """A tag and the version it stands at."""
-
-    name: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class ShownView:
     """What a table is fed from; ``source`` is None if that table was dropped."""
 
@@ -102,11 +90,7 @@ def fields_of(schema: Schema) -> tuple[ShownField, ...]:
 
 def settings_of(in_force: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[ShownSetting, ...]:
     """Every setting."""
-    return tuple(_shown_setting(one, in_force[one.name], own.get(one.name)) for one in settings.describe())
-
-
-def _shown_setting(one: Described, value: Any, own: Any) -> ShownSetting:
-    return ShownSetting(one.name, value, own, one.default, one.unit, one.choices, one.help)
+    return tuple(ShownSetting(one, in_force[one.name], own.get(one.name)) for one in settings.describe())
 
 
 def key_text(codec: KeyCodec, bound: bytes) -> str:
