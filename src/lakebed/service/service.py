@@ -30,7 +30,7 @@ from lakebed.service.parking import KINDS, Parking
 from lakebed.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
 from lakebed.service.recent_reads import RecentReads
 from lakebed.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
-from lakebed.service.watch import History, Watch, error_now
+from lakebed.service.watch import Watch, error_now
 from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
@@ -252,7 +252,7 @@ class Service:
         running = self._running[key] = _Running(one, watch.found.name, clock.now())
         record = watch.records.get(one.operation) or Record()
         watch.records[one.operation] = replace(record, begun_s=clock.monotonic_s())
-        watch.histories.setdefault(one.operation, History()).begun = running.since
+        watch.note(one.operation, last_begun=running.since)
         watch.waiting = tuple(due for due in watch.waiting if due is not one)
         threading.Thread(
             target=self._carry_out, args=(running, watch), name=f"lakebed-{one.operation}", daemon=True
@@ -311,14 +311,14 @@ class Service:
         if watch is None:
             return
         now_s = clock.monotonic_s()
-        record, history = watch.records[operation], watch.histories[operation]
-        history.ended = clock.now()
+        record = watch.records[operation]
+        watch.note(operation, last_ended=clock.now())
         if isinstance(outcome, Done):
             if record.failures:
                 self._report(f"table {running.name}: {operation} succeeded after {record.failures} failures")
             watch.records[operation] = succeeded(record, now_s, ended.before, ended.after)
-            history.outcome, history.waiting_since, history.next_at = outcome.text, None, None
-            history.error = None if outcome.error is None else error_now(outcome.error)
+            error = None if outcome.error is None else error_now(outcome.error)
+            watch.note(operation, last_outcome=outcome.text, last_error=error, waiting_since=None, next_at=None)
             if outcome.error is not None and watch.failures.parked and not self._parking.has(table_id, operation):
                 self._parking.park(watch.found, operation, outcome.error, PARTITION_TRIES_MAX)
         elif outcome is not None and not _is_gone(outcome):
@@ -332,11 +332,15 @@ class Service:
 
     def _note_failure(self, watch: Watch, running: _Running, error: LastError, now_s: float) -> None:
         operation = running.due.operation
-        record, history = watch.records[operation], watch.histories[operation]
-        history.outcome, history.error = None, error
-        history.waiting_since = history.waiting_since or error.at
+        record = watch.records[operation]
         wait_s = record.next_s - now_s
-        history.next_at = None if record.parked else clock.now() + timedelta(seconds=wait_s)
+        watch.note(
+            operation,
+            last_outcome=None,
+            last_error=error,
+            waiting_since=watch.last_runs[operation].waiting_since or error.at,
+            next_at=None if record.parked else clock.now() + timedelta(seconds=wait_s),
+        )
         if record.parked:
             self._report(
                 f"table {running.name}: {operation} is parked after {record.faults} failures: {error.message}; "

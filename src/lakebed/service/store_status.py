@@ -13,9 +13,10 @@ Errors: NotFoundError for a table that does not exist; StorageError. The error o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from lakebed.service.plan import ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.service.summary import described, summarise
 from lakebed.tracker.listing import job_runs
-from lakebed.tracker.runs import JobRun, RunOutcome, WorkKind
+from lakebed.tracker.runs import JobRun, RunError, RunOutcome, WorkKind
 
 if TYPE_CHECKING:
     from lakebed.service.summary import TableSummary
@@ -109,30 +110,6 @@ class StoreStatus:
     def to_arrow(self) -> pa.Table:
         """One row a table; ``next`` has what comes next and why, in the order in which it is due."""
         return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)
-
-
-SCHEMA = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("online", pa.bool_(), nullable=False),
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("partitions", pa.int64(), nullable=False),
-        pa.field("files", pa.int64(), nullable=False),
-        pa.field("files_per_partition_mean", pa.float64(), nullable=False),
-        pa.field("files_per_partition_max", pa.int64(), nullable=False),
-        pa.field("backlog_requests", pa.int64(), nullable=False),
-        pa.field("backlog_files", pa.int64(), nullable=False),
-        pa.field("backlog_bytes", pa.int64(), nullable=False),
-        pa.field("backlog_seconds", pa.float64()),
-        pa.field("runs_due", pa.int64(), nullable=False),
-        pa.field("bytes_due", pa.int64(), nullable=False),
-        pa.field("next", pa.list_(pa.string()), nullable=False),
-        pa.field("error", pa.string()),
-    ]
-)
 
 
 def status(instance: Instance, tables: Sequence[str] | None = None) -> StoreStatus:
@@ -221,8 +198,8 @@ def _operation(operation: TableOperation, run: JobRun | None, reason: str | None
     failed = run.error is not None or run.outcome is RunOutcome.LOST
     error = None
     if failed:
-        code, message = ("", "its process has ended without a word") if run.error is None else _texts(run)
-        error = LastError(code, message, run.updated)
+        why = run.error or RunError("", "", "its process has ended without a word")
+        error = LastError(why.code, why.message, run.updated)
     return OperationStatus(
         operation,
         last_begun=run.started,
@@ -234,11 +211,6 @@ def _operation(operation: TableOperation, run: JobRun | None, reason: str | None
         paused=paused,
         due=reason,
     )
-
-
-def _texts(run: JobRun) -> tuple[str, str]:
-    assert run.error is not None
-    return run.error.code, run.error.message
 
 
 def _last_runs(runs: Iterable[JobRun]) -> dict[tuple[str, TableOperation], JobRun]:
@@ -267,19 +239,30 @@ def _entries_since(table: Table, version: int) -> int:
     return version - first
 
 
+_COLUMNS: tuple[tuple[str, pa.DataType, Callable[[TableStatus], object]], ...] = (
+    ("table", pa.string(), attrgetter("name")),
+    ("id", pa.string(), attrgetter("id")),
+    ("online", pa.bool_(), attrgetter("online")),
+    ("version", pa.int64(), attrgetter("version")),
+    ("rows", pa.int64(), attrgetter("rows")),
+    ("size_bytes", pa.int64(), attrgetter("size_bytes")),
+    ("partitions", pa.int64(), attrgetter("partitions")),
+    ("files", pa.int64(), attrgetter("files")),
+    ("files_per_partition_mean", pa.float64(), attrgetter("files_per_partition_mean")),
+    ("files_per_partition_max", pa.int64(), attrgetter("files_per_partition_max")),
+    ("backlog_requests", pa.int64(), attrgetter("backlog.requests")),
+    ("backlog_files", pa.int64(), attrgetter("backlog.files")),
+    ("backlog_bytes", pa.int64(), attrgetter("backlog.size_bytes")),
+    ("backlog_seconds", pa.float64(), attrgetter("backlog.oldest_s")),
+    ("runs_due", pa.int64(), attrgetter("backlog.runs_due")),
+    ("bytes_due", pa.int64(), attrgetter("backlog.bytes_due")),
+    ("next", pa.list_(pa.string()), next_steps),
+    ("error", pa.string(), lambda table: None if table.error is None else table.error.message),
+)
+"""The columns of :meth:`StoreStatus.to_arrow`: name, type, and where a table's status has the value."""
+
+SCHEMA = pa.schema([pa.field(name, kind, nullable=name in ("backlog_seconds", "error")) for name, kind, _ in _COLUMNS])
+
+
 def _row(table: TableStatus) -> dict[str, object]:
-    backlog = table.backlog
-    plain = ("id", "online", "version", "rows", "size_bytes", "partitions", "files")
-    return {name: getattr(table, name) for name in plain} | {
-        "table": table.name,
-        "files_per_partition_mean": table.files_per_partition_mean,
-        "files_per_partition_max": table.files_per_partition_max,
-        "backlog_requests": backlog.requests,
-        "backlog_files": backlog.files,
-        "backlog_bytes": backlog.size_bytes,
-        "backlog_seconds": backlog.oldest_s,
-        "runs_due": backlog.runs_due,
-        "bytes_due": backlog.bytes_due,
-        "next": next_steps(table),
-        "error": None if table.error is None else table.error.message,
-    }
+    return {name: value(table) for name, _, value in _COLUMNS}

@@ -5,16 +5,16 @@ state itself is read only if there is one, and is let go of when the table has r
 
 Rules. A :class:`Watch` is changed by the thread of the service alone; others read it, to report.
 
-Core types: :class:`Watch`, :class:`History`.
+Core type: :class:`Watch`.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
@@ -37,18 +37,6 @@ LOG_START_EVERY = 16
 
 
 @dataclass(slots=True)
-class History:
-    """The last run of one operation, with the times of people."""
-
-    begun: datetime | None = None
-    ended: datetime | None = None
-    outcome: str | None = None
-    error: LastError | None = None
-    waiting_since: datetime | None = None
-    next_at: datetime | None = None
-
-
-@dataclass(slots=True)
 class Watch:
     """One table of the catalog as a service follows it. ``waiting`` are its operations that may begin now."""
 
@@ -63,9 +51,13 @@ class Watch:
     looks: int = 0
     held: bool = False
     records: dict[TableOperation, Record] = field(default_factory=dict)
-    histories: dict[TableOperation, History] = field(default_factory=dict)
+    last_runs: dict[TableOperation, OperationStatus] = field(default_factory=dict)
     failures: FailedPartitions = field(default_factory=FailedPartitions)
     waiting: tuple[Due, ...] = ()
+
+    def note(self, operation: TableOperation, **changes: Any) -> None:
+        """Change what the status says of the last run of an operation."""
+        self.last_runs[operation] = replace(self.last_runs.get(operation) or OperationStatus(operation), **changes)
 
     @property
     def share(self) -> float:
@@ -142,22 +134,15 @@ class Watch:
         return tuple(self._operation(name, reasons.get(name)) for name in known)
 
     def _known(self, operation: TableOperation, reasons: Mapping[TableOperation, str]) -> bool:
-        return operation in self.histories or operation in reasons or operation in self.found.paused
+        return operation in self.last_runs or operation in reasons or operation in self.found.paused
 
     def _operation(self, operation: TableOperation, reason: str | None) -> OperationStatus:
-        history = self.histories.get(operation) or History()
+        run = self.last_runs.get(operation) or OperationStatus(operation)
         record = self.records.get(operation) or Record()
-        waits = history.error is not None and record.failures > 0
-        return OperationStatus(
-            operation,
-            last_begun=history.begun,
-            last_ended=history.ended,
-            last_outcome=history.outcome,
-            last_error=history.error,
+        return replace(
+            run,
             failures_in_a_row=record.failures,
-            waiting_since=history.waiting_since,
-            waiting_for=history.error.message if waits and history.error else None,
-            next_at=history.next_at,
+            waiting_for=run.last_error.message if run.last_error and record.failures else None,
             parked=record.parked,
             paused=operation in self.found.paused,
             due=reason,
