@@ -21,11 +21,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta, Struct
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.model.checks import TABLE_NAME, TAG_NAME, are_texts, is_id, is_text, shown
+from lakebed.model.checks import TABLE_NAME, TAG_NAME, is_id, is_text, shown
 from lakebed.model.documents import dump, load, reading
 from lakebed.model.wording import did_you_mean
 from lakebed.security.principal import Principal
@@ -47,8 +50,7 @@ PREFIX = "lakebed_"
 _ROLES, _TOKENS = "access/roles", "access/tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class AccessToken:
+class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
     """What is stored of a token. ``tables``: the only tables for which its roles count; None for all of theirs."""
 
     id: str
@@ -56,12 +58,15 @@ class AccessToken:
     digest: str
     roles: tuple[str, ...]
     tables: tuple[str, ...] | None
-    created: datetime
-    expires: datetime | None
+    created: Annotated[datetime, Meta(tz=True)]
+    expires: Annotated[datetime, Meta(tz=True)] | None
 
     def is_expired(self, now: datetime) -> bool:
         """Whether its time is over."""
         return self.expires is not None and now >= self.expires
+
+
+_TOKEN = msgspec.json.Decoder(AccessToken)
 
 
 # -- what an admin does ------------------------------------------------------------------------------------------------
@@ -91,7 +96,7 @@ def create_token(
     roles_named(names, known)
     secret = PREFIX + clock.random_token() + clock.random_token()
     token = AccessToken(clock.new_id(), name, digest_of(secret), names, only, clock.now(), expires)
-    create_until_clear(storage, _token_name(token.id), _token_data(token))
+    create_until_clear(storage, _token_name(token.id), msgspec.json.encode(token) + b"\n")
     return token, secret
 
 
@@ -261,34 +266,9 @@ def _role_of(data: bytes) -> Role:
         return Role.from_json(load(data))
 
 
-def _token_data(token: AccessToken) -> bytes:
-    document: dict[str, Any] = {
-        "id": token.id,
-        "name": token.name,
-        "sha256": token.digest,
-        "roles": list(token.roles),
-        "tables": None if token.tables is None else list(token.tables),
-        "created": token.created.isoformat(),
-        "expires": None if token.expires is None else token.expires.isoformat(),
-    }
-    return dump(document) + b"\n"
-
-
 def _token_of(data: bytes) -> AccessToken:
     with reading("a token of the instance is damaged: revoke it, and create another"):
-        found = load(data)
-        tables, expires = found["tables"], found["expires"]
-        if not (are_texts(found["roles"]) and (tables is None or are_texts(tables)) and is_text(found["sha256"])):
-            raise ValueError("its roles and tables are lists of names")
-        return AccessToken(
-            found["id"],
-            found["name"],
-            found["sha256"],
-            tuple(found["roles"]),
-            None if tables is None else tuple(tables),
-            datetime.fromisoformat(found["created"]),
-            None if expires is None else datetime.fromisoformat(expires),
-        )
+        return _TOKEN.decode(data)
 
 
 def _no_role(name: str, known: Iterable[str]) -> Error:

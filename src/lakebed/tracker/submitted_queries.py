@@ -266,10 +266,7 @@ class QueryObjects:
             return None
         with reading(f"{self.storage.object_url(target)} is no document of a submitted query", name=target):
             parse_header(data, target)
-            try:
-                return msgspec.json.decode(data, type=kind)
-            except msgspec.MsgspecError as error:
-                raise ValueError(str(error)) from error
+            return msgspec.json.decode(data, type=kind)
 
 
 def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryEnd | None) -> QueryState:
