@@ -14,7 +14,7 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.render import TextColumns, columns
+from lakebed.cli.render import NULL, TextColumns, columns
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
 
@@ -194,13 +194,14 @@ def _token_document(token: AccessToken) -> dict[str, object]:
 
 
 def _listed(documents: Sequence[Mapping[str, object]]) -> TextColumns:
-    return columns(tuple(documents[0]), [[_cell(value) for value in one.values()] for one in documents])
+    return columns(tuple(documents[0]), [[listed_value(value) for value in one.values()] for one in documents])
 
 
-def _cell(value: object) -> object:
+def listed_value(value: object) -> object:
+    """A value of a role or a token, on one line for people."""
     match value:
         case None:
-            return "-"
+            return NULL
         case list():
             return ", ".join(value)
         case dict():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.access import check_role_fits
+from lakebed.cli.access import check_role_fits, listed_value
 from lakebed.cli.declarations import (
     Declaration,
     DeclaredTable,
@@ -237,22 +237,11 @@ def _role_changes(lake: lakebed.Instance, declaration: Declaration, *, prune: bo
                 check_role_fits(role, lake.table(table).schema, table)
             put_role(lake.storage, role)
 
-        text = ", ".join(f"{key} {shown_value(value)}" for key, value in role_document(role).items())
+        text = ", ".join(f"{key} {listed_value(value)}" for key, value in role_document(role).items())
         yield PlannedChange(f"{'change' if name in there else 'create'} role {name}: {text}", make)
     for name in there if prune else ():
         if name not in declaration.roles:
             yield PlannedChange(f"drop role {name}", partial(drop_role, lake.storage, name), loses=True)
-
-
-def shown_value(value: object) -> str:
-    """A part of a role, for people."""
-    match value:
-        case list():
-            return ", ".join(map(str, value))
-        case dict():
-            return ", ".join(f"{name} = {text}" for name, text in value.items())
-        case _:
-            return str(value)
 
 
 def _tagging(lake: lakebed.Instance, name: str, tag: str, version: int) -> PlannedChange:
