@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from lakebed.client.connection import ARROW, JSON, missing, path_with, refused, segment
@@ -18,7 +19,7 @@ from lakebed.model.checks import check_flag, check_seconds, check_whole_number
 from lakebed.model.documents import dump
 from lakebed.model.keys import KeyRange
 from lakebed.read.counting import Count
-from lakebed.read.explain import Explanation, Step
+from lakebed.read.explain import Explanation
 from lakebed.snapshot.handles import RowConversions
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ class RemoteReads(RowConversions):
             raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
         which = {"key": key_document(selection)} if are_ranges == {False} else {"ranges": ranges_document(selection)}
         how = {"columns": names_document(columns), "where": where, "limit": limit, "reverse": reverse}
-        found = self._ask("explain", {**which, **how})
-        found.pop("table")
-        return Explanation(**{**found, "steps": tuple(Step(**step) for step in found["steps"])})
+        return msgspec.convert(self._ask("explain", {**which, **how}), Explanation)
 
     # -- what it is made of -------------------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
 from lakebed.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.client.remote_reads import RemoteReads, names_document, rows_of
@@ -144,9 +143,7 @@ class RemoteTable(RemoteReads):
         check_whole_number("limit", limit)
         wanted = HISTORY_MAX if limit is None else min(limit, HISTORY_MAX)
         found = self._connection.ask("GET", path_with(f"{self._path}/history", {"limit": str(wanted)}), reads=True)
-        names = {field.name for field in fields(HistoryRow)}
-        rows = ({name: row[name] for name in names} for row in found["transactions"])
-        return (HistoryRow(**{**row, "time": datetime.fromisoformat(row["time"])}) for row in rows)
+        return iter(convert(found["transactions"], list[HistoryRow]))
 
     def changes(
         self,
@@ -185,14 +182,11 @@ class RemoteTable(RemoteReads):
         ``deep`` is refused: it may take hours, and no request does.
         """
         from lakebed.inspect.verification import VerificationReport
-        from lakebed.model.findings import Finding
 
         check_flag("files", files)
         if deep is not False:
             raise refused("deep of verify", "use `lakebed verify --deep` beside the store, or lakebed.open(url)")
-        found = self._ask("verify", {"files": files})
-        findings = tuple(Finding(**one) for one in found["findings"])
-        return VerificationReport(**{**found, "findings": findings, "retained": tuple(found["retained"])})
+        return convert(self._ask("verify", {"files": files}), VerificationReport)
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -235,7 +229,8 @@ class RemoteTable(RemoteReads):
 
         told: dict[str, Any] = {"keys": None if keys is None else keys_document(_key_tuples(keys)), "where": where}
         told |= {"commit_id": commit_id, "base_version": base_version}
-        return DeleteReport(**self._connection.ask("POST", f"{self._path}/delete", self._told(told), reads=False))
+        found = self._connection.ask("POST", f"{self._path}/delete", self._told(told), reads=False)
+        return convert(found, DeleteReport)
 
     def remove(
         self,
@@ -262,13 +257,11 @@ class RemoteTable(RemoteReads):
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders or globs, by URLs that the service may read, to be ingested later."""
-        from lakebed.ingest.requests import Standing, SubmitReport, SubmittedFile
+        from lakebed.ingest.requests import SubmitReport
 
         given = [files] if isinstance(files, str | Path) else files
         document = {"files": [str(one) for one in given], "again": again}
-        found = self._connection.ask("POST", f"{self._path}/requests", document, reads=False)
-        submitted = (SubmittedFile(**{**one, "standing": Standing(one["standing"])}) for one in found["files"])
-        return SubmitReport(found["table"], found["version"], tuple(submitted))
+        return convert(self._connection.ask("POST", f"{self._path}/requests", document, reads=False), SubmitReport)
 
     def withdraw(self, *requests: str) -> WithdrawReport:
         """Withdraw open requests, by their ids or the URLs of their files; they may be submitted again."""
@@ -276,8 +269,7 @@ class RemoteTable(RemoteReads):
 
         document = {"requests": list(requests)}
         found = self._connection.ask("POST", f"{self._path}/requests/withdraw", document, reads=False)
-        withdrawn, late = tuple(found["withdrawn"]), tuple(found["late"])
-        return WithdrawReport(found["table"], found["version"], withdrawn, late)
+        return convert(found, WithdrawReport)
 
     def requests(self) -> pa.Table:
         """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
