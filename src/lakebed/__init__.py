@@ -4,8 +4,7 @@ Errors are here at once. What else is public is imported when it is first asked 
 ``open`` is not in ``__all__``, so that ``from lakebed import *`` leaves Python's own.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakebed.errors import (
     AccessError,
@@ -24,6 +23,7 @@ from lakebed.errors import (
     UnsupportedFormatError,
     UsageError,
 )
+from lakebed.lazy_names import lazy_names
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
@@ -130,9 +130,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-        return found
+    __getattr__ = lazy_names(__name__, _HOMES)

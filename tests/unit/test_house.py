@@ -175,7 +175,7 @@ def test_importing_lakebed_imports_no_library_and_nothing_of_its_own_but_errors(
     loaded = {
         name for name in modules_loaded_by("import lakebed") if name.partition(".")[0] not in sys.stdlib_module_names
     }
-    assert loaded - modules_loaded_by("pass") == {"lakebed", "lakebed.errors", "lakebed.version"}
+    assert loaded - modules_loaded_by("pass") == {"lakebed", "lakebed.errors", "lakebed.lazy_names", "lakebed.version"}
 
 
 def test_the_first_lookup_of_a_process_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:

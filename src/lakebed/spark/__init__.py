@@ -8,8 +8,9 @@ What is public is imported when it is first asked for: every Python worker of Sp
 and none of them a pipeline.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lakebed.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lakebed.spark.job_progress import Progress
@@ -34,9 +35,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-        return found
+    __getattr__ = lazy_names(__name__, _HOMES)
