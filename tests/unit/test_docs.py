@@ -34,7 +34,8 @@ OWN_OF_LAKEBED = {
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
     Snapshot: {"encoded", "planned", "point", "reader", "reopening", "storage", "state"},
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
-    | {"log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes", "storage", "table_ids"}
+    | {"location", "log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes"}
+    | {"storage", "table_ids"}
     | {"take_catalog_ahead", "tracker", "unnamed", "unnamed_logs"},
     lakebed.Schema: {"arrow_of", "codec", "dictionaries", "html", "order", "project", "returned"},
 }

@@ -8,9 +8,8 @@ Errors: as :meth:`lakebed.table.instance.Instance.sql`; a table that the princip
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakebed.errors import Code
 from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.sql.limited import Limits, StatementWorker, run_limited
 from lakebed.sql.query import SqlEngine
@@ -29,7 +28,7 @@ _WORKER = "lakebed.security.restricted_worker"
 
 def spare_workers(instance: Instance) -> SpareWorkers:
     """Workers that are started ahead, for the statements of any principal."""
-    return SpareWorkers(_place(instance), _WORKER)
+    return SpareWorkers(instance.location, _WORKER)
 
 
 def run(
@@ -38,16 +37,8 @@ def run(
     """As :meth:`Principal.sql`."""
     if limits is None:
         return engine_of(principal, instance).run(statement, instance.sql_pool_bytes())
-    if not instance.storage.shared:
-        raise Code.INSTANCE_IN_MEMORY(
-            f"{instance.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
-        )
-    worker = StatementWorker(_place(instance), _WORKER) if spare is None else spare.take()
+    worker = StatementWorker(instance.location, _WORKER) if spare is None else spare.take()
     return run_limited(worker, statement, limits, principal=principal.to_json())
-
-
-def _place(instance: Instance) -> dict[str, Any]:
-    return {"url": instance.url, "storage_options": instance.storage_options, "log_url": instance.log_url}
 
 
 def engine_of(principal: Principal, instance: Instance) -> SqlEngine:

@@ -159,10 +159,15 @@ class _Source(io.RawIOBase):
 class StatementWorker:
     """One process, which prepares itself and then waits for its statement, and the thread that watches it.
 
-    ``place`` has the arguments of :func:`lakebed.open`, for the function ``main`` of the module.
+    ``place`` has the arguments of :func:`lakebed.open`, for the function ``main`` of the module. Raises UsageError for
+    an instance in memory, which no other process can open.
     """
 
     def __init__(self, place: Mapping[str, Any], module: str = WORKER) -> None:
+        if place["url"].startswith("memory://"):
+            raise Code.INSTANCE_IN_MEMORY(
+                f"{place['url']} is in the memory of this process, so a worker cannot run a statement with limits on it"
+            )
         if not sys.executable:
             raise Code.WORKER_NOT_STARTED(
                 "cannot start a worker: this Python does not know the path of its executable; leave out limits"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
 from lakebed.engine.statement_parameters import with_parameters
-from lakebed.errors import Code
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
 from lakebed.snapshot.handles import TableNames
 from lakebed.state.time_travel import moment_in
@@ -42,6 +41,11 @@ class InstanceQueries(TableNames[Table]):
     def url(self) -> str:
         """The root URL."""
         return str(self.storage.url)
+
+    @property
+    def location(self) -> dict[str, Any]:
+        """The arguments with which :func:`lakebed.open` opens the instance in a process that reads it."""
+        return {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
 
     @abstractmethod
     def catalog(self) -> CatalogState:
@@ -100,15 +104,10 @@ class InstanceQueries(TableNames[Table]):
         if memory_limit_bytes is None and timeout_s is None:
             engine, pool_bytes = self.sql_engine()
             return engine.run(statement, pool_bytes)
-        if not self.storage.shared:
-            raise Code.INSTANCE_IN_MEMORY(
-                f"{self.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
-            )
 
         from lakebed.sql.limited import Limits, StatementWorker, run_limited
 
-        location = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
-        return run_limited(StatementWorker(location), statement, Limits(memory_limit_bytes, timeout_s))
+        return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
 
     def sql_engine(self) -> tuple[SqlEngine, int]:
         """What runs statements, and how much memory its pool has by the settings."""
