@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakebed.cli.protection import Protection
     from lakebed.cli.upkeep import Upkeep
+    from lakebed.flight.flight_server import FlightServer
     from lakebed.security.audit import AuditLog
     from lakebed.security.principal import Authenticator
     from lakebed.service.service import Service
@@ -81,33 +82,24 @@ flight_port = click.option(
 )
 
 
-@contextmanager
 def flight_door(
     service: Service,
     host: str,
-    port: int | None,
+    port: int,
     *,
     authenticator: Authenticator | None,
     tls: tuple[Path, Path] | None,
     audit: AuditLog | None,
     sql_memory_bytes: int,
-) -> Iterator[None]:
-    """Answer Flight SQL during the block, if a port is given."""
-    if port is None:
-        yield
-        return
+) -> FlightServer:
+    """The server of Flight SQL, which answers until it is stopped."""
     with optional_imports():
         from lakebed.flight.flight_server import FlightServer
         from lakebed.flight.statement_runs import StatementLimits
 
     pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
     limits = StatementLimits.of_memory(sql_memory_bytes)
-    door = FlightServer(service, host, port, authenticator=authenticator, limits=limits, tls=pair, audit=audit)
-    print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
-    try:
-        yield
-    finally:
-        door.stop()
+    return FlightServer(service, host, port, authenticator=authenticator, limits=limits, tls=pair, audit=audit)
 
 
 @command
@@ -189,16 +181,18 @@ def serve(
         monitor.install()
         stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
-        flight = flight_door(
-            service,
-            host,
-            flight_port,
-            authenticator=authenticator,
-            tls=tls,
-            audit=exposure.audit,
-            sql_memory_bytes=limits.sql_memory_bytes,
-        )
-        stack.enter_context(flight)
+        if flight_port is not None:
+            door = flight_door(
+                service,
+                host,
+                flight_port,
+                authenticator=authenticator,
+                tls=tls,
+                audit=exposure.audit,
+                sql_memory_bytes=limits.sql_memory_bytes,
+            )
+            stack.callback(door.stop)
+            print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         app = make_app(service, authenticator, limits, monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

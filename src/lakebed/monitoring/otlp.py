@@ -49,8 +49,6 @@ from lakebed.errors import Code
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from opentelemetry.trace import Span as TraceSpan
     from prometheus_client import Metric as Family
     from prometheus_client.samples import Sample
@@ -168,9 +166,7 @@ class Otlp:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -16,7 +16,6 @@ import queue
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lakebed import clock
@@ -125,9 +124,7 @@ class Service:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

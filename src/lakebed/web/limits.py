@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lakebed.service.query_work import QueryLimits
-from lakebed.web.row_answers import AnswerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,6 @@ class RequestLimits:
     def of_queries(self) -> QueryLimits:
         """The limits of submitted queries."""
         return QueryLimits(self.query_threads, self.query_kept_s, self.sql_memory_bytes, self.query_s)
-
-    def of_answer(self) -> AnswerLimits:
-        """The limits of one answer."""
-        return AnswerLimits(self.answer_rows, self.answer_bytes, self.request_s)
 
 
 class StatementSlots:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -33,6 +32,8 @@ from lakebed.web.row_formats import JSON_LINES, RowFormat, encode_rows
 if TYPE_CHECKING:
     from litestar import Request
     from litestar.types import Receive, Send
+
+    from lakebed.web.limits import RequestLimits
 
 _LOG = logging.getLogger("lakebed.web")
 
@@ -54,15 +55,6 @@ class RowReader(Protocol):
         """End the read."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
-    """What one answer may take."""
-
-    rows: int
-    size_bytes: int
-    time_s: float
-
-
 class RowSource:
     """The chunks of an answer. For one thread at a time, but for :meth:`kill`.
 
@@ -74,13 +66,13 @@ class RowSource:
         self,
         open_rows: Callable[[], RowReader],
         form: RowFormat,
-        limits: AnswerLimits,
+        limits: RequestLimits,
         cancelled: threading.Event | None = None,
         closed: Callable[[], object] = lambda: None,
     ) -> None:
         self.form = form
         self.limits = limits
-        self.ends_at = clock.monotonic_s() + limits.time_s
+        self.ends_at = clock.monotonic_s() + limits.request_s
         self.ended = False
         self.failed: BaseException | None = None
         self._open_rows = open_rows
@@ -128,10 +120,10 @@ class RowSource:
         self.ended = True
 
     def _check_bytes(self) -> None:
-        if self._sent_bytes > self.limits.size_bytes:
+        if self._sent_bytes > self.limits.answer_bytes:
             raise Code.ANSWER_LIMIT_EXCEEDED(
-                f"the answer has more than {self.limits.size_bytes:,} bytes, which this service allows; ask for fewer "
-                "rows or columns, or submit a query"
+                f"the answer has more than {self.limits.answer_bytes:,} bytes, which this service allows; ask for "
+                "fewer rows or columns, or submit a query"
             )
 
     def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,10 +132,10 @@ class RowSource:
             if self._killed is not None:
                 raise self._killed
             sent += batch.num_rows
-            if sent > self.limits.rows:
+            if sent > self.limits.answer_rows:
                 raise Code.ANSWER_LIMIT_EXCEEDED(
-                    f"the answer has more than {self.limits.rows:,} rows, which this service allows; give a limit, or "
-                    "submit a query"
+                    f"the answer has more than {self.limits.answer_rows:,} rows, which this service allows; give a "
+                    "limit, or submit a query"
                 )
             yield batch
 
@@ -164,7 +156,7 @@ class RowSource:
     async def end_with(self, receive: Receive) -> None:
         """Kill the read when the client is gone, or the time is over."""
         reason: Error = Code.ANSWER_LIMIT_EXCEEDED(
-            f"the answer took more than {self.limits.time_s:g} s, which this service allows; ask for fewer rows, or "
+            f"the answer took more than {self.limits.request_s:g} s, which this service allows; ask for fewer rows, or "
             "submit a query"
         )
         with anyio.move_on_after(max(0.0, self.ends_at - clock.monotonic_s())):
@@ -189,7 +181,7 @@ async def answer_rows(
     request: Request[Any, Any, Any],
     open_rows: Callable[[], RowReader],
     form: RowFormat,
-    limits: AnswerLimits,
+    limits: RequestLimits,
     cancelled: threading.Event | None = None,
     *,
     closed: Callable[[], object] = lambda: None,

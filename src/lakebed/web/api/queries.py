@@ -19,8 +19,7 @@ from lakebed.web.row_formats import chosen_format
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.web.limits import StatementSlots
-    from lakebed.web.row_answers import AnswerLimits
+    from lakebed.web.limits import RequestLimits, StatementSlots
     from lakebed.web.row_formats import RowFormat
 
 
@@ -44,14 +43,14 @@ async def run_sql(
         bounds = Limits(memory_bytes, timeout_s, cancelled)
         return principal.sql(service.instance, data.statement, bounds, service.spare_workers)
 
-    return await answer_statement(request, rows, form, limits.of_answer(), statements)
+    return await answer_statement(request, rows, form, limits, statements)
 
 
 async def answer_statement(
     request: AnyRequest,
     open_rows: Callable[[threading.Event], Any],
     form: RowFormat,
-    limits: AnswerLimits,
+    limits: RequestLimits,
     statements: StatementSlots,
 ) -> Response[bytes]:
     """The rows of a statement, which holds a slot until the last is sent, or until the event ends it."""

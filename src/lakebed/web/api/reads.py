@@ -142,7 +142,7 @@ async def _answer_scan(
     request: AnyRequest, limits: RequestLimits, requested: RequestedTable, body: ScanBody
 ) -> Response[bytes]:
     form, opened = accepted(request), partial(opened_scan, body=body)
-    return await answer_rows(request, lambda: requested.read(body.at, opened), form, limits.of_answer())
+    return await answer_rows(request, lambda: requested.read(body.at, opened), form, limits)
 
 
 @get_rows("/v1/tables/{table:str}/scan", tags=["rows"])

@@ -125,7 +125,7 @@ async def query_rows(
         schema, batches = queries.rows(query)
         return RowStream(schema, (batch for batch in batches))
 
-    return await answer_rows(request, kept, form, limits.of_answer())
+    return await answer_rows(request, kept, form, limits)
 
 
 def _may_see(principal: Principal, query: SubmittedQuery) -> bool:

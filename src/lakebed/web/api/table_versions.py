@@ -75,7 +75,7 @@ async def changes(
         ranges = key_ranges(found.snapshot().schema, data.ranges)
         return found.changes(data.since, data.until, ranges=ranges, columns=data.columns, where=data.where)
 
-    return await answer_rows(request, opened, accepted(request), limits.of_answer())
+    return await answer_rows(request, opened, accepted(request), limits)
 
 
 @get("/v1/tables/{table:str}/outcomes/{request_key:str}", tags=["versions"], responses=ERRORS)

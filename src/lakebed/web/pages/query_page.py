@@ -256,10 +256,10 @@ async def download(
             ranges, _ = selection(snapshot.schema, asked)
             return snapshot.scan(*ranges, where=asked.where or None, reverse=asked.reverse)
 
-        return await answer_rows(request, rows, _FORMATS[form], limits.of_answer())
+        return await answer_rows(request, rows, _FORMATS[form], limits)
 
     def run(cancelled: threading.Event) -> Any:
         bounds = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
         return principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
 
-    return await answer_statement(request, run, _FORMATS[form], limits.of_answer(), statements)
+    return await answer_statement(request, run, _FORMATS[form], limits, statements)

@@ -28,10 +28,9 @@ class Health:
     level: Level
     reasons: tuple[str, ...]
 
-    @classmethod
-    def unknown(cls) -> Health:
-        """That of a table that the service has not read yet."""
-        return cls(Level.UNKNOWN, ("not read yet",))
+
+UNREAD = Health(Level.UNKNOWN, ("not read yet",))
+"""That of a table that the service has not read yet."""
 
 
 def health_of(table: TableStatus) -> Health:
@@ -39,7 +38,7 @@ def health_of(table: TableStatus) -> Health:
     if table.error is not None:
         return Health(Level.FAILING, (f"its log cannot be read: {table.error.message}",))
     if not table.version:
-        return Health.unknown()
+        return UNREAD
     found = [reason for operation in table.operations for reason in _of_operation(operation)]
     if not table.online:
         found.append((Level.PAUSED, "offline: not compacted or split"))

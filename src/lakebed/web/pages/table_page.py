@@ -26,7 +26,7 @@ from lakebed.web.doors import check_form
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.size_history import SizeAt
-from lakebed.web.pages.table_health import Health, health_of
+from lakebed.web.pages.table_health import UNREAD, Health, health_of
 from lakebed.web.pages.table_parts import (
     ShownCell,
     ShownField,
@@ -156,7 +156,7 @@ def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[Enc
         id=table.id,
         size=size,
         online=instance.is_online(table.name),
-        health=Health.unknown() if status is None else health_of(status),
+        health=UNREAD if status is None else health_of(status),
         files_max=int(space.files.max()),
         jobs=len(state.jobs),
         requests=len(state.open_requests),
