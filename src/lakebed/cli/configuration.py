@@ -223,8 +223,8 @@ def path(cli: Invocation) -> None:
 def show(cli: Invocation) -> None:
     """Show the configuration file as it is understood, and the values in force; secrets are not shown."""
     found = cli.configuration
-    instances = [_shown(one) for one in found.instances.values()]
-    profiles = [_shown_profile(one) for one in found.profiles.values()]
+    instances = [_instance_document(one) for one in found.instances.values()]
+    profiles = [_profile_document(one) for one in found.profiles.values()]
     in_force = [{"key": key, "value": value, "source": source} for key, value, source in _in_force(cli)]
     document = {"path": str(found.path), "default": found.default, "instances": instances}
     lines = [f"{found.path}{'' if found.path.exists() else ' (not there)'}"]
@@ -256,12 +256,12 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shown_profile(one: Profile) -> dict[str, Any]:
+def _profile_document(one: Profile) -> dict[str, Any]:
     options = {key: _shown_option(key, value) for key, value in one.options.items()}
     return {"name": one.name, "values": dict(one.values), "options": options}
 
 
-def _shown(one: NamedInstance) -> dict[str, Any]:
+def _instance_document(one: NamedInstance) -> dict[str, Any]:
     return {
         "name": one.name,
         "url": one.url,

@@ -45,7 +45,7 @@ def doctor(cli: Invocation) -> None:
             for one in checks
         ],
     }
-    cli.out.document(document, _lines(checks))
+    cli.out.document(document, _check_lines(checks))
     if not url:
         cli.out.note("no instance was checked: give --instance URL")
     if failed and failed[0].error is not None:
@@ -53,7 +53,7 @@ def doctor(cli: Invocation) -> None:
         raise failed[0].error.code(f"{count_text(len(failed), 'check')} failed: {names}")
 
 
-def _lines(checks: Sequence[Check]) -> Iterator[str]:
+def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:7}  {check.name:{width}}  {check.found}"

@@ -65,8 +65,8 @@ def add(
 def list_hooks(cli: Invocation) -> None:
     """List hooks, and what was delivered to them."""
     instance = cli.instance()
-    documents = [_document(instance, hook) for hook in read_hooks(instance.storage, {})]
-    cli.out.document({"hooks": documents}, list(_lines(documents)) or ["no hooks"])
+    documents = [_hook_document(instance, hook) for hook in read_hooks(instance.storage, {})]
+    cli.out.document({"hooks": documents}, list(_hook_lines(documents)) or ["no hooks"])
 
 
 @command
@@ -99,7 +99,7 @@ def _secret(path: str | None) -> str | None:
         raise Code.ARGUMENT_INVALID(f"--secret-file {path}: cannot be read ({type(error).__name__})") from error
 
 
-def _document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
+def _hook_document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
     """What there is to say of a hook; never its secret."""
     found = read_delivered(instance.storage, hook.id)
     name, version = None, None
@@ -125,7 +125,7 @@ def _document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
     }
 
 
-def _lines(documents: list[dict[str, Any]]) -> Iterator[str]:
+def _hook_lines(documents: list[dict[str, Any]]) -> Iterator[str]:
     for one in documents:
         state = f"delivered up to version {one['delivered']} of {one['version']}"
         if one["table"] is None:

@@ -56,14 +56,14 @@ def verify(
         raise Code.ARGUMENTS_CONFLICT("--digests goes with --deep or --sample")
     found = cli.table(table)
     if not deep and sample is None:
-        _print(found.verify(files=not only_log), cli.out)
+        _print_verification(found.verify(files=not only_log), cli.out)
         return
     with command_bar(f"verify {found.name}", in_bytes=True) as bar:
         report = found.verify(deep=Deep(sample or 1.0, seed, bar.update, rows=not digests))
-    _print(report, cli.out)
+    _print_verification(report, cli.out)
 
 
-def _print(report: VerificationReport, out: Output) -> None:
+def _print_verification(report: VerificationReport, out: Output) -> None:
     out.document({"sound": report.sound, **plain(report)}, _report_lines(report))
     damages = sum(finding.damage for finding in report.findings)
     if damages:

@@ -69,7 +69,7 @@ def list_jobs(
     """
     options.check_at_most_one({"--failed": failed, "--running": running, "--parked": parked})
     if table is not None and _ID.fullmatch(table) and table not in cli.instance().tables():
-        _show(cli, table)
+        _show_run(cli, table)
         return
     found = None if table is None else cli.table(table)
     wanted = RunFilter(None if found is None else frozenset([found.id]), operation)
@@ -85,14 +85,14 @@ def list_jobs(
     runs = runs[: RUNS_SHOWN if limit is None and not cli.out.for_programs else limit]
     if not runs and not cli.out.for_programs:
         cli.out.note("no jobs on record")
-    cli.out.records(map(run_document, runs), _NAMES, _cells)
+    cli.out.records(map(run_document, runs), _NAMES, _run_cells)
 
 
 @command
 @click.argument("job", metavar="ID", help="The id of a job, or at least the last 8 characters of it.")
 def show_job(cli: Invocation, *, job: str) -> None:
     """Show a job with its tasks and errors."""
-    _show(cli, job)
+    _show_run(cli, job)
 
 
 @command
@@ -120,7 +120,7 @@ def _of_log(table: lakebed.Table, runs: list[JobRun]) -> list[JobRun]:
     return open_in_log(jobs, table.log.last_modified_or_epoch, (table.id, table.name), runs) if jobs else []
 
 
-def _cells(run: dict[str, Any]) -> tuple[Any, ...]:
+def _run_cells(run: dict[str, Any]) -> tuple[Any, ...]:
     error = run["error"]
     seconds = None if run["seconds"] is None else round(run["seconds"], 1)
     outcome = f"{run['outcome']}, parked" if run["parked"] else run["outcome"]
@@ -144,13 +144,13 @@ def _done(run: dict[str, Any]) -> str:
     return f"{run['rows_done']:,} rows" if run["rows_done"] else ""
 
 
-def _show(cli: Invocation, job: str) -> None:
+def _show_run(cli: Invocation, job: str) -> None:
     details = run_details(cli.instance().storage, job)
     document = {**run_document(details.run), "task_runs": list(map(task_document, details.tasks))}
-    cli.out.document(document, _lines(details))
+    cli.out.document(document, _run_lines(details))
 
 
-def _lines(details: RunDetails) -> Iterator[str | TextColumns]:
+def _run_lines(details: RunDetails) -> Iterator[str | TextColumns]:
     run = details.run
     yield f"job {run.id}: {run.operation} of {run.table or 'the instance'}, {run.outcome}"
     if run.error is not None:

@@ -83,14 +83,15 @@ def migrate(
         found = None
     done = found.outcome(job_id) if found is not None and job_id is not None else None
     if found is not None and done is not None:
-        _print(cli, MigrationReport(found.name, done, source, None, 0, None, repeated=True))
+        report = MigrationReport(found.name, done, source, None, 0, None, repeated=True)
+        cli.out.document(report, [report_line(report)])
         return
     wanted = {} if found is None else {one.name: one.type for one in found.schema.fields}
     opened = SYSTEMS[system](SourceLocation(source, instance.storage, version, catalog, wanted))
     chosen = Selection(dict(column), frozenset(options.names(cast) or ()), frozenset(options.names(ignore) or ()))
     keys = (options.names(row_key) or [], options.names(sort_key) or [])
     if found is None:
-        found = instance.create_table(table, _schema(opened, chosen, *keys))
+        found = instance.create_table(table, _schema_of_source(opened, chosen, *keys))
     elif row_key:
         options.check_keys(found, *keys, option="--row-key")
     if spark:
@@ -99,15 +100,11 @@ def migrate(
     else:
         with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
             report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
-    _print(cli, report)
+    cli.out.document(report, [report_line(report)])
 
 
-def _schema(source: ForeignTable, chosen: Selection, row_key: list[str], sort_key: list[str]) -> Schema:
+def _schema_of_source(source: ForeignTable, chosen: Selection, row_key: list[str], sort_key: list[str]) -> Schema:
     """The schema of a new table: the columns of the source under the names of their fields, less those left out."""
     fields = {column: field for field, column in chosen.columns.items()}
     kept = [one.with_name(fields.get(one.name, one.name)) for one in source.schema if one.name not in chosen.ignored]
     return Schema.from_arrow(pa.schema(kept), row_key, sort_key)
-
-
-def _print(cli: Invocation, report: MigrationReport) -> None:
-    cli.out.document(report, [report_line(report)])

@@ -132,7 +132,7 @@ def list_queries(cli: Invocation, *, lake: RemoteInstance) -> None:
     found = lake.submitted_queries()
     if not found and not cli.out.as_json:
         cli.out.note("no queries")
-    cli.out.records(map(_document, found), _NAMES, _cells)
+    cli.out.records(map(_state_document, found), _NAMES, _state_cells)
 
 
 @command
@@ -140,7 +140,7 @@ def list_queries(cli: Invocation, *, lake: RemoteInstance) -> None:
 @service
 def show_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
     """Show how far a query is, or how it ended."""
-    _print(cli, lake.submitted_query(query).state())
+    _print_state(cli, lake.submitted_query(query).state())
 
 
 @command
@@ -168,10 +168,10 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
 @service
 def cancel(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
     """End a query; one that has ended is deleted with the rows that the service keeps."""
-    _print(cli, lake.submitted_query(query).cancel())
+    _print_state(cli, lake.submitted_query(query).cancel())
 
 
-def _document(state: QueryState) -> dict[str, Any]:
+def _state_document(state: QueryState) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(state),
         "error": None if state.error is None else msgspec.structs.asdict(state.error),
@@ -184,7 +184,7 @@ def _what(document: dict[str, Any]) -> str:
     return " ".join(text.split())[:_TEXT_CHARS]
 
 
-def _cells(document: dict[str, Any]) -> tuple[Any, ...]:
+def _state_cells(document: dict[str, Any]) -> tuple[Any, ...]:
     error = document["error"]
     created = document["created_at"].replace(microsecond=0)
     said = "" if error is None else f"{error['code']}: {error['message']}"
@@ -192,12 +192,12 @@ def _cells(document: dict[str, Any]) -> tuple[Any, ...]:
     return (document["id"], by, _what(document), document["state"], created, rows, files, said[:_TEXT_CHARS])
 
 
-def _print(cli: Invocation, state: QueryState) -> None:
-    document = _document(state)
-    cli.out.document(document, _lines(state, document))
+def _print_state(cli: Invocation, state: QueryState) -> None:
+    document = _state_document(state)
+    cli.out.document(document, _state_lines(state, document))
 
 
-def _lines(state: QueryState, document: dict[str, Any]) -> Iterator[str]:
+def _state_lines(state: QueryState, document: dict[str, Any]) -> Iterator[str]:
     yield f"query {state.id}: {state.state}"
     yield f"what: {_what(document)}, submitted by {state.submitted_by}"
     total = f" of about {state.rows_total:,}" if state.rows_total and state.ended_at is None else ""

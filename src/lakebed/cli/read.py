@@ -48,13 +48,13 @@ def get(
     wanted = options.names(columns)
     if keys is None:
         found = snapshot.get(*snapshot.schema.codec.parse(key), columns=wanted)
-        _print(found, cli.out, "no rows with that key")
+        _print_table(found, cli.out, "no rows with that key")
     else:
         found = snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted)
-        _print(found, cli.out, "no rows with these keys")
+        _print_table(found, cli.out, "no rows with these keys")
 
 
-def _print(rows: pa.Table, out: Output, nothing: str) -> None:
+def _print_table(rows: pa.Table, out: Output, nothing: str) -> None:
     out.rows(rows.to_reader(), rows.column_names)
     if not rows.num_rows:
         out.note(nothing)
@@ -145,7 +145,7 @@ def sample(
     Every row is as likely as any other, and none comes twice.
     """
     snapshot = cli.snapshot(table, at)
-    _print(snapshot.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
+    _print_table(snapshot.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
 
 
 @command
@@ -163,7 +163,7 @@ def prefixes(
     In key order; those of all rows, or of the rows in the ranges given, as to scan. The rows between them are not read.
     """
     snapshot = cli.snapshot(table, at)
-    _print(snapshot.prefixes(depth, *ranges.of(snapshot.schema), limit=limit), cli.out, "no rows there")
+    _print_table(snapshot.prefixes(depth, *ranges.of(snapshot.schema), limit=limit), cli.out, "no rows there")
 
 
 @command

@@ -218,11 +218,11 @@ def infer(
     schema = None if keys.row_key is None else _short(schema_of(seen, keys.row_key, keys.sort_key))
     lines = detected_lines(seen)
     if schema is None:
-        cli.out.document(_document(seen, None), lines)
+        cli.out.document(_detected_document(seen, None), lines)
         return
     if not cli.as_json:
         cli.out.note("\n".join(lines))
-    cli.out.document(_document(seen, schema), [json_text(schema)])
+    cli.out.document(_detected_document(seen, schema), [json_text(schema)])
 
 
 def detected_lines(seen: Inferred) -> list[str]:
@@ -233,21 +233,21 @@ def detected_lines(seen: Inferred) -> list[str]:
         lines[0] += f"; types detected from {said} {count_text(seen.rows, 'row')}"
     if seen.csv is not None and len(seen.csv.nulls) > 1:
         lines[0] += f"; null: {', '.join(map(repr, seen.csv.nulls[1:]))} and empty cells"
-    rows = [(name, name_of(kind), _shown(seen.examples[name])) for name, kind in _columns(seen)]
+    rows = [(name, name_of(kind), _examples_text(seen.examples[name])) for name, kind in _detected_types(seen)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     cells = ((name.ljust(widths[0]), kind.ljust(widths[1]), values) for name, kind, values in rows)
     return [*lines, *(f"  {'  '.join(row)}".rstrip() for row in cells)]
 
 
-def _columns(seen: Inferred) -> list[tuple[str, Any]]:
+def _detected_types(seen: Inferred) -> list[tuple[str, Any]]:
     return [(column.name, column.type) for column in seen.columns]
 
 
-def _shown(examples: Sequence[str]) -> str:
+def _examples_text(examples: Sequence[str]) -> str:
     return ", ".join(text if len(text) <= 30 else f"{text[:29]}…" for text in examples)
 
 
-def _document(seen: Inferred, schema: dict[str, Any] | None) -> dict[str, Any]:
+def _detected_document(seen: Inferred, schema: dict[str, Any] | None) -> dict[str, Any]:
     document: dict[str, Any] = {"file": str(seen.file), "format": seen.format.name.lower()}
     csv = seen.csv
     if csv is not None:
@@ -258,7 +258,7 @@ def _document(seen: Inferred, schema: dict[str, Any] | None) -> dict[str, Any]:
             "encoding": csv.dialect.encoding,
             "nulls": list(csv.nulls),
         }
-    names = [{"name": n, "type": types.to_json(k), "values": list(seen.examples[n])} for n, k in _columns(seen)]
+    names = [{"name": n, "type": types.to_json(k), "values": list(seen.examples[n])} for n, k in _detected_types(seen)]
     return document | {"rows_seen": seen.rows, "whole": seen.whole, "columns": names, "schema": schema}
 
 

@@ -75,7 +75,7 @@ def sql(
     def answer(query: str) -> None:
         parameters = _parameters(query, given) if given else None
         with lake.sql(query, parameters=parameters, memory_limit_bytes=memory_limit, timeout_s=timeout) as reader:
-            _print(reader, out)
+            _print_rows(reader, out)
 
     if statement is not None:
         answer(statement)
@@ -88,7 +88,7 @@ def sql(
             answer(query)
 
 
-def _print(reader: RowStream | LimitedRows, out: Output) -> None:
+def _print_rows(reader: RowStream | LimitedRows, out: Output) -> None:
     names = reader.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if out.as_json and twice:
@@ -116,17 +116,17 @@ def _parameters(statement: str, given: Sequence[str]) -> list[Any] | dict[str, A
     from lakebed.engine.statement_parameters import places
 
     if not any(isinstance(place.value, str) for place in places(statement)):
-        return [_value(one) for one in given]
+        return [_parameter_value(one) for one in given]
     found = {}
     for one in given:
         name, equals, text = one.partition("=")
         if not equals:
             raise Code.ARGUMENT_INVALID(f"--param {one}: the statement has named parameters; give NAME=VALUE")
-        found[name.removeprefix("$")] = _value(text)
+        found[name.removeprefix("$")] = _parameter_value(text)
     return found
 
 
-def _value(text: str) -> Any:
+def _parameter_value(text: str) -> Any:
     """A number, a boolean or null as JSON has them, a text in double quotes, or else the text itself."""
     try:
         found = load(text)

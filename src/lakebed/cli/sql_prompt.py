@@ -91,9 +91,9 @@ def _dot_command(line: str, lake: lakebed.Instance, out: Output) -> None:
         case ".tables", []:
             print("\n".join(lake.tables()) or "no tables yet")
         case ".schema", []:
-            print("\n".join(f"{name}: {_schema(lake, name)}" for name in lake.tables()) or "no tables yet")
+            print("\n".join(f"{name}: {_schema_text(lake, name)}" for name in lake.tables()) or "no tables yet")
         case ".schema", [name]:
-            print(_schema(lake, name.strip('"')))
+            print(_schema_text(lake, name.strip('"')))
         case ".mode", []:
             out.note(f"rows are printed as {out.row_format or 'table'}; others: {', '.join(MODES)}")
         case ".mode", [mode] if mode in MODES:
@@ -106,7 +106,7 @@ def _dot_command(line: str, lake: lakebed.Instance, out: Output) -> None:
             out.note(f"lakebed: no command {line!r}; .help lists them")
 
 
-def _schema(lake: lakebed.Instance, name: str) -> str:
+def _schema_text(lake: lakebed.Instance, name: str) -> str:
     return json_text(lake.table(name).schema.declaration())
 
 

@@ -101,7 +101,7 @@ def create(
     (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
-    found = _schema(cli, schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
+    found = _schema_given(cli, schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
     points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
         name, found, split_points=points, settings=options.setting_changes(settings), online=not offline, merge=merge
@@ -113,7 +113,7 @@ def create(
     )
 
 
-def _schema(
+def _schema_given(
     cli: Invocation,
     file: Path | None,
     data: tuple[str | None, ReadingOptions],
@@ -358,7 +358,7 @@ def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None
         cli.out.document({"settings": [asdict(d) for d in described]}, [text])
         return
     instance = cli.instance()
-    _print(cli, table, instance.settings() if table is None else instance.table(table).settings())
+    _print_settings(cli, table, instance.settings() if table is None else instance.table(table).settings())
 
 
 @command
@@ -379,9 +379,9 @@ def change_settings(cli: Invocation, *, words: tuple[str, ...]) -> None:
     instance = cli.instance()
     target = instance if table is None else instance.table(table)
     target.set(**changes)
-    _print(cli, table, target.settings())
+    _print_settings(cli, table, target.settings())
 
 
-def _print(cli: Invocation, table: str | None, in_force: dict[str, Any]) -> None:
+def _print_settings(cli: Invocation, table: str | None, in_force: dict[str, Any]) -> None:
     rows = [(d.name, in_force[d.name], d.unit) for d in settings.describe()]
     cli.out.document({"table": table, "settings": in_force}, [columns(("setting", "value", "unit"), rows)])

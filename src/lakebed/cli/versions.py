@@ -62,16 +62,16 @@ def history(
         cli.out.records(records, names, lambda one: [getattr(one, name) for name in names])
     elif entry is not None:
         stored = _entry(found, entry)
-        cli.out.document(_document(stored), _entry_lines(stored, whole=True))
+        cli.out.document(_entry_document(stored), _entry_lines(stored, whole=True))
     elif entries:
         for stored in islice(newest_first(found.log), ENTRIES_SHOWN if limit is None else limit):
-            cli.out.document(_document(stored), _entry_lines(stored))
+            cli.out.document(_entry_document(stored), _entry_lines(stored))
     else:
         headings = ("version", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")
-        cli.out.records(found.history_rows(limit), headings, _cells)
+        cli.out.records(found.history_rows(limit), headings, _history_cells)
 
 
-def _cells(row: HistoryRow) -> tuple[Any, ...]:
+def _history_cells(row: HistoryRow) -> tuple[Any, ...]:
     size = size_text(row.bytes_added) if row.bytes_added else 0
     counts = (row.rows_added, row.rows_removed, row.files_added, row.references_dropped, size)
     return (row.version, row.time, row.type, *counts, row.request_key or row.job, row.writer, row.detail)
@@ -88,7 +88,7 @@ def _entry(table: lakebed.Table, version: int) -> StoredEntry:
     return found
 
 
-def _document(stored: StoredEntry) -> dict[str, Any]:
+def _entry_document(stored: StoredEntry) -> dict[str, Any]:
     entry = stored.entry
     return {
         "version": entry.version,

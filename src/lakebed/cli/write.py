@@ -94,7 +94,9 @@ def write(
     operation = Operation.of(partial, row_kind)
     keys = Keys.of(key, sort_key)
     casts = options.names(cast) or LOSSLESS
-    how = Write(commit_id, operation=operation, casts=casts, ignore_extra=ignore_extra, columns=_columns(column))
+    how = Write(
+        commit_id, operation=operation, casts=casts, ignore_extra=ignore_extra, columns=_columns_of_fields(column)
+    )
     instance = cli.instance()
     with inputs(files, instance.storage) as found:
         for file in found:
@@ -104,10 +106,10 @@ def write(
     document = {"table": table, "version": added.version, "rows_read": read, "rows_added": added.rows}
     document |= {"repeated": added.repeated, "created": made is not None}
     lines = [] if made is None else [_created(target)]
-    cli.out.document(document, [*lines, f"table {table} at version {added.version}: {_said(added, read)}"])
+    cli.out.document(document, [*lines, f"table {table} at version {added.version}: {_added_text(added, read)}"])
 
 
-def _columns(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _columns_of_fields(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """The source's column of each field. Raises UsageError for a field that is named twice."""
     columns = dict(pairs)
     if len(columns) < len(pairs):
@@ -149,7 +151,7 @@ def _fields_said(schema: Schema) -> str:
     )
 
 
-def _said(added: Added, read: int) -> str:
+def _added_text(added: Added, read: int) -> str:
     if added.repeated:
         return "seen before: nothing added"
     merged = "" if added.rows == read else f" (merged from {read:,})"
@@ -272,7 +274,7 @@ def import_rows(
     Spark SQL query; avro, delta and iceberg need a connector. More about formats, casts and rejected rows:
     docs/import.md.
     """
-    columns, casts, keys = _columns(column), options.names(cast) or (), Keys.of(key, sort_key)
+    columns, casts, keys = _columns_of_fields(column), options.names(cast) or (), Keys.of(key, sort_key)
     if STDIN in sources:
         raise Code.ARGUMENT_INVALID("tasks of Spark cannot read standard input: give a file, or use lakebed write")
     if keys.row_key is not None and (how["format"] in SPARK_FORMATS or how["select"] is not None):

@@ -112,7 +112,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             name, command = messages.unpacked(descriptor.command or b"")
             if name in catalog_answers.ANSWERS:
                 return flight.SchemaResult(catalog_answers.schema_of(name, command))
-            return flight.SchemaResult(self._columns(principal_of(context), _statement(name, command)))
+            return flight.SchemaResult(self._result_schema(principal_of(context), _statement(name, command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The rows of a ticket."""
@@ -153,7 +153,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         statement = Statement(request.query)
         dataset = b""
         try:
-            dataset = self._columns(principal, statement).serialize().to_pybytes()
+            dataset = self._result_schema(principal, statement).serialize().to_pybytes()
         except UsageError:
             # Which columns come may depend on the values.
             if not statement.parameters:
@@ -173,7 +173,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             parameter_schema=parameters.serialize().to_pybytes() if statement.parameters else b"",
         )
 
-    def _columns(self, principal: Principal, statement: Statement) -> pa.Schema:
+    def _result_schema(self, principal: Principal, statement: Statement) -> pa.Schema:
         if statement.parameters and not statement.values:
             # It does not run before it has values.
             return self._runs.columns(principal, statement.sql_for_columns)

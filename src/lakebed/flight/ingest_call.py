@@ -72,17 +72,17 @@ def _target_table(
         principal.require(Permission.WRITE, name)
         return instance.table(name)
     principal.require(Permission.ADMIN, name)
-    row_key = _names(metadata, _ROW_KEY)
+    row_key = _listed_names(metadata, _ROW_KEY)
     if not row_key:
         raise Code.ARGUMENT_MISSING(
             f"table {name!r} is created by its first rows, and needs a row key: put {_ROW_KEY}, column names with "
             f"commas between, into the metadata of the rows' schema; or create the table first, and append to it",
             table=name,
         )
-    return instance.create_table(name, Schema.from_arrow(arrow, row_key, _names(metadata, _SORT_KEY)))
+    return instance.create_table(name, Schema.from_arrow(arrow, row_key, _listed_names(metadata, _SORT_KEY)))
 
 
-def _names(metadata: dict[str, str], key: str) -> list[str]:
+def _listed_names(metadata: dict[str, str], key: str) -> list[str]:
     return [name.strip() for name in metadata.get(key, "").split(",") if name.strip()]
 
 

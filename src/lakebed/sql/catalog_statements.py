@@ -196,13 +196,13 @@ def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
     for place, field in enumerate(columns):
         count, least, most, unique, mean, deviation = rest[6 * place : 6 * place + 6]
         nulls = round(100 * (total - count) / total, 2) if total else None
-        shown = [None if one is None else _shown(one) for one in (least, most)]
+        shown = [None if one is None else _extreme_text(one) for one in (least, most)]
         one = (field.name, name_of(field.type), *shown, unique, mean, deviation, total, nulls)
         rows.append(dict(zip(_SUMMARY.names, one, strict=True)))
     return pa.Table.from_pylist(rows, schema=_SUMMARY)
 
 
-def _shown(value: Any) -> str:
+def _extreme_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -127,14 +127,14 @@ async def commit_catalog(
 
     def change(document: Raw) -> CatalogChange:
         found = decode_proposed(document, sent.format)
-        for name in _names(found, service.instance.known_tables()):
+        for name in _changed_tables(found, service.instance.known_tables()):
             principal.require(Permission.ADMIN, name)
         return found
 
     return await _answered(sent, service.instance.catalog_log(), change, committers)
 
 
-def _names(change: CatalogChange, tables: Mapping[str, str]) -> list[str | None]:
+def _changed_tables(change: CatalogChange, tables: Mapping[str, str]) -> list[str | None]:
     """The names of tables that a change is about; None: of all."""
     match change:
         case SetDefaults() | FenceCreations():

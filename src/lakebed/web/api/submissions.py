@@ -68,7 +68,7 @@ def submit_query(
         file_format=data.format or "parquet",
         query_id=data.id,
     )
-    return _shown(state)
+    return _state_document(state)
 
 
 def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanBody) -> AskedScan:
@@ -95,21 +95,23 @@ def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanB
 @threaded
 def list_queries(principal: ThePrincipal, queries: TheQueries) -> dict[str, Any]:
     """The queries of the principal, and those of tables that it administers; the newest first."""
-    return {"queries": [_shown(queries.state(query)) for query in queries.queries() if _may_see(principal, query)]}
+    return {
+        "queries": [_state_document(queries.state(query)) for query in queries.queries() if _may_see(principal, query)]
+    }
 
 
 @get("/v1/queries/{query_id:str}", tags=["queries"], responses=ERRORS)
 @threaded
 def show_query(principal: ThePrincipal, queries: TheQueries, query_id: PathText) -> dict[str, Any]:
     """How far a query is: queued, running, completed, failed, cancelled or lost."""
-    return _shown(queries.state(_found(queries, principal, query_id)))
+    return _state_document(queries.state(_found(queries, principal, query_id)))
 
 
 @delete("/v1/queries/{query_id:str}", tags=["queries"], responses=ERRORS, status_code=200)
 @threaded
 def cancel_query(principal: ThePrincipal, queries: TheQueries, query_id: PathText) -> dict[str, Any]:
     """End a query that runs; delete one that has ended, with the rows that the service keeps."""
-    return _shown(queries.cancel(_found(queries, principal, query_id)))
+    return _state_document(queries.cancel(_found(queries, principal, query_id)))
 
 
 @get_rows("/v1/queries/{query_id:str}/rows", tags=["queries"])
@@ -154,5 +156,5 @@ def _found(queries: SubmittedQueries, principal: Principal, query_id: str) -> Su
     return query
 
 
-def _shown(state: QueryState) -> dict[str, Any]:
+def _state_document(state: QueryState) -> dict[str, Any]:
     return dict(msgspec.to_builtins(state))
