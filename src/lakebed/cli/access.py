@@ -1,4 +1,8 @@
-"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and what each may see."""
+"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and what each may see.
+
+Both are objects of the instance (:mod:`lakebed.security.stored`), which services read again while they run. Rule: the
+text of a token is printed once, and never stored. Source: docs/security.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``lakebed doctor`` and ``lakebed docs``: what is wrong here, and what the documentation says."""
+"""``lakebed doctor`` and ``lakebed docs``: what is wrong here, and what the documentation says.
+
+The checks are in :mod:`lakebed.cli.diagnosis`. All of them are printed, then the first error is raised.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed table rewrite`` and ``erase-report``: rows that are deleted or changed, and where they still are."""
+"""``lakebed table rewrite`` and ``erase-report``: rows that are deleted or changed, and where they still are.
+
+Both run as jobs of a pipeline. ``erase-report`` prints what it found, and then raises an error unless nothing was found
+and all was read. Source: docs/erasure.md.
+"""
 
 from __future__ import annotations
 

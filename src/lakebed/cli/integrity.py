@@ -1,4 +1,8 @@
-"""``lakebed verify`` and ``table repair``: whether a table's log, files and rows are valid, and repair of values."""
+"""``lakebed verify`` and ``table repair``: whether a table's log, files and rows are valid, and repair of values.
+
+Findings are printed first, and then raised, so that the exit code says that something is damaged. Errors: DamagedError.
+Source: docs/operations.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed jobs``: runs of jobs, how far they are, how they ended and why, and parked ones tried again."""
+"""``lakebed jobs``: runs of jobs, how far they are, how they ended and why, and parked ones tried again.
+
+Runs are those on record of all processes; with a table, the jobs that are open in its log as well. Errors:
+NotFoundError for an id that is not on record, RejectedError for a job that is not parked. Source: docs/jobs.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Options that say what rows with equal keys become, and which are hidden; ``lakebed view``: tables fed from others."""
+"""Options that say what rows with equal keys become, and which are hidden; ``lakebed view``: tables fed from others.
+
+Errors: UsageError for modes that exclude each other, and for an age that is none. Source: docs/merging.md,
+docs/views.md.
+"""
 
 from __future__ import annotations
 

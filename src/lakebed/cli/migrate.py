@@ -1,4 +1,8 @@
-"""``lakebed migrate``: the rows of tables of other systems."""
+"""``lakebed migrate``: the rows of tables of other systems.
+
+Rule: rows are committed after they were counted against the source, all or none. Errors: UsageError for options that do
+not go together; those of :mod:`lakebed.migration`. Source: docs/migrate.md.
+"""
 
 from __future__ import annotations
 

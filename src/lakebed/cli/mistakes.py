@@ -1,4 +1,7 @@
-"""What is said of words that are not a command line: the mistake, the nearest right word, and the usage beside it."""
+"""What is said of words that are not a command line: the mistake, the nearest right word, and the usage beside it.
+
+Words of other systems have their command here; otherwise the nearest word is meant. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Options and arguments that several commands share, and the keys, columns and ranges that they stand for."""
+"""Options and arguments that several commands share, and the keys, columns and ranges that they stand for.
+
+Each is a decorator; options that describe one thing, such as ranges, reach the command as one parameter. Errors:
+click.UsageError for options that exclude each other; UsageError and BadKeyError for values that do not fit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed query``: queries that a service runs in the background."""
+"""``lakebed query``: queries that a service runs in the background.
+
+Each command is a request to a service, which runs the query: no instance is opened here. Errors: those of
+:mod:`lakebed.client`. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed get``, ``scan``, ``count``, ``sample``, ``prefixes`` and ``explain``: rows by key, in this process."""
+"""``lakebed get``, ``scan``, ``count``, ``sample``, ``prefixes`` and ``explain``: rows by key, in this process.
+
+Keys and ranges are parsed by the schema of the version that is read. Rows are printed batch by batch. Errors:
+BadKeyError for a key that does not fit; those of reads. Source: docs/keys.md, docs/queries.md.
+"""
 
 from __future__ import annotations
 

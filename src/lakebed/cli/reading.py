@@ -1,4 +1,8 @@
-"""Options that say how text files are read, and ``lakebed schema infer``: the columns of a file, as detected."""
+"""Options that say how text files are read, and ``lakebed schema infer``: the columns of a file, as detected.
+
+Detection is that of :mod:`lakebed.ingest.input_files`; an option overrides it. Standard input is kept in a file, since
+it is read twice. Errors: UsageError for a file or an option that does not fit. Source: docs/import.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed requests`` and ``ingest``: files that are recorded to be added, and the commits that add them."""
+"""``lakebed requests`` and ``ingest``: files that are recorded to be added, and the commits that add them.
+
+A request is recorded in one commit; it is carried out by ``ingest``, ``maintain`` or a service. Errors: those of the
+library; a request that fails is a line of the answer. Source: docs/import.md.
+"""
 
 from __future__ import annotations
 

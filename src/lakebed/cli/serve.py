@@ -1,4 +1,8 @@
-"""``lakebed serve``."""
+"""``lakebed serve``.
+
+What the options say is checked before anything listens. Requests end before maintenance does. Errors: UsageError.
+Source: docs/service.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed status`` and ``lakebed top``: one screen of an instance, once or live."""
+"""``lakebed status`` and ``lakebed top``: one screen of an instance, once or live.
+
+The instance is described by :mod:`lakebed.service.store_status`; services that are named are asked for their reads. One
+that does not answer is a line of the answer, and no error. Source: docs/jobs.md.
+"""
 
 from __future__ import annotations
 

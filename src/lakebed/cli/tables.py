@@ -1,4 +1,8 @@
-"""``lakebed init``, ``table`` and ``settings``: instances, the tables in them, their schemas and settings."""
+"""``lakebed init``, ``table`` and ``settings``: instances, the tables in them, their schemas and settings.
+
+A schema comes from a file, or from the columns of a data file. ``table alter`` takes one change, and commits it alone.
+Errors: UsageError for a schema, type or setting that is none. Source: docs/schemas.md, docs/settings.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``lakebed tail``: the change feed of a table, and with ``--follow`` each new version as it comes."""
+"""``lakebed tail``: the change feed of a table, and with ``--follow`` each new version as it comes.
+
+A look for a new version costs one or two requests, so the pause between two grows while nothing comes. The command ends
+when the reader of stdout is gone. Errors: UsageError; those of :meth:`lakebed.Table.changes`. Source: docs/changes.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Options of the commands that maintain many tables: ``lakebed serve`` and ``lakebed maintain --all``."""
+"""Options of the commands that maintain many tables: ``lakebed serve`` and ``lakebed maintain --all``.
+
+Errors: UsageError for a period that is none. Source: docs/service.md.
+"""
 
 from __future__ import annotations
 

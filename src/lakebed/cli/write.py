@@ -1,4 +1,9 @@
-"""``lakebed write``, ``remove``, ``import``, ``attach`` and ``export``: rows into a table and out of it."""
+"""``lakebed write``, ``remove``, ``import``, ``attach`` and ``export``: rows into a table and out of it.
+
+``write``, ``delete`` and ``remove`` work in this process; ``import``, ``attach`` and ``export`` have a pipeline do it.
+An interrupted command says what was committed. Errors: those of the library. Source: docs/import.md, docs/bulk-load.md,
+docs/removing.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the OpenAPI document says of an operation beyond its signature: formats of rows and errors."""
+"""What the OpenAPI document says of an operation beyond its signature: formats of rows and errors.
+
+Litestar finds the rest in types. Pure.
+"""
 
 from __future__ import annotations
 

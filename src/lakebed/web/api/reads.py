@@ -1,4 +1,8 @@
-"""Reads of a table: by key, by range, counts, samples, prefixes, and what a read took."""
+"""Reads of a table: by key, by range, counts, samples, prefixes, and what a read took.
+
+A GET has words of the URL, a POST a JSON body; both become the same body. Lookups of one key have threads of their own,
+and streams of rows are sent as they are read. Errors: those of reads. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

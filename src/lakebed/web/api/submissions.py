@@ -1,4 +1,8 @@
-"""``/v1/queries``: queries that run in the background, and whose rows are fetched later."""
+"""``/v1/queries``: queries that run in the background, and whose rows are fetched later.
+
+What is asked is checked when it is submitted: it runs later, with the roles that the principal has now. Rule: a query
+that the principal may not see is not there. Errors: UsageError, AccessError, NotFoundError. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

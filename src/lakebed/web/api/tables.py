@@ -1,4 +1,7 @@
-"""Tables: which there are, their schemas and settings; creation, changes and drops for admins."""
+"""Tables: which there are, their schemas and settings; creation, changes and drops for admins.
+
+Rule: the permission is asked for before the instance. Errors: AccessError; those of the library. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

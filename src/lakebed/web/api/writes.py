@@ -1,4 +1,8 @@
-"""Writes to a table: rows, deletes, and files to be ingested later."""
+"""Writes to a table: rows, deletes, and files to be ingested later.
+
+Rule: a body is received whole before a row of it is written. Errors: AccessError for a source that the operator has not
+allowed; those of writes. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Jobs: what runs and how far it is, what ran and how it ended, what failed and why, and a button to try it again."""
+"""Jobs: what runs and how far it is, what ran and how it ended, what failed and why, and a button to try it again.
+
+Runs and hooks of tables that the principal may not read whole are left out. Source: docs/pages.md.
+"""
 
 from __future__ import annotations
 

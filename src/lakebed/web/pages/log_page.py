@@ -1,4 +1,8 @@
-"""The log: the last transactions of all tables, and all that the log of one table has, newest first."""
+"""The log: the last transactions of all tables, and all that the log of one table has, newest first.
+
+The log of all tables is what :mod:`lakebed.web.pages.activity` has in memory; that of one table is read entry by entry.
+Source: docs/pages.md.
+"""
 
 from __future__ import annotations
 

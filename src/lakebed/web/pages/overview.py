@@ -1,4 +1,7 @@
-"""The overview: every table with its health and figures, what was committed lately, and what the service waits for."""
+"""The overview: every table with its health and figures, what was committed lately, and what the service waits for.
+
+Only tables that the principal may read whole are shown or counted. Source: docs/pages.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The page of one table: its key space, sizes over time, schema, settings, switches, history and tags."""
+"""The page of one table: its key space, sizes over time, schema, settings, switches, history and tags.
+
+Rule: for principals that may read all rows; switches and settings are for admins, by forms of this service. Errors:
+AccessError, NotFoundError; UsageError for keys that no link has. Source: docs/pages.md.
+"""
 
 from __future__ import annotations
 
