@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,9 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    # No statement of a test follows soon enough to need a worker that waits for it; each takes half a second to start.
+    if (spare_workers := sys.modules.get("lakebed.sql.spare_workers")) is not None:
+        spare_workers.SPARE = 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,7 +38,8 @@ def pids(spare: module.SpareWorkers) -> list[int]:
     return until(lambda: found if len(found := waiting()) == module.SPARE else None)
 
 
-def test_each_statement_has_a_process_that_waited_for_it(lake: Any) -> None:
+def test_each_statement_has_a_process_that_waited_for_it(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SPARE", 2)
     spare = spare_workers(lake)
 
     def answer(principal: Principal, statement: str) -> list[Any]:
