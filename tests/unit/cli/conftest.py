@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +68,12 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def schema_file(tmp_path: Path) -> Path:
-    path = tmp_path / "schema.json"
+    return write_schema(tmp_path)
+
+
+def write_schema(folder: Path) -> Path:
+    """A file with the fields of the table."""
+    path = folder / "schema.json"
     path.write_text(json.dumps(SCHEMA), "utf-8")
     return path
 
@@ -78,17 +86,39 @@ def readings(*rows: tuple[str, int, int, float | None, str | None]) -> pa.Table:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Path:
+    return write_parquet(tmp_path)
+
+
+def write_parquet(folder: Path) -> Path:
     """Five readings of two places, out of order."""
-    path = tmp_path / "readings.parquet"
+    path = folder / "readings.parquet"
     rows = [("Ulm", 1, 60_000_000, 4.5, None), ("Bad, Bank", 7, 0, float("nan"), ""), ("Ulm", 1, 0, 3.5, "x")]
     pq.write_table(readings(*rows, ("Ulm", -2, 0, None, "y"), ("Ulm", 30, 0, 1.0, "\U0001f980")), path)
     return path
 
 
+def made(lake: Path, *lines: Sequence[object]) -> list[str]:
+    """What each of some command lines prints that are run against an instance; each has to succeed."""
+    printed = []
+    for words in lines:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main(["--instance", str(lake), *map(str, words)])
+        assert code == 0, err.getvalue()
+        printed.append(out.getvalue())
+    return printed
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An instance with the table, of which each test has a copy."""
+    folder = tmp_path_factory.mktemp("prepared")
+    lake, schema, parquet = folder / "lake", write_schema(folder), write_parquet(folder)
+    made(lake, ["init"], ["table", "create", "readings", "--schema", schema], ["write", "readings", parquet])
+    return lake
+
+
 @pytest.fixture
-def table(cli: Cli, schema_file: Path, parquet: Path) -> str:
+def table(cli: Cli, schema_file: Path, parquet: Path, prepared: Path, url: str) -> str:
     """A table with those readings."""
-    assert cli("init").code == 0
-    assert cli("table", "create", "readings", "--schema", schema_file).code == 0
-    assert cli("write", "readings", parquet).code == 0
+    shutil.copytree(prepared, url)
     return "readings"

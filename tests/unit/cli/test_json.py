@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lakebed.cli.reference import every_command
 from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.tracker.runs import Begun, RunOutcome, TaskRun
-from tests.unit.cli.conftest import Cli
+from tests.unit.cli.conftest import Cli, made, write_parquet, write_schema
 from tests.unit.cli.shapes import differences, documented
 
 ON_SPARK = {
@@ -108,66 +109,77 @@ WORDS: dict[str, list[str]] = {
 PARKED = "0192aaaa-0000-7000-8000-0123456789ab"
 
 
-@pytest.fixture
-def failed(table: str, url: str) -> None:
-    """A call on record that failed, with a task, and is parked."""
-    found = lakebed.open(url).table(table)
-    tracker, error = found.tracker, Code.INTERNAL_ERROR("it failed")
-    tracker.begin(Begun(operation="import", table=table, table_id=found.id, base_version=1, id=PARKED, tries=3))
+def fail(table: lakebed.Table) -> None:
+    """Put a call on record that failed, with a task, and is parked."""
+    tracker, error = table.tracker, Code.INTERNAL_ERROR("it failed")
+    tracker.begin(Begun(operation="import", table=table.name, table_id=table.id, base_version=1, id=PARKED, tries=3))
     tracker.plan_tasks(PARKED, 1, "workers")
     tracker.task(TaskRun(job=PARKED, number=0, host="a", error=tracker.error_of(error)))
     tracker.end(PARKED, RunOutcome.FAILED, error=error, parked=True)
     tracker.flush()
 
 
-@pytest.mark.usefixtures("failed")
-@pytest.mark.parametrize("command", WORDS)
-def test_the_output_has_the_documented_shape(
-    command: str, cli: Cli, table: str, schema_file: Path, parquet: Path
-) -> None:
-    # Two runs, and partitions above their limit: so that plans and reports are not empty.
-    assert cli("write", table, parquet).code == 0
-    assert cli("requests", "submit", table, parquet, "--again").code == 0
-    assert cli("settings", "set", table, "split_rows=3").code == 0
-    assert cli("tag", "create", table, "before").code == 0
+QUERY = "SELECT place, reading FROM source"
+VIEW = ["view", "create", "rooms", "--source", "readings", "--select", QUERY, "--row-key", "place"]
+
+
+@pytest.fixture(scope="module")
+def filled(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """An instance of which each test has a copy, and what words of commands stand for.
+
+    It has two runs, and partitions above their limit: so that plans and reports are not empty.
+    """
+    folder = tmp_path_factory.mktemp("filled")
+    lake = shutil.copytree(prepared, folder / "lake")
+    schema, parquet = write_schema(folder), write_parquet(folder)
+    strict, csv, keys, document = (folder / name for name in ("strict.json", "users.csv", "keys.csv", "lake.json"))
     key, count = ({"id": i, "name": n, "type": "int32", "nullable": False} for i, n in enumerate(("key", "count"), 1))
-    strict = schema_file.with_name("strict.json")
     strict.write_text(json.dumps({"row_key": [key], "values": [count]}), "utf-8")
-    assert cli("table", "create", "strict", "--schema", strict).code == 0
-    assert cli("table", "create", "merging", "--schema", schema_file, "--merge", "latest").code == 0
-    assert cli("table", "create", "gone", "--schema", schema_file).code == 0
-    assert cli("write", "gone", parquet).code == 0
-    assert cli("table", "drop", "gone", "--yes").code == 0
-    query = "SELECT place, reading FROM source"
-    if command == "view refresh":
-        assert cli("view", "create", "rooms", "--source", table, "--select", query, "--row-key", "place").code == 0
-    folder = schema_file.with_name("hive")
-    folder.mkdir()
-    (folder / parquet.name).write_bytes(parquet.read_bytes())
-    csv = schema_file.with_name("users.csv")
     csv.write_text("id,name\n1,Ann\n", "utf-8")
-    lake = schema_file.with_name("lake.json")
-    lake.write_text('{"tables": {"t": {"schema": {"row_key": {"k": "string"}}}}}', "utf-8")
-    keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
-    assert cli("role", "create", "some", "--table", table, "--mask", "reading=NULL").code == 0
-    created = cli("--json", "token", "create", "bob", "--role", "some", "--expires", "never")
-    token_id = created.lines[0]["id"]
-    hook = cli("--json", "hook", "add", table, "--command", "true").lines[0]["hook"]
-    given = {
-        "folder": folder,
-        "hook": hook,
-        "token_id": token_id,
-        "schema": schema_file,
+    document.write_text('{"tables": {"t": {"schema": {"row_key": {"k": "string"}}}}}', "utf-8")
+    hive = folder / "hive"
+    hive.mkdir()
+    shutil.copy(parquet, hive)
+    *_, token, hook = made(
+        lake,
+        ["write", "readings", parquet],
+        ["requests", "submit", "readings", parquet, "--again"],
+        ["settings", "set", "readings", "split_rows=3"],
+        ["tag", "create", "readings", "before"],
+        ["table", "create", "strict", "--schema", strict],
+        ["table", "create", "merging", "--schema", schema, "--merge", "latest"],
+        ["table", "create", "gone", "--schema", schema],
+        ["write", "gone", parquet],
+        ["table", "drop", "gone", "--yes"],
+        ["role", "create", "some", "--table", "readings", "--mask", "reading=NULL"],
+        ["--json", "token", "create", "bob", "--role", "some", "--expires", "never"],
+        ["--json", "hook", "add", "readings", "--command", "true"],
+    )
+    fail(lakebed.open(str(lake)).table("readings"))
+    return lake, {
+        "folder": hive,
+        "hook": json.loads(hook)["hook"],
+        "token_id": json.loads(token)["id"],
+        "schema": schema,
         "parquet": parquet,
         "csv": csv,
         "keys": keys,
-        "lake": lake,
-        "token": random_token(),
-        "query": query,
+        "lake": document,
+        "query": QUERY,
         "parked": PARKED,
     }
-    ran = cli("--json", *(word.format(**given) for word in WORDS[command]))
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_the_output_has_the_documented_shape(
+    command: str, cli: Cli, url: str, filled: tuple[Path, dict[str, Any]]
+) -> None:
+    lake, given = filled
+    shutil.copytree(lake, url)
+    if command == "view refresh":
+        assert cli(*VIEW).code == 0
+    ran = cli("--json", *(word.format(**given, token=random_token()) for word in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines
     assert documents
