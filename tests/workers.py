@@ -9,25 +9,35 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 import lakebed
 from lakebed.spark import InProcess, Pipeline
 from lakebed.spark.worker_pool import WorkerPool
 
 
+class _SharedPool(WorkerPool):
+    """Ends with the process."""
+
+    def close(self) -> None:
+        """Leave the workers to the next pipeline."""
+
+
 @functools.cache
 def _shared() -> WorkerPool:
-    """Ends with the process."""
-    return WorkerPool(2)
+    return _SharedPool(2)
+
+
+@contextmanager
+def shared_workers() -> Iterator[None]:
+    """Pipelines without Spark that are made during the block use the shared workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakebed.spark.pipeline.WorkerPool", lambda *_: _shared())
+        yield
 
 
 @contextmanager
 def in_process(instance: lakebed.Instance) -> Iterator[Pipeline]:
     """A pipeline of the instance without Spark."""
-    with Pipeline(instance, launcher=InProcess(workers=2)) as pipeline:
-        own = pipeline._pool
-        pipeline._pool = pipeline._tasks = _shared()
-        try:
-            yield pipeline
-        finally:
-            # Its end is that of a pool that has no worker yet.
-            pipeline._pool = own
+    with shared_workers(), Pipeline(instance, launcher=InProcess(workers=2)) as pipeline:
+        yield pipeline

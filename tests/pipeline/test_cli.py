@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,13 @@ import lakebed
 from lakebed.cli import main
 from tests.spark.commands import ROWS, counted, ran, table_beside_files
 from tests.unit.cli.shapes import differences, documented
+from tests.workers import shared_workers
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakebed.Table:
-    return table_beside_files(tmp_path, monkeypatch)
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[lakebed.Table]:
+    with shared_workers():
+        yield table_beside_files(tmp_path, monkeypatch)
 
 
 def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
