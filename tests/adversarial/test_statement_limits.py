@@ -15,6 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import Error, NotFoundError, Schema, UsageError, aio
+from lakebed.cli import main
 from lakebed.clock import random_token
 from lakebed.sql import limited
 from tests.waiting import WAIT_S, until
@@ -246,8 +247,7 @@ def test_the_command_line_and_event_loops_pass_limits_on(lake):
     assert code == 2
     assert "memory_limit_bytes = 67,108,864" in said
     for words in (["--memory-limit", "1GB"], ["--timeout", "soon"], ["--timeout", "nan"], ["--memory-limit", "-1"]):
-        code, said = lakebed_sql(*words, "SELECT 1")
-        assert code == 2, said
+        assert main(["sql", "--instance", lake.url, *words, "SELECT 1"]) == 2
     assert asyncio.run(aio.sql(lake, "SELECT 1 AS a", timeout_s=60)).to_pylist() == [{"a": 1}]
     with pytest.raises(UsageError, match="timeout_s"):
         asyncio.run(aio.sql(lake, FOR_EVER, timeout_s=0.2))

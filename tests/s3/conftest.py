@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import Request, urlopen
 
+import moto.backends
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -17,6 +18,11 @@ from lakebed.clock import random_token
 
 # moto tells the service by the signature's scope when a request names none.
 _UNSIGNED = "AWS4-HMAC-SHA256 Credential=test/20300101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=none"
+
+
+# moto lists its folder for each request.
+MODULES = tuple(moto.backends.list_of_moto_modules())
+moto.backends.list_of_moto_modules = lambda: MODULES
 
 
 @dataclass(frozen=True, slots=True)
