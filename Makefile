@@ -140,9 +140,10 @@ bench: $(STAMP) ## The benchmarks, each with its peers in the same run
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: $(STAMP) ## A million random schedules of the protocol, random steps and random tables, and the slow tests
+soak: $(STAMP) ## A million random schedules of the protocol, random steps and random tables, more examples of each property, and the slow tests
 	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
 	@$(BIN)/python -m pytest -q tests/adversarial/test_merging_machine.py --hypothesis-profile nightly </dev/null
+	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly tests/unit </dev/null
 	@$(BIN)/python -m tests.adversarial.test_random_tables 1000 1400
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 	@$(MAKE) test-stores

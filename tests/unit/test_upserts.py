@@ -88,7 +88,11 @@ class Reference:
 
 
 @pytest.mark.parametrize("mode", [Latest(), Latest(by="sort_key")], ids=["arrival", "sort_key"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
 @given(steps=STEPS)
 def test_a_table_shows_what_a_dictionary_has(mode, steps):
     table, reference = new_table(mode, split_points=[3]), Reference(mode)

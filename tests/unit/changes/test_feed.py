@@ -58,7 +58,7 @@ SOME = (
 
 
 @pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 1], ids=["held", "streamed"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(STEPS, st.sampled_from([0, 1000]), st.data())
 def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_other(held_bytes, steps, history, data):
     """With keys whose rows are all held to be compared, and with keys of which no two batches are.

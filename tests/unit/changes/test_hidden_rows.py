@@ -71,7 +71,7 @@ def do(table, what, *how):
 
 
 @pytest.mark.parametrize("merge", [KeepAll(), Latest()], ids=["keep all", "latest"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(STEPS, st.data())
 def test_the_feed_gives_the_rows_that_are_shown(merge, steps, data):
     lake = lakebed.create(f"memory://{clock.random_token()}")

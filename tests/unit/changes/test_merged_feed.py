@@ -65,7 +65,7 @@ def do(made, what, *how):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(st.data())
 def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_other(mode, data):
     made = MergingTable(MODES[mode])

@@ -237,7 +237,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(
     mode=st.sampled_from([KeepAll(), Latest(), Latest(by="sort_key"), First(), Aggregate({"n": "sum"})]),
     steps=STEPS,

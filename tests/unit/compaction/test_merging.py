@@ -121,7 +121,7 @@ class Actions:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@settings(max_examples=12)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_readers_see_the_same_rows_whatever_is_merged_split_joined_or_lost(mode, data):
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:

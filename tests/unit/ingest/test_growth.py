@@ -376,7 +376,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(BATCHES)
 def test_any_columns_in_any_order_give_the_rows_of_a_dict(batches):
     table, expected, kinds = growing(), {}, {}

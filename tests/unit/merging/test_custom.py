@@ -129,7 +129,7 @@ ROWS = st.lists(
 CUTS = st.lists(st.integers(0, 25), max_size=3)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=settings.default.max_examples // 3)
 @given(ROWS, CUTS, CUTS)
 def test_a_function_gives_the_same_however_runs_are_grouped(package_of_the_module, rows, cuts, edges):
     newest = {(row["user"], row["score"]): row["game"] for row in rows}
@@ -319,7 +319,7 @@ def test_a_function_that_keeps_too_many_rows_of_a_key_is_an_error_that_names_it(
 # -- queries ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=settings.default.max_examples // 3)
 @given(ROWS, CUTS)
 def test_a_query_merges_rows_as_it_says(rows, edges):
     query = """
@@ -440,8 +440,8 @@ def newest_of_all(rows):
 
 def test_the_checker_accepts_functions_that_keep_the_law(package):
     check_merge_function(summed, COUNTS)
-    check_merge_function(Custom(sql=SUM), COUNTS)
-    check_merge_function(Custom("top_two"), SCORES)
+    check_merge_function(Custom(sql=SUM), COUNTS, examples=50)
+    check_merge_function(Custom("top_two"), SCORES, examples=50)
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,7 @@ def test_a_filter_that_fails_on_a_row_says_so_and_can_be_ended(table):
 # -- what is visible is what the predicate has ----------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(
     writes=st.lists(
         st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.integers(0, 9)), min_size=1),

@@ -76,7 +76,7 @@ def picked(rows: list[dict[str, Any]], columns: list[str] | None) -> list[dict[s
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_a_scan_gives_the_merged_rows(mode, data):
     table = data.draw(tables(MODES[mode]))
@@ -96,7 +96,7 @@ def test_a_scan_gives_the_merged_rows(mode, data):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=8)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(data=st.data())
 def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
     table = data.draw(tables(MODES[mode]))
@@ -116,7 +116,7 @@ def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=9)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(data=st.data())
 def test_counts_samples_and_prefixes_are_those_of_the_merged_rows(mode, data):
     table = data.draw(tables(MODES[mode]))
@@ -141,7 +141,7 @@ ALTERATIONS = (AddField("c", "string"), WidenField("a", "int64"), DropField("b")
 
 
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if not isinstance(mode, Custom)])
-@settings(max_examples=6)
+@settings(max_examples=settings.default.max_examples // 12)
 @given(data=st.data())
 def test_rows_of_older_schemas_are_merged_as_the_latest_has_them(mode, data):
     """A field is added, one widened, one dropped, with rows before, between and after."""

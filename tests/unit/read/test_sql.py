@@ -408,7 +408,7 @@ CONDITIONS = st.lists(
 PREDICATES = st.builds(str.join, st.sampled_from([" AND ", " OR "]), CONDITIONS)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5, deadline=None)
 @given(
     BATCHES,
     st.lists(KEYS, max_size=2, unique=True),

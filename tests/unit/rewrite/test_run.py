@@ -89,7 +89,7 @@ CHANGES = {
 }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(
     writes=st.lists(ROWS, min_size=1, max_size=4),
     cuts=st.sets(st.integers(1, 29), max_size=3),
@@ -647,7 +647,7 @@ def test_rows_that_the_table_hides_are_rewritten_too(table):
     assert rows_of(table) == Counter({row: n for row, n in before.items() if row[3] != "t1" and row[2] != 0})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

@@ -61,7 +61,7 @@ def read(paths: list[Path], mode: MergeMode, **options: Any) -> list[Row]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 8)
 @given(data=st.data())
 def test_neighbours_merged_in_any_groups_give_the_rows_that_were_written(mode, data):
     runs = data.draw(runs_of(mode))
@@ -93,7 +93,7 @@ def test_neighbours_merged_in_any_groups_give_the_rows_that_were_written(mode, d
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 8)
 @given(rows=st.lists(WHOLE, min_size=1, max_size=30))
 def test_the_rows_of_one_write_meet_in_their_order_by_either_sort(mode, rows, tmp_path_factory):
     for limit, small in itertools.product([2_000, PLENTY], [0, 100_000]):

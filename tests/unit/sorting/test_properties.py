@@ -34,7 +34,7 @@ def cuts_for(draw, case: Case) -> list[bytes]:
     return sorted(chosen)
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(cases(), st.data())
 def test_sorting_then_merging_gives_the_sorted_rows(case, data):
     """Two halves sorted, spilling, and merged in slices: every row once, in order, files that at most touch."""
@@ -72,7 +72,7 @@ def check_file(file, case, cuts):
     assert len(set(summary.keys)) == len(summary.keys)
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(cases(), st.data())
 def test_a_key_range_cuts_a_merge_exactly_as_encoded_keys_compare(case, data):
     """Bounds of any kind, over Parquet and over Arrow inputs: the engine and the codec agree on every row."""
@@ -95,7 +95,7 @@ def test_a_key_range_cuts_a_merge_exactly_as_encoded_keys_compare(case, data):
             assert [key for batch in batches for key in keys_of(case.schema, batch)] == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(cases(), st.data())
 def test_pieces_are_the_partition_by_boundaries(case, data):
     """Each slice holds the keys between its boundaries, none is empty, together they are the chunk."""

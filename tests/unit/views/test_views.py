@@ -99,7 +99,11 @@ def test_a_deep_query_is_planned_on_a_deep_stack(pipeline, lake, flights):
     assert of(view) == [{"id": 7, "d": 407}]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings.default.max_examples // 5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(st.one_of(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.just("refresh")), max_size=12))
 def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_factory, steps):
     lake = lakebed.create(str(tmp_path_factory.mktemp("lake")))
