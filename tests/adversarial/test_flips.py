@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -34,13 +35,16 @@ def expected(root: Path, name: str) -> dict[str, Any]:
         return {door: read(lake, table) for door, read in DOORS.items()}
 
 
+first_answers = functools.cache(expected)
+
+
 def flipped(root: Path, flips: int, doors_a_flip: int) -> tuple[list[Finding], Counter[str]]:
     """Flip so many bits, one after another, of both tables; the findings, and in how many reads each region told."""
     chance = random.Random(SEED)
     findings: list[Finding] = []
     told: Counter[str] = Counter()
     for name in TABLES:
-        answers = expected(root, name)
+        answers = first_answers(root, name)
         with opened(root.as_uri(), name) as (_, table):
             among = regions_of(table, root)
         backoff = itertools.cycle(DOORS)
@@ -61,7 +65,7 @@ def shown(findings: Sequence[Finding]) -> str:
 def test_every_door_answers_alike_when_asked_again(root: Path) -> None:
     """Else a difference after a flip would say nothing."""
     for name in TABLES:
-        assert expected(root, name) == expected(root, name)
+        assert expected(root, name) == first_answers(root, name)
 
 
 def test_the_files_have_all_kinds_of_regions(root: Path) -> None:
@@ -84,10 +88,10 @@ def test_the_files_have_all_kinds_of_regions(root: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed(root: Path) -> None:
-    findings, told = flipped(root, 200, DOORS_A_FLIP)
+    findings, told = flipped(root, 120, DOORS_A_FLIP)
     assert not findings, shown(findings)
     # The flips were seen at all.
-    assert sum(told.values()) > 50
+    assert sum(told.values()) > 30
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from tests.postgres.cluster import PASSWORD, Cluster
 
 
 def test_killed_processes_lose_and_double_nothing_on_local_disk(tmp_path):
-    assert tortured(Config(str(tmp_path / "lake"), str(tmp_path)), kills=6, seed=1) > 0
+    assert tortured(Config(str(tmp_path / "lake"), str(tmp_path)), kills=4, seed=1) > 0
 
 
 @pytest.mark.slow

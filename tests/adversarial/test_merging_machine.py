@@ -29,8 +29,8 @@ from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode, Oracle
 
 STEPS = 30
-EXAMPLES, NIGHTLY = 5, 640
-"""Of each mode: some 350 steps in all, after each of which three doors are opened, and all at the end."""
+EXAMPLES, NIGHTLY = 3, 640
+"""Of each mode: some 200 steps in all, after each of which three doors are opened, and all at the end."""
 
 
 def run(machine: type[MergingMachine], examples: int, **how: Any) -> None:

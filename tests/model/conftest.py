@@ -2,7 +2,7 @@
 
 import pytest
 
-SCHEDULES = 3_000  # of each model; about 5 s on one core
+SCHEDULES = 1_000  # of each model; about 1 s on one core
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

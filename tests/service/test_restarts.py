@@ -83,7 +83,7 @@ def test_a_second_signal_does_not_wait(table: lakebed.Table) -> None:
         assert process.returncode == 130
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_service_that_is_killed_at_any_moment_loses_and_doubles_nothing(
     table: lakebed.Table, tmp_path: Path, kills: int
 ) -> None:

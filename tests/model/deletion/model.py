@@ -25,13 +25,13 @@ QUOTA: dict[str, int] = {
 
 TINY = {
     "a reader with a pin, two collectors": OLD_PIN,
-    "a compactor, a reader with a pin, a collector": PIN,
     "a tagger, a collector": TAG,
     "a writer who asks again, a collector": REPEAT,
     "a writer, a sweep": SWEEP,
     "a compactor, a sweep": SWEPT_JOB,
     "a compactor, one who closes its job, a sweep": LATE_JOB,
 }
+SMALL = {"a compactor, a reader with a pin, a collector": PIN}
 LARGE = {
     "a compactor, a reader with a pin, two collectors": Cast(compactors=1, readers=1, collectors=2, age=0),
     "a tagger, a reader with a pin, two collectors": Cast(taggers=1, readers=1, collectors=2, age=1),
@@ -39,4 +39,4 @@ LARGE = {
     "a writer, a sweep, a collector, two faults": Cast(writers=1, sweepers=1, collectors=1, age=0, faults=2),
 }
 
-DELETION = Model("deletion", Rules, swarm, Aged, QUOTA, WRONG_FORMS, TINY, large=LARGE)
+DELETION = Model("deletion", Rules, swarm, Aged, QUOTA, WRONG_FORMS, TINY, SMALL, LARGE)

@@ -44,11 +44,11 @@ QUOTA: dict[str, int] = {
 TINY = {
     "one writer, splitter, compactor": small_table(1, 1, faults_max=0),
     "two writers of two batches, one answer lost": two_writers(2, faults_max=1),
-    "two writers of two batches, two answers lost": two_writers(2, faults_max=2),
     "two writers of one batch, two answers lost": two_writers(1, faults_max=2),
     "a stream started again, two answers lost": restarted(faults_max=2),
 }
 SMALL = {
+    "two writers of two batches, two answers lost": two_writers(2, faults_max=2),
     "one writer, splitter, compactor, one answer lost": small_table(1, 1, faults_max=1),
     "two writers, splitter, compactor": small_table(2, 1, faults_max=0),
     "two compactors, closer": late_job(),

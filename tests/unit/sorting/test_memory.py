@@ -83,7 +83,10 @@ def merge_in_child(inputs: list[Path], out: Path) -> dict[str, int]:
     return result
 
 
-@pytest.mark.parametrize(("copies", "limits"), [(1, 2), (4, 4)], ids=["10 inputs", "40 inputs"])
+@pytest.mark.parametrize(
+    ("copies", "limits"),
+    [pytest.param(1, 2, id="10 inputs"), pytest.param(4, 4, id="40 inputs", marks=pytest.mark.slow)],
+)
 def test_a_merge_keeps_to_its_memory_limit(inputs, tmp_path, copies, limits):
     """50 and 200 MB of rows in Parquet, two and a half times that decoded, through 64 MiB.
 
