@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-import multiprocessing
 from decimal import Decimal
 
 import duckdb
@@ -198,27 +197,6 @@ def test_rows_that_do_not_fit_leave_nothing_behind(tmp_path):
         table.write([1, 2])
     assert not list((tmp_path / "lake").rglob("*.parquet"))
     assert table.version == 1
-
-
-def _write_some(url, worker):
-    table = lakebed.open(url).table("t")
-    for count in range(10):
-        table.write(rows([f"{worker}-{count}"]))
-
-
-def test_processes_write_at_once_and_nothing_is_lost(tmp_path):
-    """Four of them, without any coordination."""
-    made = lakebed.create(str(tmp_path / "lake"))
-    table = made.create_table("t", SCHEMA)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_write_some, args=(made.url, worker)) for worker in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
-    expected = sorted(f"{worker}-{count}" for worker in range(4) for count in range(10))
-    assert scanned(table).column("k").to_pylist() == expected
 
 
 def test_a_damaged_data_file_is_named(tmp_path):

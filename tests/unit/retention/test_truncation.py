@@ -391,6 +391,7 @@ def test_a_log_start_that_cannot_be_read_leaves_the_outcome_unknown(table):
         *product(("get", "list"), (Fault.FAIL_BEFORE,)),
     ],
 )
+@pytest.mark.parametrize("table", ["memory"], indirect=True)
 def test_a_round_that_dies_at_any_request_leaves_a_table_that_the_next_one_truncates(table, operation, fault):
     collect_garbage(table)
     table.write(rows(4))
