@@ -30,7 +30,7 @@ from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
-    from lakebed.ingest.input_files import Inferred
+    from lakebed.ingest.inferred_columns import Inferred
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
@@ -129,7 +129,7 @@ def store_of(cli: Invocation, file: str) -> Storage | None:
 
 
 def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) -> Schema:
-    """The schema of a table for the rows of a file. Raises UsageError."""
+    """The schema of a table for the rows of files. Raises UsageError."""
     from lakebed.model.schema import Schema
 
     return Schema.from_arrow(found.columns, list(row_key), list(sort_key))
@@ -137,14 +137,14 @@ def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) 
 
 @contextlib.contextmanager
 def table_for(
-    cli: Invocation, name: str, first: Callable[[], InputFile], keys: Keys, reading: ReadingOptions
+    cli: Invocation, name: str, files: Callable[[], Sequence[InputFile]], keys: Keys, reading: ReadingOptions
 ) -> Iterator[tuple[Table, Inferred | None]]:
     """The table that rows go into, and what it was made of: with ``keys``, a table that does not exist is made of the
-    columns of the ``first`` file, and is dropped again if the block fails before it has rows.
+    columns of the ``files``, and is dropped again if the block fails before it has rows.
 
     Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
     """
-    from lakebed.ingest.input_files import inferred
+    from lakebed.ingest.inferred_columns import inferred_together
 
     instance = cli.instance()
     if name in instance.tables():
@@ -154,7 +154,7 @@ def table_for(
         return
     if keys.row_key is None:
         raise _with_key_advice(instance, name)
-    made = inferred(first(), reading)
+    made = inferred_together(files(), reading)
     # What was detected is shown before it is used.
     cli.out.note("\n".join(detected_lines(made)))
     table = instance.create_table(name, schema_of(made, keys.row_key, keys.sort_key))
@@ -214,7 +214,7 @@ def infer(
     The schema goes to stdout, so that `lakebed schema infer users.csv --key id > users.json` makes a file for `lakebed
     table create --schema`; what was detected goes to stderr. Needs no instance.
     """
-    from lakebed.ingest.input_files import inferred
+    from lakebed.ingest.inferred_columns import inferred
 
     with inputs([file], store_of(cli, file)) as found:
         seen = inferred(found[0], reading)
@@ -231,13 +231,15 @@ def infer(
 
 def detected_lines(seen: Inferred) -> list[str]:
     """What was detected of a file, for people."""
-    lines = [f"{seen.file}: {seen.format.value if seen.csv is None else seen.csv.dialect.said}"]
+    others = f" and {count_text(seen.files - 1, 'other file')}" if seen.files > 1 else ""
+    lines = [f"{seen.file}{others}: {seen.format.value if seen.csv is None else seen.csv.dialect.said}"]
     if seen.format.is_text:
         said = "all" if seen.whole else "the first"
         lines[0] += f"; types detected from {said} {count_text(seen.rows, 'row')}"
     if seen.csv is not None and len(seen.csv.nulls) > 1:
         lines[0] += f"; null: {', '.join(map(repr, seen.csv.nulls[1:]))} and empty cells"
-    rows = [(name, name_of(kind), _examples_text(seen.examples[name])) for name, kind in _detected_types(seen)]
+    kinds = [(name, name_of(types.canonical(kind))) for name, kind in _detected_types(seen)]
+    rows = [(name, kind, _examples_text(seen.examples[name])) for name, kind in kinds]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     cells = ((name.ljust(widths[0]), kind.ljust(widths[1]), values) for name, kind, values in rows)
     return [*lines, *(f"  {'  '.join(row)}".rstrip() for row in cells)]
@@ -248,7 +250,8 @@ def _detected_types(seen: Inferred) -> list[tuple[str, Any]]:
 
 
 def _examples_text(examples: Sequence[str]) -> str:
-    return ", ".join(text if len(text) <= 30 else f"{text[:29]}…" for text in examples)
+    plain = (" ".join(text.split("\n")) for text in examples)
+    return ", ".join(text if len(text) <= 30 else f"{text[:29]}…" for text in plain)
 
 
 def _detected_document(seen: Inferred, schema: dict[str, Any] | None) -> dict[str, Any]:

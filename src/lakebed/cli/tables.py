@@ -125,7 +125,7 @@ def _schema_given(
     sort_key: list[str] | None,
 ) -> lakebed.Schema:
     from lakebed.formats.input_file import read_text
-    from lakebed.ingest.input_files import inferred
+    from lakebed.ingest.inferred_columns import inferred
 
     if file is not None:
         if row_key or sort_key:

@@ -93,7 +93,7 @@ def write(
     become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
     lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; what
     is not given of its form is detected (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table
-    that does not exist is made of the columns of the first file. --partial and --row-kind are for tables that merge by
+    that does not exist is made of the columns of the files. --partial and --row-kind are for tables that merge by
     latest (docs/merging.md).
     """
     operation = Operation.of(partial, row_kind)
@@ -106,7 +106,7 @@ def write(
     with inputs(files, instance.storage) as found:
         for file in found:
             format_of(file, reading)
-        with table_for(cli, table, lambda: found[0], keys, reading) as (target, made):
+        with table_for(cli, table, lambda: found, keys, reading) as (target, made):
             added, read = _write(target, found, reading, how)
     document = {"table": table, "version": added.version, "rows_read": read, "rows_added": added.rows}
     document |= {"repeated": added.repeated, "created": made is not None}
@@ -131,7 +131,8 @@ def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, ho
     """Write the rows of files; returns what was added, and how many rows were read."""
     how.operation.check(table.state().merge)
     schema, columns = table.schema, how.columns
-    stream = open_files(files, schema, table.storage, reading, columns=columns, only_fields=how.ignore_extra)
+    named, only_fields = how.casts_in(schema), how.ignore_extra
+    stream = open_files(files, schema, table.storage, reading, columns=columns, casts=named, only_fields=only_fields)
     total = rows_known(files, reading)
     read = 0
     with command_bar(f"write {table.name}") as bar:
@@ -275,7 +276,7 @@ def import_rows(
 
     A SOURCE is a file, a folder or a glob, local or s3://…, of the formats of write: the same options, and the same is
     detected. All rows become visible at once, or none. A repeat with the same --job-id prints the first version. With
-    --key, a table that does not exist is made of the columns of the first file. With --format query the source is a
+    --key, a table that does not exist is made of the columns of the files. With --format query the source is a
     Spark SQL query; avro, delta and iceberg need a connector. More about formats, casts and rejected rows:
     docs/import.md.
     """
@@ -288,11 +289,11 @@ def import_rows(
             "first (lakebed table create)"
         )
 
-    def first() -> InputFile:
-        return find_inputs(sources, cli.instance().storage)[0]
+    def files() -> list[InputFile]:
+        return find_inputs(sources, cli.instance().storage)
 
     with (
-        table_for(cli, table, first, keys, how["reading"]) as (target, made),
+        table_for(cli, table, files, keys, how["reading"]) as (target, made),
         open_pipeline(cli, launcher) as pipeline,
         progress_bar(f"import {table}") as progress,
     ):

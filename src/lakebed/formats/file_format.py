@@ -76,9 +76,8 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
     if found is not None:
         return found
     if file.suffix in _BINARY_SUFFIXES:
-        raise Code.SOURCE_DAMAGED(
-            f"{file} is named {file.suffix} but does not have the header of such a file", name=str(file)
-        )
+        lacks = "does not have the header of such a file" if start else "is empty"
+        raise Code.SOURCE_DAMAGED(f"{file} is named {file.suffix} but {lacks}", name=str(file))
     if not file.suffix:
         # Standard input, or a name that says nothing.
         return FileFormat.JSON if start.lstrip()[:1] in (b"{", b"[") else FileFormat.CSV

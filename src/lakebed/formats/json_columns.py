@@ -121,7 +121,18 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 def _json(value: Any) -> str:
     """The text of a value of a JSON column: a text is JSON itself, and any other value is encoded."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, with the digits of numbers that have them."""
+    return msgspec.json.encode(value, enc_hook=_digits).decode()
+
+
+def _digits(value: Any) -> msgspec.Raw:
+    if not isinstance(value, WrittenFloat):
+        raise TypeError(f"{value!r} is no value of JSON")
+    return msgspec.Raw(value.digits.encode())
 
 
 def _integer(value: Any) -> int:

@@ -22,9 +22,10 @@ import msgspec
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array
+from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array, json_text
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
+from lakebed.model.type_names import name_of
 
 BATCH_ROWS = 8_192
 
@@ -267,9 +268,7 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return value.digits if isinstance(value, WrittenFloat) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], _Lines]) -> Error:
@@ -280,12 +279,19 @@ def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple
         try:
             _array([value] if kind is not None else values[: index + 1], kind)
         except UNCONVERTIBLE as error:
-            what = "the type of the values before" if kind is None else kind
             at = lines.in_file(numbers[index])
             return Code.VALUE_NOT_REPRESENTABLE(
-                f"{source}, line {at}, column {name}: {shown(value)} is not {what} ({error_text(error)})",
+                f"{source}, line {at}, column {name}: {shown(value)} {_why_unread(name, kind, error)}",
                 column=name,
                 source=source,
                 row=at,
             )
     return Code.VALUE_NOT_REPRESENTABLE(f"{source}: column {name} cannot be read as {kind}", column=name, source=source)
+
+
+def _why_unread(name: str, kind: pa.DataType | None, error: BaseException) -> str:
+    if kind is None:
+        return f"is not the type of the values before; say what they are, as in --type {name}=string or {name}=json"
+    if pa.types.is_string(kind):
+        return f"is not text; casts=[{name!r}] (--cast {name}) takes any value as its text"
+    return f"is not {name_of(kind)} ({error_text(error)})"

@@ -2,9 +2,9 @@
 
 Files are named by paths and URLs, alone or in lists; a folder or a glob stands for the files below it whose names end
 as those of a format. Text is read as the table's types, and other columns as detected ones
-(:mod:`lakebed.formats.csv_file`). :func:`inferred` has the columns of a file for which there is no table yet.
+(:mod:`lakebed.formats.csv_file`).
 
-Core types: :class:`Inferred`, :class:`TextFields`.
+Core type: :class:`TextFields`.
 
 Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, SchemaMismatchError, BadKeyError.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -29,12 +29,9 @@ from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
 
 if TYPE_CHECKING:
-    from lakebed.formats.csv_file import CsvReading
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
 
-_INFERRED_ROWS = 16_384
-_INFERRED_BYTES = 4 * 1024 * 1024
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -105,22 +102,29 @@ class _OpenInput:
 class TextFields:
     """How columns of text are read: as the types in ``fields``, by the name of the column, and others as detected ones,
     or not at all if there are ``only_fields``. ``as_text``: values of plain types stay text, for the conformer to cast
-    one by one, so that a row that does not fit can be told from the others.
+    one by one, so that a row that does not fit can be told from the others. Any value of JSON is text in the columns
+    ``from_any``.
     """
 
     fields: Mapping[str, pa.DataType]
     only_fields: bool = False
     as_text: bool = False
+    from_any: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, schema: Schema, columns: Mapping[str, str], **how: bool) -> TextFields:
-        """Those of a table; ``columns`` has the column of a field where it is not its own name."""
-        return cls({columns.get(f.name, f.name): f.type for f in schema.fields}, **how)
+    def of(cls, schema: Schema, columns: Mapping[str, str], casts: Collection[str] = (), **how: bool) -> TextFields:
+        """Those of a table; ``columns`` has the column of a field where it is not its own name. Fields of text that are
+        in ``casts`` take any value of JSON.
+        """
+        names = {f.name: columns.get(f.name, f.name) for f in schema.fields}
+        from_any = frozenset(names[f.name] for f in schema.fields if f.name in casts and pa.types.is_string(f.type))
+        return cls({names[f.name]: f.type for f in schema.fields}, from_any=from_any, **how)
 
-    @property
-    def texts(self) -> list[str]:
-        """The columns that stay text."""
-        return [name for name, kind in self.fields.items() if _is_cast(kind)] if self.as_text else []
+    def texts(self, options: ReadingOptions) -> list[str]:
+        """The columns in which any value of JSON is text; in CSV, those that stay text."""
+        if self.as_text:
+            return [name for name, kind in self.fields.items() if _is_cast(kind)]
+        return [*self.from_any, *(name for name, kind in options.types.items() if pa.types.is_string(kind))]
 
 
 def _is_cast(kind: pa.DataType) -> bool:
@@ -135,15 +139,16 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
     options: ReadingOptions = DETECTED,
     *,
     columns: Mapping[str, str] | None = None,
+    casts: Collection[str] = (),
     only_fields: bool = False,
 ) -> RowInput:
     """The rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the schema;
     its other columns are left out if there are ``only_fields``. ``columns`` has the column of a field where it is not
-    its own name.
+    its own name. Fields of text that are in ``casts`` take any value of JSON.
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
-    text = TextFields.of(schema, columns or {}, only_fields=only_fields)
+    text = TextFields.of(schema, columns or {}, casts, only_fields=only_fields)
     files = find_inputs(items, home)
     check_options(((str(file), format_of(file, options)) for file in files), options)
     return opened(files, text, options)
@@ -172,7 +177,7 @@ def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _Open
         from lakebed.formats.csv_records import line_of
 
         plan = detect(file, options, text.fields, only_fields=text.only_fields, strict=not text.as_text)
-        plan = csv_parts.as_text(plan, text.texts) if text.as_text else plan
+        plan = csv_parts.as_text(plan, text.texts(options)) if text.as_text else plan
         if file.part is not None:
             plan = csv_parts.in_part(plan, file.part)
             with reading(file):
@@ -181,40 +186,42 @@ def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _Open
                     return _OpenInput(file, plan.schema, lambda: iter(()), partial(line_of, plan))
         return _OpenInput(file, plan.schema, partial(batches, plan), partial(line_of, plan))
     if kind is FileFormat.JSON:
-        first = next(_json_rows(file, text), None)
+        rows = partial(_json_rows, file, text.fields, text.texts(options))
+        first = next(rows(), None)
         columns = pa.schema(list(text.fields.items())) if first is None else first.schema
-        return _OpenInput(file, columns, partial(_json_rows, file, text), cache(partial(_json_line, file)))
-    with reading(file), _open_typed(file, kind) as (found, _):
+        return _OpenInput(file, columns, rows, cache(partial(_json_line, file)))
+    with reading(file), open_typed(file, kind) as (found, _):
         return _OpenInput(file, found, partial(_typed_rows, file, kind))
 
 
-def _json_rows(file: InputFile, text: TextFields) -> Iterator[pa.RecordBatch]:
+def _json_rows(file: InputFile, fields: Mapping[str, pa.DataType], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
     from lakebed.formats.json_lines import read_json_lines
 
     with reading(file), file.open() as lines:
         before = file.lines_before
-        yield from read_json_lines(_lines(lines), text.fields, str(file), lines_before=before, texts=text.texts)
+        yield from read_json_lines(buffered(lines), fields, str(file), lines_before=before, texts=texts)
 
 
 def _json_line(file: InputFile, row: int) -> int:
     from lakebed.formats.json_lines import line_of
 
     with reading(file), file.open() as lines:
-        return file.lines_before() + line_of(_lines(lines), row)
+        return file.lines_before() + line_of(buffered(lines), row)
 
 
-def _lines(file: Any) -> Any:
+def buffered(file: Any) -> Any:
     """A file to read by lines and by pieces."""
     return io.BufferedReader(file, 1024 * 1024)
 
 
 def _typed_rows(file: InputFile, kind: FileFormat) -> Iterator[pa.RecordBatch]:
-    with reading(file), _open_typed(file, kind) as (_, batches):
+    with reading(file), open_typed(file, kind) as (_, batches):
         yield from batches
 
 
 @contextlib.contextmanager
-def _open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+def open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """The columns and the batches of a file of Parquet, ORC or Arrow IPC."""
     match kind:
         case FileFormat.PARQUET:
             import pyarrow.parquet as pq
@@ -241,99 +248,3 @@ def _open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, 
 
 def _mapped(file: InputFile) -> Any:
     return pa.memory_map(file.path) if file.files is None else file.open_bytes()
-
-
-# -- columns without a table ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Inferred:
-    """The columns of a file: its format, the types, some values of each column as text, and how many rows were looked
-    at; ``csv`` has how CSV is read.
-    """
-
-    file: InputFile
-    format: FileFormat
-    columns: pa.Schema
-    examples: dict[str, tuple[str, ...]]
-    rows: int
-    whole: bool
-    csv: CsvReading | None = None
-
-
-def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
-    """The columns of a file, detected from its first megabytes if it is text.
-
-    Raises as :func:`open_files`; SchemaMismatchError for a text file without rows, whose types are unknown.
-    """
-    kind = format_of(file, options)
-    check_options([(str(file), kind)], options)
-    if kind is FileFormat.CSV:
-        from lakebed.formats.csv_file import detect
-
-        plan = detect(file, options, {})
-        unknown = [name for name in plan.dialect.names if name not in options.types]
-        if unknown and not plan.rows:
-            raise Code.SOURCE_UNPARSABLE(
-                f"{file}: the file has a header and no rows, so the types of its columns are unknown; give them, as "
-                f"in --type {unknown[0]}=int64",
-                source=str(file),
-            )
-        columns = pa.schema([(name, plan.type_of(name)) for name in plan.dialect.names])
-        examples = {name: one.examples for name, one in plan.columns.items()}
-        return Inferred(file, kind, columns, examples, plan.rows, plan.whole, plan)
-    if kind is FileFormat.JSON:
-        return _inferred_json(file, options)
-    with reading(file), _open_typed(file, kind) as (found, batches):
-        first = next(batches, None)
-        rows = [] if first is None else first.slice(0, 3).to_pylist()
-        examples = {name: tuple(str(row[name]) for row in rows) for name in found.names}
-        columns = _with_types(found.remove_metadata(), options, str(file))
-        return Inferred(file, kind, columns, examples, len(rows), whole=True)
-
-
-def _with_types(columns: pa.Schema, options: ReadingOptions, name: str) -> pa.Schema:
-    """The columns with the types that are given. Raises UsageError for a type of no column."""
-    if unknown := sorted(set(options.types) - set(columns.names)):
-        raise Code.COLUMN_UNKNOWN(
-            f"{name}: no column {', '.join(unknown)}, for which a type is given; it has {', '.join(columns.names)}",
-            fields=unknown,
-        )
-    return pa.schema([one.with_type(options.types.get(one.name, one.type)) for one in columns])
-
-
-def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
-    from lakebed.formats.json_lines import read_json_lines
-    from lakebed.formats.text_types import column_type
-
-    with reading(file):
-        sample, whole = file.sample(_INFERRED_BYTES)
-    # The lines of an array are parts of its rows.
-    is_array = sample.lstrip()[:1] == b"["
-    if not whole and not is_array:
-        sample = sample[: sample.rfind(b"\n") + 1] or sample
-    found = read_json_lines(_lines(io.BytesIO(sample)), {}, str(file), whole=whole)
-    parts: list[pa.Table] = []
-    for batch in found:
-        parts.append(pa.Table.from_batches([batch]))
-        if sum(part.num_rows for part in parts) >= _INFERRED_ROWS:
-            whole = whole and next(found, None) is None
-            break
-    if not parts:
-        raise Code.SOURCE_UNPARSABLE(f"{file}: the file has no rows, so its columns are unknown", source=str(file))
-    with reading(file, text=True):
-        table = pa.concat_tables(parts, promote_options="permissive")
-    fields, examples = [], {}
-    for name in table.schema.names:
-        column = table.column(name).combine_chunks()
-        kind = column.type
-        if pa.types.is_null(kind):
-            kind = pa.string()
-        elif pa.types.is_string(kind):
-            kind = column_type(column, None).type
-            kind = kind if pa.types.is_temporal(kind) else pa.string()
-        fields.append(pa.field(name, kind))
-        examples[name] = tuple(str(value) for value in column.slice(0, 3).to_pylist())
-    return Inferred(
-        file, FileFormat.JSON, _with_types(pa.schema(fields), options, str(file)), examples, table.num_rows, whole
-    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -43,9 +43,13 @@ _KINDS = (
 )
 
 
-def open_stream(data: Any, schema: Callable[[], Schema], home: Storage | None = None) -> RowInput:
+def open_stream(
+    data: Any, schema: Callable[[], Schema], home: Storage | None = None, casts: Collection[str] = ()
+) -> RowInput:
     """The rows of an object. ``schema`` gives that of the table, which rows without types are read by; ``home`` is the
-    store of the instance, for files. Raises UsageError for an object that has no rows.
+    store of the instance, and ``casts`` the fields that may be cast, for files.
+
+    Raises UsageError for an object that has no rows.
     """
     if isinstance(data, RowInput):
         return data
@@ -54,7 +58,7 @@ def open_stream(data: Any, schema: Callable[[], Schema], home: Storage | None = 
     if isinstance(data, str | Path) or _are_paths(data):
         from lakebed.ingest.input_files import open_files
 
-        return open_files(data, schema(), home)
+        return open_files(data, schema(), home, casts=casts)
     with translate_errors(partial(unread, type(data).__name__)):
         reader = _reader(data)
     if reader is not None:

@@ -16,7 +16,7 @@ full disk.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -89,9 +89,13 @@ class Write:
                 f"casts = {shown(self.casts)}: must be 'lossless', 'text' (for all fields), or a list of fields"
             )
 
+    def casts_in(self, schema: Schema) -> Collection[str]:
+        """The fields of a schema that may be cast."""
+        return schema.names if self.casts == TEXT else () if self.casts == LOSSLESS else self.casts
+
     def conformer(self, schema: Schema, columns: Columns, *, untyped: bool = False) -> Conformer:
         """How rows with these columns become rows of a schema."""
-        cast = schema.names if untyped or self.casts == TEXT else () if self.casts == LOSSLESS else self.casts
+        cast = schema.names if untyped else self.casts_in(schema)
         extra = {name for _, found in columns for name in found.names} if self.ignore_extra else set()
         conformer = Conformer(schema, self.columns, frozenset(cast))
         return replace(conformer, ignored=frozenset(extra - set(conformer.read)))
@@ -117,7 +121,7 @@ def add(table: WriteTarget, data: Any, write: Write) -> Added:
 
 
 def _added(table: WriteTarget, data: Any, write: Write) -> Added:
-    stream = open_stream(data, lambda: table.schema, table.storage)
+    stream = open_stream(data, lambda: table.schema, table.storage, write.casts_in(table.schema))
     # Without an id the version only says when the call began; a recent state is enough.
     any_will_do = write.commit_id is None and not write.operation.marks
     state = table.base_state() if any_will_do else table.state()

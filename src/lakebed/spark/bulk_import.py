@@ -32,7 +32,6 @@ from lakebed.formats.reading_options import SPARK_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.ingest.growth import Growth
-from lakebed.ingest.input_files import TextFields
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import SUFFIXES, find_files
@@ -173,12 +172,7 @@ class Importer:
         parts = divided(files, self.table.storage, options, part_bytes=part_bytes)
         untyped = any(part.is_text for part in parts)
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
-        text = TextFields.of(
-            conformer.schema,
-            reading.columns,
-            only_fields=reading.ignore_extra,
-            as_text=reading.quarantine is not None,
-        )
+        text = reading.text_fields(conformer.schema)
         grows = not reading.ignore_extra and Growth.of(self.table.log.head.state, self.table.settings_in_force())
         # Without growth the first file shows whether the options are right, and tasks check the others.
         columns = part_columns(parts if grows else parts[:1], self.table.storage, text, options)

@@ -58,6 +58,13 @@ class SourceReading:
         """How rows become those of a table. In formats without types all fields are cast."""
         return Conformer(schema, dict(self.columns), frozenset([*self.casts, *(schema.names if untyped else ())]))
 
+    def text_fields(self, schema: Schema) -> TextFields:
+        """How columns of text are read."""
+        from lakebed.ingest.input_files import TextFields
+
+        as_text = self.quarantine is not None
+        return TextFields.of(schema, self.columns, self.casts, only_fields=self.ignore_extra, as_text=as_text)
+
     def check_spark(self) -> None:
         """Raise UsageError for what only files that Lakebed reads can have."""
         if replace(self.options, format=None) != DETECTED or self.ignore_extra:

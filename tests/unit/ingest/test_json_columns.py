@@ -21,6 +21,7 @@ from lakebed.formats.json_columns import WrittenFloat, decode_array
         ([], pa.float64(), []),
         (["00ff", "", None, "ABcd"], pa.binary(), [b"\x00\xff", b"", None, b"\xab\xcd"]),
         (["00ff", None], pa.binary(2), [b"\x00\xff", None]),
+        ([{"x": [WrittenFloat("1.50")]}, "2", None], pa.json_(), ['{"x":[1.50]}', "2", None]),
     ],
 )
 def test_values_of_one_class_and_of_several_become_the_same_column(values, kind, expected):
