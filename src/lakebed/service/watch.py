@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
@@ -38,14 +38,17 @@ LOG_START_EVERY = 16
 
 @dataclass(slots=True)
 class Watch:
-    """One table of the catalog as a service follows it. ``waiting`` are its operations that may begin now."""
+    """One table of the catalog as a service follows it. ``waiting`` are its operations that may begin now.
+
+    ``oldest_since_s`` is the time, by the monotonic clock, at which the log got the oldest request that is open.
+    """
 
     found: CatalogTable
     log: LogBackend
     follow_at_s: float
     changed_s: float
     summary: TableSummary = field(default_factory=TableSummary)
-    oldest: datetime | None = None
+    oldest_since_s: float | None = None
     error: LastError | None = None
     stale: bool = True
     looks: int = 0
@@ -92,8 +95,13 @@ class Watch:
         if state.version != self.summary.version:
             self.changed_s = clock.monotonic_s()
         self.summary = summarise(state, table.settings_in_force(), online=self.found.online)
-        oldest = self.summary.oldest_request
-        self.oldest = table.log.last_modified_or_epoch(oldest) if oldest else None
+        oldest, self.oldest_since_s = self.summary.oldest_request, None
+        if oldest:
+            now = clock.now()
+            with suppress(Error):  # of a store that may be read only, which does not tell its time
+                now = table.log.now()
+            age_s = (now - table.log.last_modified_or_epoch(oldest)).total_seconds()
+            self.oldest_since_s = clock.monotonic_s() - age_s
         self.stale, self.held = False, True
 
     def rest(self, instance: Instance, now_s: float) -> None:
@@ -104,10 +112,8 @@ class Watch:
 
     def plan(self, now_s: float, limits: ServiceLimits, source_version: int) -> None:
         """Find out what may begin, and when to follow the table again."""
-        age_s = 0.0 if self.oldest is None else (clock.now() - self.oldest).total_seconds()
-        view = TableView(
-            self.found.id, self.found.online, self.found.paused, self.summary, self.records, age_s, source_version
-        )
+        age_s, found = self._oldest_s(now_s) or 0.0, self.found
+        view = TableView(found.id, found.online, found.paused, self.summary, self.records, age_s, source_version)
         self.waiting, look_s = due(view, now_s, limits)
         # Spread, so that a store does not get the looks at all tables at once.
         rest_s = min(limits.follow_max_s * (0.8 + 0.2 * self.share), (now_s - self.changed_s) / 10)
@@ -117,7 +123,6 @@ class Watch:
     def status(self) -> TableStatus:
         """The status of the table."""
         found, summary = self.found, self.summary
-        oldest_s = None if self.oldest is None else max(0.0, (clock.now() - self.oldest).total_seconds())
         base = TableStatus(
             found.id,
             found.name,
@@ -126,7 +131,11 @@ class Watch:
             operations=self._operations(),
             error=self.error,
         )
-        return described(base, summary, oldest_s)
+        return described(base, summary, self._oldest_s(clock.monotonic_s()))
+
+    def _oldest_s(self, now_s: float) -> float | None:
+        """The age of the oldest request that is open."""
+        return None if self.oldest_since_s is None else max(0.0, now_s - self.oldest_since_s)
 
     def _operations(self) -> tuple[OperationStatus, ...]:
         reasons = {one.operation: one.reason for one in self.waiting}

@@ -1,0 +1,39 @@
+"""What a service knows of one table that it follows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import Schema, clock
+from lakebed.service.plan import ServiceLimits
+from lakebed.service.watch import Watch
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200])
+def test_a_request_is_as_old_as_the_store_says_whatever_the_clock_of_the_service_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", Schema({"k": "string"}), settings={"ingest_age_s": 3600})
+    pq.write_table(pa.table({"k": ["a"]}), tmp_path / "rows.parquet")
+    table.submit(tmp_path / "rows.parquet")
+    (found,) = lake.catalog().tables.values()
+    real = clock.now
+    monkeypatch.setattr(clock, "now", lambda: real() + timedelta(seconds=ahead_s))
+
+    watch = Watch(found, lake.log_of(table.id), 0.0, 0.0)
+    assert watch.follow(lake)
+    begun_s = clock.monotonic_s()
+    watch.plan(begun_s, ServiceLimits(), 0)
+    assert "ingest" not in [one.operation for one in watch.waiting]
+    oldest_s = watch.status().backlog.oldest_s
+    assert oldest_s is not None
+    assert 0 <= oldest_s < 3600
+    watch.plan(begun_s + 3601, ServiceLimits(), 0)
+    assert "ingest" in [one.operation for one in watch.waiting]
