@@ -33,6 +33,7 @@ from lakebed.model.files import (
     data_folder,
     file_of_object,
     is_copy_name,
+    log_of_entry,
     table_of_object,
     table_prefix,
 )
@@ -245,7 +246,7 @@ def _goes(table_id: str, name: str) -> bool:
 
 
 def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:
-    """Delete the logs of creations that were given up before that age; returns how many."""
+    """Delete the logs and checkpoints of creations that were given up before that age; returns how many."""
     lost = [table_id for table_id in instance.unnamed_logs() if _is_lost(instance.unnamed(table_id), age)]
     if not lost or dry_run:
         return len(lost)
@@ -253,6 +254,9 @@ def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:
     # After the fence: none of them can get a name any more, and one that has got it stays.
     lost = sorted(set(lost) & set(instance.unnamed_logs()))
     for table_id in lost:
+        # The entry goes last: by it the table is found again.
+        names = [one.name for one in instance.storage.list(table_prefix(table_id)) if log_of_entry(one.name) is None]
+        instance.storage.delete(names)
         instance.unnamed(table_id).log.backend.remove([1])
     return len(lost)
 

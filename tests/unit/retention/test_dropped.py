@@ -7,6 +7,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import ExistsError, RejectedError, StorageError
+from lakebed.model.files import table_prefix
 from lakebed.retention.orphans import delete_dropped
 from lakebed.state.catalog import PurgeTable
 from lakebed.state.transactions import CreateTable
@@ -156,6 +157,16 @@ def test_the_log_of_a_creation_that_got_no_name_goes(instance):
     assert list(log.versions()) == []
     assert delete_dropped(instance).logs == 0
     assert letters(instance.table("retained")) == "ab"
+
+
+def test_the_checkpoint_of_a_creation_that_got_no_name_goes_with_its_log(instance):
+    table = instance.unnamed(clock.new_id())
+    table.commit(CreateTable(table.id, SCHEMA, {}, ()))
+    table.log.tail.start_checkpoint()
+    table.log.wait_for_checkpoint()
+    assert len(list(instance.storage.list(table_prefix(table.id)))) > 1
+    assert delete_dropped(instance).logs == 1
+    assert list(instance.storage.list(table_prefix(table.id))) == []
 
 
 def test_the_loser_of_a_race_for_a_name_leaves_a_log_that_goes(instance, monkeypatch):
