@@ -12,6 +12,7 @@ UsageError for a hook that cannot be meant.
 from __future__ import annotations
 
 import shlex
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from lakebed.errors import Code
 from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.checks import check_text
 from lakebed.model.documents import reading
-from lakebed.model.files import HOOK_FOLDER, delivered_name, hook_name, hook_of_name
+from lakebed.model.files import HOOK_FOLDER, delivered_name, hook_name, hook_of_delivered, hook_of_name
 from lakebed.state.fields import Id, Whole
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
@@ -120,6 +121,15 @@ def remove_hook(storage: Storage, hook_id: str) -> None:
     if hook_of_name(hook_name(hook_id)) is None or storage.get(hook_name(hook_id)) is None:
         raise Code.HOOK_NOT_FOUND(f"no hook {hook_id}; `lakebed hook list` has them", name=hook_id)
     storage.delete([hook_name(hook_id), delivered_name(hook_id)])
+
+
+def delete_incomplete_hooks(storage: Storage, age_s: float) -> None:
+    """Delete what is left of hooks that were added or removed in part longer ago than that, by the store's clock."""
+    found = {one.name: one.last_modified for one in storage.list(HOOK_FOLDER)}
+    left = [name for name in found if (hook_id := hook_of_delivered(name)) and hook_name(hook_id) not in found]
+    if left:
+        before = storage.now() - timedelta(seconds=age_s)
+        storage.delete([name for name in left if found[name] < before])
 
 
 def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:

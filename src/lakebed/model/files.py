@@ -57,6 +57,7 @@ _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _QUERY_NAME = re.compile(rf"queries/({_ID})/(.+)")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
 _HOOK_NAME = re.compile(rf"hooks/({_ID})\.json")
+_DELIVERED_NAME = re.compile(rf"hooks/({_ID})\.delivered\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
@@ -304,6 +305,12 @@ def delivered_name(hook_id: str) -> str:
 def hook_of_name(name: str) -> str | None:
     """The id of the hook that an object is; None if it is none."""
     match = _HOOK_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def hook_of_delivered(name: str) -> str | None:
+    """The id of the hook to which an object says what was delivered; None if it is none."""
+    match = _DELIVERED_NAME.fullmatch(name)
     return match[1] if match else None
 
 

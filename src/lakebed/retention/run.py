@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock, telemetry
 from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.inspect.history import committed_on_interrupt
+from lakebed.inspect.hooks import delete_incomplete_hooks
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import object_names
 from lakebed.model.html_tables import FactsView
@@ -119,6 +120,7 @@ def gc(
     if not dry_run:
         instance.tracker.trim()
         QueryObjects(instance.storage).expire()
+        delete_incomplete_hooks(instance.storage, instance.settings()["orphan_age_s"])
     return GcReport(tuple(collections), tuple(orphans), dropped, dry_run, tuple(errors))
 
 

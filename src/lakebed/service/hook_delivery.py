@@ -3,7 +3,7 @@
 A thread looks at all hooks once a second; what has to be delivered is delivered by a pool of threads, one at a time for
 each hook. Events are read from the log, so nothing is lost while no service runs. After a failure the same events are
 delivered again, after a wait that doubles up to :data:`WAIT_MAX_S`. A hook that fails affects no commit and no other
-hook, unless :data:`THREADS` of them hang at a time.
+hook, unless :data:`THREADS` of them hang at a time. A hook whose table was dropped is removed after the last event.
 
 What was delivered is stored at the end of a delivery, at most once in :data:`STORE_S` while there is more. A service
 that stops in between delivers those events again when it comes back.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,8 +28,8 @@ from msgspec import structs
 
 from lakebed import clock
 from lakebed.changes.events import Event, read_events
-from lakebed.errors import Error, StorageError
-from lakebed.inspect.hooks import Delivered, Hook, read_delivered, read_hooks, write_delivered
+from lakebed.errors import Error, NotFoundError, StorageError
+from lakebed.inspect.hooks import Delivered, Hook, read_delivered, read_hooks, remove_hook, write_delivered
 from lakebed.service.hook_targets import HookTargets
 from lakebed.service.status import HookStatus
 
@@ -160,9 +161,9 @@ class HookDelivery:
     def _deliver_all(self, state: _State) -> None:
         if state.stored is None and not self._read(state):
             return
-        table = self._instance.named(state.hook.table)
-        head = table.state(max_staleness=LOOK_S).version
-        events = read_events(table.log, state.delivered.version, head)
+        table = self._table(state.hook)
+        present = table.state(max_staleness=LOOK_S)
+        events = read_events(table.log, state.delivered.version, present.version)
         while not self._stopping.is_set() and (some := _some(events)):
             if wanted := _wanted(some, state.hook.kinds):
                 self._targets.deliver(state.hook, self._body(state.hook, table, wanted))
@@ -170,6 +171,17 @@ class HookDelivery:
             state.dirty = True
             if clock.monotonic_s() - state.stored_s >= STORE_S and not self._store(state):
                 return
+        if present.dropped and state.delivered.version == present.version:
+            with suppress(NotFoundError):  # removed by another service
+                remove_hook(self._instance.storage, state.hook.id)
+            self._states.pop(state.hook.id, None)
+
+    def _table(self, hook: Hook) -> Table:
+        """The table of a hook. One that was dropped has no name any more, and its log stays."""
+        try:
+            return self._instance.named(hook.table)
+        except NotFoundError:
+            return self._instance.unnamed(hook.table)
 
     def _body(self, hook: Hook, table: Table, events: list[Event]) -> bytes:
         return msgspec.json.encode(
