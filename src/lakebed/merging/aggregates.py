@@ -9,8 +9,9 @@ Errors: :class:`DoesNotFit` and :class:`NotASketch`, with the number of the grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,25 +101,30 @@ def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """With Python's integers, which have no bound: for values that are large, and products."""
-    values = column.to_pylist()
-    ends = np.append(groups.starts[1:], groups.rows)
-    found: list[int | None] = []
-    for first, end in zip(groups.starts.tolist(), ends.tolist(), strict=True):
-        held = [value for value in values[first:end] if value is not None]
-        if not held:
-            found.append(None)
-        elif name == "sum":
-            found.append(sum(held))
-        else:
-            result = 1
-            for value in held:
-                result *= value
-            found.append(result)
     low, high = _bounds(column.type)
-    for group, value in enumerate(found):
+    found: list[int | None] = []
+    for group, held in enumerate(_held(column, groups)):
+        value = None if not held else sum(held) if name == "sum" else _product(held, max(-low, high))
         if value is not None and not low <= value <= high:
             raise DoesNotFit(group, value)
+        found.append(value)
     return pa.array(found, column.type)
+
+
+def _product(values: Sequence[int], most: int) -> int:
+    """The product, or that of the first values if no others can bring it back below ``most``."""
+    found = 0 if 0 in values else 1
+    for value in values:
+        found *= value
+        if abs(found) > most:
+            break
+    return found
+
+
+def _held(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
+    """The values of each group that are not null."""
+    values, edges = column.to_pylist(), [*groups.starts.tolist(), groups.rows]
+    return ([value for value in values[first:end] if value is not None] for first, end in pairwise(edges))
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int]:
@@ -150,11 +156,8 @@ def _mean(column: pa.Array, groups: Groups) -> pa.Array:
 
 def _sketch(union: Callable[[list[bytes]], bytes], column: pa.Array, groups: Groups) -> pa.Array:
     """The union of the sketches of each group; that of one is itself, checked."""
-    values = column.to_pylist()
-    ends = np.append(groups.starts[1:], groups.rows)
     found: list[bytes | None] = []
-    for group, (first, end) in enumerate(zip(groups.starts.tolist(), ends.tolist(), strict=True)):
-        held = [value for value in values[first:end] if value is not None]
+    for group, held in enumerate(_held(column, groups)):
         try:
             found.append(union(held) if held else None)
         except SchemaMismatchError as error:

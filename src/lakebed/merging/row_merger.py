@@ -16,8 +16,8 @@ is needed; it names the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from lakebed.merging.custom_functions import function_of
 from lakebed.merging.groups import Groups, take_or_null
 from lakebed.merging.rows_function import WholeKeys
 from lakebed.model.arrays import booleans
-from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode, merge_key
+from lakebed.model.merge_modes import Aggregate, Custom, First, MergeMode, merge_key
 from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class RowMerger:
         self._complete = complete
         self._key = merge_key(mode, schema)
         self._normalizing = isinstance(mode, Aggregate) and not NORMALIZING.isdisjoint(dict(mode.functions).values())
-        self._merge = self._merge_function()
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each key of the sorted rows; no batch is empty.
@@ -78,22 +77,13 @@ class RowMerger:
         last = held.num_rows - 1
         return all(held.column(name)[last] == batch.column(name)[0] for name in self._key)
 
-    def _merge_function(self) -> Callable[[pa.RecordBatch, Groups], pa.RecordBatch]:
-        match self._mode:
-            case KeepAll() | Custom():
-                return lambda rows, _: rows
-            case Latest() | First():
-                return self._chosen
-            case Aggregate():
-                return self._aggregated
-            case _:
-                assert_never(self._mode)
-
     def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not self._key:
             return rows
         groups = Groups.of(rows, self._key)
-        return rows if groups.alone and not self._normalizing else self._merge(rows, groups)
+        if groups.alone and not self._normalizing:
+            return rows
+        return self._aggregated(rows, groups) if isinstance(self._mode, Aggregate) else self._chosen(rows, groups)
 
     def _finished(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         dropped = [name for name in rows.schema.names if self._complete and is_hidden(name)]
@@ -161,8 +151,8 @@ class RowMerger:
         assert isinstance(self._mode, Aggregate)
         key = self._key_of(rows, groups, error.group)
         return Code.AGGREGATE_TOO_LARGE(
-            f"{dict(self._mode.functions)[field.name]} of column {field.name} is {error.value} for key {key}, which "
-            f"{field.type} cannot hold; widen the column, or remove rows of the key",
+            f"{dict(self._mode.functions)[field.name]} of column {field.name} reaches {error.value} for key {key}, "
+            f"which {field.type} cannot hold; widen the column, or remove rows of the key",
             column=field.name,
         )
 

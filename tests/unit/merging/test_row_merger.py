@@ -220,15 +220,23 @@ def test_an_aggregate_is_its_function_over_the_values_that_are_not_null(name, da
         (pa.int64(), "sum", [2**62, 2**62]),
         (pa.uint64(), "sum", [2**63, 2**63]),
         (pa.int32(), "product", [2**20, 2**20]),
+        (pa.int64(), "product", [10**18] * 1_000),
         (pa.map_(pa.string(), pa.int8()), "map_sum", [[("a", 100)], [("a", 100)]]),
     ],
 )
 def test_a_result_that_the_column_cannot_hold_names_the_key(kind, function, values):
     schema = Schema({"k": "string"}, (), {"v": kind})
-    rows = pa.table({"k": ["x", "y", "y"], "v": pa.array([values[0], *values], kind)}, schema=schema.arrow)
+    keys = ["x", *["y"] * len(values)]
+    rows = pa.table({"k": keys, "v": pa.array([values[0], *values], kind)}, schema=schema.arrow)
     with pytest.raises(SchemaMismatchError, match=r"'y'") as caught:
         merged(Aggregate({"v": function}), schema, rows.to_batches())
     assert caught.value.column == "v"
+
+
+def test_products_at_the_edges_of_64_bits_are_exact():
+    schema = Schema({"k": "string"}, (), {"v": "int64"})
+    rows = pa.table({"k": ["x", "x", "y", "y", "y"], "v": [2**62, -2, 2**62, 4, 0]}, schema=schema.arrow)
+    assert merged(Aggregate({"v": "product"}), schema, rows.to_batches())["v"].to_pylist() == [-(2**63), 0]
 
 
 def test_sums_at_the_edges_of_64_bits_are_exact():
