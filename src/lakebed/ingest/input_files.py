@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -53,9 +54,8 @@ def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
             found += [input_file(one.url, home) for one in find_files(str(item), home, suffixes=SUFFIXES)]
         else:
             found.append(input_file(str(item), home))
-    names = [file.name for file in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    twice, times = Counter(file.name for file in found).most_common(1)[0] if found else ("", 0)
+    if times > 1:
         raise Code.SOURCE_DUPLICATE(f"{twice} is named twice; its rows would be added twice", name=twice)
     return found
 
