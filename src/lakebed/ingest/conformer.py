@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import Code, SchemaMismatchError
+from lakebed.errors import Code
 from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
 from lakebed.model.defaults import default_column
@@ -165,14 +165,6 @@ class Conformer:
         for wanted in self.schema.fields:
             if self.column(wanted.name) in given:
                 self._check_type(found.field(self.column(wanted.name)), wanted, source)
-
-    def fits(self, found: pa.Schema) -> bool:
-        """Whether :meth:`check` accepts the columns."""
-        try:
-            self.check(found, "")
-        except SchemaMismatchError:
-            return False
-        return True
 
     def _said_of_columns(self) -> str:
         read = (f", {name} from column {column}" for name, column in self.columns.items())

@@ -75,10 +75,6 @@ class Aggregate:
                 )
         object.__setattr__(self, "functions", pairs)
 
-    def renamed(self, old: str, new: str) -> Aggregate:
-        """The same functions after the field ``old`` has become ``new``."""
-        return Aggregate(tuple((new if name == old else name, function) for name, function in self.functions))
-
 
 @dataclass(frozen=True, slots=True)
 class Custom:
