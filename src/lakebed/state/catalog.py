@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, reading
 from lakebed.model.operations import TableOperation
-from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked
+from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, checked, decode
 from lakebed.state.transactions.resolution import Rejected, Repeated
 
 
@@ -157,17 +157,12 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
 
 
 _DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChange)
-_TYPES = {one.__struct_config__.tag for one in CatalogChange.__args__}
 
 
 def decode_change(document: bytes) -> CatalogChange:
     """The change of its JSON. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
     with reading("not a catalog change"):
-        try:
-            return _DECODER.decode(document)
-        except msgspec.ValidationError:
-            check_known("a catalog change", document, _TYPES)
-            raise
+        return decode(document, _DECODER, "a catalog change")
 
 
 _PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decoder[CatalogChange]] = {

@@ -58,25 +58,16 @@ def decode_transaction(document: bytes, sidecars: Mapping[str, bytes] = MappingP
     Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one, or a sidecar that is not as claimed.
     """
     with reading("not a transaction of a table"):
-        return _stored(document).transaction(sidecars)
+        return fields.decode(document, _DECODER, "a transaction").transaction(sidecars)
 
 
 def outline(document: bytes) -> Outline:
     """What the JSON of a transaction says without its sidecars. Raises as :func:`decode_transaction` does."""
     with reading("not a transaction of a table"):
-        stored = _stored(document)
+        stored = fields.decode(document, _DECODER, "a transaction")
         added, dropped = getattr(stored, "references", []), getattr(stored, "drop", [])
         name = str(stored.__struct_config__.tag)
         return Outline(name, stored.transaction(None), count_references(added), count_references(dropped))
 
 
 _DECODER: msgspec.json.Decoder[StoredTransaction] = msgspec.json.Decoder(StoredTransaction)
-_TYPES = {one.__struct_config__.tag for one in StoredTransaction.__args__}
-
-
-def _stored(document: bytes) -> StoredTransaction:
-    try:
-        return _DECODER.decode(document)
-    except msgspec.ValidationError:
-        fields.check_known("a transaction", document, _TYPES)
-        raise

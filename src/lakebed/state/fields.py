@@ -9,8 +9,7 @@ error (:mod:`lakebed.state.codec`). Pure.
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +18,8 @@ from lakebed.errors import Code
 from lakebed.model.checks import ID, INT64_MAX, TABLE_NAME, TAG_NAME
 from lakebed.model.documents import UNREADABLE
 from lakebed.model.keys import EncodedRange
+
+Document = TypeVar("Document")
 
 
 def _matching(pattern: str) -> Meta:
@@ -93,8 +94,17 @@ class _Typed(msgspec.Struct, frozen=True):
     type: str
 
 
-def check_known(what: str, document: bytes, types: Container[object]) -> None:
-    """Raise UnsupportedFormatError if a document has a type that is not among the known ones."""
-    kind = msgspec.json.decode(document, type=_Typed).type
-    if kind not in types:
-        raise Code.FORMAT_TOO_NEW(f"{what} of type {kind!r}: written by a newer Lakebed; upgrade to read it")
+def decode(document: bytes, decoder: msgspec.json.Decoder[Document], what: str) -> Document:
+    """The value of a document that is one of the decoder's union of types.
+
+    Raises UnsupportedFormatError for a type that is not one of them, ValidationError or DecodeError for malformed JSON.
+    """
+    try:
+        return decoder.decode(document)
+    except msgspec.ValidationError:
+        kind = msgspec.json.decode(document, type=_Typed).type
+        if kind not in {one.__struct_config__.tag for one in get_args(decoder.type)}:
+            raise Code.FORMAT_TOO_NEW(
+                f"{what} of type {kind!r}: written by a newer Lakebed; upgrade to read it"
+            ) from None
+        raise
