@@ -87,6 +87,14 @@ def check_whole_number(name: str, value: Any) -> None:
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a whole number, 0 or more")
 
 
+def check_sample(rows: Any, seed: Any) -> None:
+    """Raise UsageError unless the arguments are a number of rows, and a seed to draw them by, or None."""
+    if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
+        raise Code.ARGUMENT_INVALID(
+            f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
+        )
+
+
 def check_seconds(name: str, value: Any) -> None:
     """Raise UsageError unless the argument is None or a number of seconds, 0 or more; it may be infinite."""
     if value is None:

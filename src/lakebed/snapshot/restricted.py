@@ -25,7 +25,7 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.engine.predicate import Predicate, check_where, constant, keep
 from lakebed.errors import Code, Error
-from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
+from lakebed.model.checks import check_flag, check_sample, check_whole_number
 from lakebed.model.dictionaries import returned, values_of
 from lakebed.model.keys import KeyCodec, KeyRange
 from lakebed.model.policies import Policy, policy_failed
@@ -162,10 +162,7 @@ class RestrictedSnapshot(PartialRows):
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """As :meth:`Readable.sample`, by a read of all rows."""
-        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
-            raise Code.ARGUMENT_INVALID(
-                f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
-            )
+        check_sample(rows, seed)
         with closing(self.scan(columns=columns)) as found:
             return reservoir(found, rows, clock.chance(seed))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
+from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.model.keys import EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
@@ -191,10 +191,7 @@ class Readable(RowConversions):
         from lakebed.read.counting import sample
 
         now = self.snapshot()
-        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
-            raise Code.ARGUMENT_INVALID(
-                f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
-            )
+        check_sample(rows, seed)
         names = now.schema.project(columns)
         found = sample(now.state, rows, names, now.reader, clock.chance(seed))
         return now.scan(columns=columns).read_all() if found is None else returned(found, now.schema)
