@@ -83,12 +83,7 @@ def history_rows(
     cannot be read.
     """
     check_whole_number("limit", limit)
-    return islice(_history_rows(log, table_id), limit)
-
-
-def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) -> Iterator[HistoryRow]:
-    for stored in newest_first(log):
-        yield from rows_of(stored, table_id)
+    return islice((row for stored in newest_first(log) for row in rows_of(stored, table_id)), limit)
 
 
 def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:

@@ -70,26 +70,19 @@ def applied(
     return Head(entry.version, entry.digest, state), entry, steps
 
 
+@dataclass(frozen=True, slots=True)
 class RetainedCheckpoints(Generic[State]):
-    """The retained checkpoints of one log, by version."""
+    """The retained checkpoints of one log, by version; ``replayed`` as of :class:`Checkpoints`."""
 
-    def __init__(
-        self,
-        location: CheckpointLocation,
-        identity: str,
-        machine: Machine[State, Any, Any],
-        replayed: Callable[[int], State] | None = None,
-    ) -> None:
-        """``replayed`` as of :class:`Checkpoints`."""
-        self._replayed = replayed
-        self._location = location
-        self._identity = identity
-        self._machine = machine
+    location: CheckpointLocation
+    identity: str
+    machine: Machine[State, Any, Any]
+    replayed: Callable[[int], State]
 
     def versions(self) -> list[int]:
         """The numbers of those that are there, ascending. One request, or one a thousand objects."""
         return sorted(
-            version for name, version in self._listed() if name == replace(self._location, version=version).manifest
+            version for name, version in self._listed() if name == replace(self.location, version=version).manifest
         )
 
     def retain(self, head: Head[State]) -> None:
@@ -105,8 +98,8 @@ class RetainedCheckpoints(Generic[State]):
             sound = False
         if not sound:
             raise Code.CHECKPOINT_NOT_WRITTEN(
-                f"the checkpoint of {self._identity} at version {head.version} does not read back as it was written",
-                log=self._identity,
+                f"the checkpoint of {self.identity} at version {head.version} does not read back as it was written",
+                log=self.identity,
                 version=head.version,
                 transient=True,
             )
@@ -116,8 +109,8 @@ class RetainedCheckpoints(Generic[State]):
         found = self._of(version).read_whole()
         if found is None or found.version != version:
             raise Code.CHECKPOINT_DAMAGED(
-                f"the checkpoint of {self._identity} at version {version} is missing; restore its objects from a copy",
-                log=self._identity,
+                f"the checkpoint of {self.identity} at version {version} is missing; restore its objects from a copy",
+                log=self.identity,
                 version=version,
             )
         return found
@@ -129,9 +122,9 @@ class RetainedCheckpoints(Generic[State]):
                 with suppress(DamagedError):
                     return self.read(version)
         raise Code.CHECKPOINT_DAMAGED(
-            f"the log of {self._identity} is truncated up to {least}, and no later checkpoint can be read; "
+            f"the log of {self.identity} is truncated up to {least}, and no later checkpoint can be read; "
             "restore one from a copy",
-            log=self._identity,
+            log=self.identity,
             version=least,
         )
 
@@ -141,19 +134,19 @@ class RetainedCheckpoints(Generic[State]):
         A manifest goes before its parts, so that none is found that lacks some.
         """
         doomed = [(name, version) for name, version in self._listed() if version < below and version not in spared]
-        manifests = {replace(self._location, version=version).manifest for _, version in doomed}
-        self._location.storage.delete(sorted(manifests))
-        self._location.storage.delete([name for name, _ in doomed if name not in manifests])
+        manifests = {replace(self.location, version=version).manifest for _, version in doomed}
+        self.location.storage.delete(sorted(manifests))
+        self.location.storage.delete([name for name, _ in doomed if name not in manifests])
         return len(manifests)
 
     def _listed(self) -> list[tuple[str, int]]:
-        prefix = self._location.prefix
-        listing = self._location.storage.list(checkpoints_folder(prefix))
+        prefix = self.location.prefix
+        listing = self.location.storage.list(checkpoints_folder(prefix))
         numbered = ((found.name, parse_retained_version(prefix, found.name)) for found in listing)
         return [(name, version) for name, version in numbered if version is not None]
 
     def _of(self, version: int) -> Checkpoints[State]:
-        return Checkpoints(replace(self._location, version=version), self._identity, self._machine, self._replayed)
+        return Checkpoints(replace(self.location, version=version), self.identity, self.machine, self.replayed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from urllib3 import exceptions
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.log.commit_messages import INSTANCE_HEADER, MSGPACK, REQUEST_BYTES_MAX, decode_answer, encode_request
+from lakebed.log.committer import FRESH_S
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
@@ -63,9 +64,6 @@ front of it takes as long again."""
 
 IDLE_S = 3.0
 """A connection that was idle for longer may be closed by the service at the moment at which it is used again."""
-
-FRESH_S = 600.0
-"""A writer that has not read the log for longer reads it before it proposes: see :mod:`lakebed.log.committer`."""
 
 _NOT_SENT = (
     exceptions.NewConnectionError,

@@ -100,14 +100,9 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         from lakebed.model.html_tables import facts, view
-        from lakebed.model.wording import count_text
 
-        read = ", ".join(
-            count_text(count, noun)
-            for count, noun in ((self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte"))
-        )
         merged = [("merged", f"{self.rows_merged:,} rows of files by {self.merge}")] if self.rows_merged else []
-        shown = [("read", read), ("by", "DataFusion" if self.engine else "pages"), *merged]
+        shown = [("read", self._amounts()), ("by", "DataFusion" if self.engine else "pages"), *merged]
         shown += [
             ("time", f"{self.seconds * 1e3:.2f} ms"),
             *((s.name, f"{s.seconds * 1e3:.2f} ms") for s in self.steps),
@@ -121,12 +116,11 @@ class Explanation:
     def lines(self) -> list[str]:
         """The same for people."""
         left = f"{self.files_out_by_bounds:,} out by bounds, {self.files_out_by_filter:,} by filter"
-        read = (self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte")
         lines = {
             "at version": self.version,
             "partitions": f"{self.partitions:,}",
             "files": f"{self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
-            "read": ", ".join(count_text(*amount) for amount in read),
+            "read": self._amounts(),
             "by": "DataFusion" if self.engine else "pages",
             "rows": f"{self.rows:,}",
             "merged": self.rows_merged and f"{self.rows_merged:,} rows of files by {self.merge}",
@@ -134,6 +128,10 @@ class Explanation:
         }
         lines |= {f"  {step.name}": f"{step.seconds * 1e3:.2f} ms" for step in self.steps}
         return [f"{name:<12}{value}" for name, value in lines.items() if name != "merged" or value]
+
+    def _amounts(self) -> str:
+        read = (self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte")
+        return ", ".join(count_text(*amount) for amount in read)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

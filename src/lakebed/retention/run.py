@@ -182,7 +182,6 @@ def _report(
         waiting=waiting,
         pinned=pinned,
         dry_run=dry_run,
-        version=None,
     )
 
 

@@ -119,10 +119,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(kept).updated(changed, [k for k in self._delta if k not in changed and k in kept])
 
     def __getitem__(self, key: K) -> V:
-        change = self._delta.get(key, _UNTOUCHED)
-        if change is _UNTOUCHED:
-            return self._base[key]
-        found = self._operator.merge(self._base, key, change)
+        found = self.get(key)
         if found is None:
             raise KeyError(key)
         return found

@@ -85,16 +85,12 @@ class KeySearch:
 
         assert self.predicate is not None
         columns = {
-            field.name: _key_column(field, [one[place] if place < len(one) else None for one in values])
+            field.name: field.key_type.array([one[place] if place < len(one) else None for one in values])
             for place, field in enumerate(key)
         }
         for name in self.predicate.columns:
             columns.setdefault(name, pa.nulls(len(values), self.schema.by_name[name].type))
         return int(pc.sum(is_true(pa.RecordBatch.from_pydict(columns), self.predicate)).as_py() or 0)
-
-
-def _key_column(field: Field, values: Sequence[Any]) -> pa.Array:
-    return field.key_type.array(list(values))
 
 
 def keys_in(value: Any) -> Iterator[bytes | DataFile]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from lakebed import runner
 from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageError
 from lakebed.ingest.sources import is_gone
-from lakebed.inspect.copies import CopyKind, read_copies
+from lakebed.inspect.copies import read_copies
 from lakebed.log import entry as entries
 from lakebed.log.replay import newest_first
 from lakebed.model.files import data_folder, data_name, summary_name, table_prefix
@@ -283,12 +283,7 @@ def _requests(table: Table, state: TableState, wanted: Wanted) -> Iterator[_Look
 def _copies(
     table: Table, wanted: Wanted, also: Sequence[str], home: Mapping[str, str], found: _Found
 ) -> Iterator[_Looked]:
-    kinds = {
-        CopyKind.EXPORT: Where.EXPORT,
-        CopyKind.QUARANTINE: Where.QUARANTINE,
-        CopyKind.QUERY: Where.QUERY,
-    }
-    records = {one.url: (kinds[one.kind], one.version) for one in read_copies(table.storage, table.id)}
+    records = {one.url: (Where(one.kind.value), one.version) for one in read_copies(table.storage, table.id)}
     folders = dict.fromkeys(also, (Where.OTHER, None)) | records
     for url, (where, version) in folders.items():
         options = options_for(url, table.storage.url, home)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import Struct
 
@@ -129,25 +129,17 @@ class RaiseWatermark(Struct, frozen=True):
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} lowers {self.mark.value} to {self.value}; it only rises"
             )
-        match self.mark:
-            case Watermark.EARLIEST_RETAINED_VERSION:
-                return replace(state, earliest_retained_version=self.value)
-            case Watermark.REQUEST_WATERMARK:
-                # Rows of a request that is older than a fence do not pass it, however late they are ingested.
-                oldest = min((request.base_version for request in state.open_requests.values()), default=state.version)
-                fences = tuple(
-                    fence
-                    for fence in state.fences
-                    if fence.version > min(self.value, oldest) or fence.stops(state.jobs.values())
-                )
-                requests = state.requests.at_least("base_version", self.value)
-                return replace(state, request_watermark=self.value, requests=requests, fences=fences)
-            case Watermark.ORPHAN_CUTOFF:
-                return replace(state, orphan_cutoff_us=self.value)
-            case Watermark.AGE_OFF_CUT:
-                return replace(state, age_off_cut_us=self.value)
-            case _:
-                assert_never(self.mark)
+        raised: dict[str, Any] = {self.mark.value: self.value}
+        if self.mark is Watermark.REQUEST_WATERMARK:
+            # Rows of a request that is older than a fence do not pass it, however late they are ingested.
+            oldest = min((request.base_version for request in state.open_requests.values()), default=state.version)
+            raised["fences"] = tuple(
+                fence
+                for fence in state.fences
+                if fence.version > min(self.value, oldest) or fence.stops(state.jobs.values())
+            )
+            raised["requests"] = state.requests.at_least("base_version", self.value)
+        return replace(state, **raised)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The mark and its value."""
