@@ -459,18 +459,21 @@ import os, sys
 import pyarrow as pa, pyarrow.flight as fl
 from lakebed.flight import messages
 
-append = messages.message("TableDefinitionOptions", if_exists=messages.TableExists.APPEND)
-command = messages.packed("CommandStatementIngest", table="cut", table_definition_options=append)
-rows = pa.record_batch({"k": pa.array(range(1000), pa.int64())})
+name, batches = sys.argv[2], int(sys.argv[3])
+options = messages.message("TableDefinitionOptions", if_exists=messages.TableExists.APPEND, if_not_exist=1)
+command = messages.packed("CommandStatementIngest", table=name, table_definition_options=options)
+rows = pa.record_batch({"k": pa.array(range(1000), pa.int64())}, metadata={"lakebed.row_key": "k"})
 writer, _ = fl.connect(sys.argv[1]).do_put(fl.FlightDescriptor.for_command(command), rows.schema)
-writer.write_batch(rows)
+for _ in range(batches):
+    writer.write_batch(rows)
 os._exit(1)
 """
 
 
-def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch):
-    """Its stream ends in the server as if all rows were there."""
-    table, ended = lake.create_table("cut", lakebed.Schema({"k": "int64"})), threading.Event()
+@pytest.mark.parametrize(("name", "batches"), [("cut", 1), ("cut_at_once", 0)])
+def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch, name, batches):
+    """Its stream ends in the server as if all rows were there. Without any row it creates no table."""
+    table, ended = lake.create_table("cut", lakebed.Schema({"k": "int64"}), if_not_exists=True), threading.Event()
     ingested = flight_server.ingest
 
     def ingest(*given):
@@ -480,9 +483,11 @@ def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch):
             ended.set()
 
     monkeypatch.setattr(flight_server, "ingest", ingest)
-    subprocess.run([sys.executable, "-c", CUT_CALL, f"grpc://127.0.0.1:{server.port}"], check=False)
+    words = [sys.executable, "-c", CUT_CALL, f"grpc://127.0.0.1:{server.port}", name, str(batches)]
+    subprocess.run(words, check=False)
     assert ended.wait(WAIT_S)
     assert table.count().rows == 0
+    assert "cut_at_once" not in lake.tables()
 
 
 def test_updates_are_refused(server):

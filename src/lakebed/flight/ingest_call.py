@@ -11,6 +11,7 @@ call. So a call that was cancelled by then adds nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,10 @@ def ingest(instance: Instance, principal: Principal, command: Any, rows: Any, is
     _check_place(command)
     metadata = {key.decode(): value.decode() for key, value in (rows.schema.metadata or {}).items()}
     metadata |= {option.key: option.value for option in command.options}
-    table = _target_table(instance, principal, command, rows.schema, metadata)
     counted = _Counted(rows, is_cancelled)
-    table.write(counted.reader, commit_id=metadata.get(_COMMIT_ID))
+    reader = counted.begun()
+    table = _target_table(instance, principal, command, rows.schema, metadata)
+    table.write(reader, commit_id=metadata.get(_COMMIT_ID))
     return counted.rows
 
 
@@ -93,7 +95,12 @@ class _Counted:
         self.rows = 0
         self._given = given
         self._is_cancelled = is_cancelled
-        self.reader = pa.RecordBatchReader.from_batches(given.schema, self._batches())
+
+    def begun(self) -> pa.RecordBatchReader:
+        """The stream once its first batch is there: a caller that goes away before creates no table."""
+        batches = self._batches()
+        first = list(islice(batches, 1))
+        return pa.RecordBatchReader.from_batches(self._given.schema, chain(first, batches))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for chunk in self._given:
