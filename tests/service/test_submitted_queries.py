@@ -21,7 +21,7 @@ import lakebed
 from lakebed import KeyRange, clock
 from lakebed.cli.run import main
 from lakebed.errors import ExistsError, NotFoundError, UsageError
-from lakebed.export.publication import MANIFEST
+from lakebed.export.publication import MANIFEST, SUCCESS
 from lakebed.inspect.copies import read_copies
 from lakebed.model.files import query_object
 from lakebed.retention.erasure.plan import Where
@@ -310,6 +310,20 @@ def test_the_first_of_two_attempts_that_publishes_is_the_result(lake: Any, engin
     assert len(names) == len(second.files) + 2
     assert manifest is not None
     assert work.result(query, 3, ignore) == second
+
+
+def test_a_publication_that_was_interrupted_is_finished_by_the_next_attempt(lake: Any, engines: Engines) -> None:
+    """The folder has the rows of one attempt, and says that they are all."""
+    work = QueryWork(lake, engines, LIMITS)
+    query = put_query(lake, 2, scan=scan_of(lake))
+    folder = f"queries/{query.id}/rows"
+    result = work.result(query, 1, lambda _: None)
+    whole = {one.name for one in lake.storage.list(folder)}
+    # The service was killed after the manifest, and another attempt had sent a file.
+    lake.storage.delete([f"{folder}/{SUCCESS}"])
+    lake.storage.create(f"{folder}/part-00000-{query.id}-002-x.parquet", b"rows")
+    assert work.result(query, 3, lambda _: None) == result
+    assert {one.name for one in lake.storage.list(folder)} == whole
 
 
 def test_queries_expire_with_their_rows(lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,14 @@ def result_at(target: Storage, query_id: str) -> QueryResult | None:
     return _result_of(manifest)
 
 
+def finished_result(target: Storage, query_id: str) -> QueryResult | None:
+    """As :func:`result_at`, but first does what an attempt that was killed left to do of its publication."""
+    manifest = published(target)
+    if manifest is None or manifest.get("export") != query_id:
+        return None
+    return _result_of(publish(target, manifest, query_id))
+
+
 @dataclass(frozen=True, slots=True)
 class _Opened:
     """A snapshot as the reader of a scan may see it, and what the scan asks of it, checked."""

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Error
-from lakebed.export.query_result import Attempt, QueryResult, ScanQuery, plan_query, result_at, run_query, write_stream
+from lakebed.export.query_result import (
+    Attempt,
+    QueryResult,
+    ScanQuery,
+    finished_result,
+    plan_query,
+    run_query,
+    write_stream,
+)
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.model.files import query_object
 from lakebed.security.principal import Principal
@@ -66,7 +74,7 @@ class QueryWork:
         """
         place = target_of(query, self.instance)
         target = place.connect()
-        done = result_at(target, query.id)
+        done = finished_result(target, query.id)
         if done is not None:
             return done
         attempt = Attempt(query.id, number, target, query.file_format)
