@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import Schema, SchemaMismatchError, UsageError
+from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
 from tests.unit.cases import rewritten
 
 IDS = [uuid.UUID(int=n << 100) for n in range(8)]
@@ -74,6 +74,20 @@ def test_bytes_of_another_size_are_refused(table, column, kind):
         rewritten(table, set={column: "X'0a'"}, where="k = 1")
     with pytest.raises(SchemaMismatchError, match=f"column {column} is binary and holds a value that {kind} cannot"):
         table.write(pa.table({"k": [9], column: pa.array([b"1"])}))
+
+
+def test_keys_are_a_series_of_polars(table):
+    assert table.get_many(pl.Series([2, 3])).num_rows == 2
+    assert table.get_many(pl.Series([{"k": 2}, {"k": 3}])).num_rows == 2
+    with pytest.raises(BadKeyError, match="key field k is int64; the keys have string"):
+        table.get_many(pl.Series(["a"]))
+
+
+def test_one_key_where_several_are_read_and_several_where_one_is(table):
+    with pytest.raises(BadKeyError, match=r"int was given \(for one key, a list of one\)"):
+        table.get_many(2)
+    with pytest.raises(BadKeyError, match=r"\[1, 2\] is list \(get_many reads several keys\)"):
+        table.get([1, 2])
 
 
 def test_a_frame_of_polars_is_written_back(table):

@@ -19,7 +19,7 @@ from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import NULL, TextColumns, columns
-from lakebed.errors import Code
+from lakebed.errors import Code, UsageError
 from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -173,7 +173,10 @@ def check_role_fits(role: Role, schema: Schema, table: str) -> None:
     if role.where:
         check_where(role.where, schema.arrow)
     for column, text in role.masks:
-        constant(text, schema.by_name[column].type)
+        try:
+            constant(text, schema.by_name[column].type)
+        except UsageError as error:
+            raise error.restated(f"--mask {column}: {error.message}") from error
 
 
 def _end(text: str) -> datetime | None:

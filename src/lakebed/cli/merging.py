@@ -52,6 +52,19 @@ def merge_options(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def merge_of_made(function: Callable[..., None]) -> Callable[..., None]:
+    """``--merge`` of commands that may make a table, as ``merge``; None if it is not given."""
+
+    @click.option(
+        "--merge", type=click.Choice([*_MODES]), help="What rows with equal keys become in a table that is made."
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, merge: str | None, **given: Any) -> None:
+        function(*args, merge=None if merge is None else _MODES[merge], **given)
+
+    return wrapped
+
+
 _AGE = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,8})h)?(?:([0-9]{1,10})s)?(?: *of (s|ms|us|ns))?")
 
 

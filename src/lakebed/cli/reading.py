@@ -26,6 +26,7 @@ from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
 
@@ -150,6 +151,8 @@ def table_for(
     if name in instance.tables():
         if keys.row_key is not None:
             options.check_keys(instance.table(name), keys.row_key, keys.sort_key, option="--key")
+        if keys.merge not in (None, held := instance.table(name).state().merge):
+            raise Code.ARGUMENTS_CONFLICT(f"table {name} merges by {held}, and not by --merge: leave the option out")
         yield instance.table(name), None
         return
     if keys.row_key is None:
@@ -157,7 +160,8 @@ def table_for(
     made = inferred_together(files(), reading)
     # What was detected is shown before it is used.
     cli.out.note("\n".join(detected_lines(made)))
-    table = instance.create_table(name, schema_of(made, keys.row_key, keys.sort_key))
+    schema = schema_of(made, keys.row_key, keys.sort_key)
+    table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
     try:
         yield table, made
     except UnknownOutcomeError:
@@ -170,15 +174,16 @@ def table_for(
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The words of ``--key`` and ``--sort-key``. Raises UsageError for a sort key alone."""
+    """The words of ``--key`` and ``--sort-key``, and ``--merge``. Raises UsageError for a sort key alone."""
 
     row_key: list[str] | None
     sort_key: list[str]
+    merge: MergeMode | None = None
 
     @classmethod
-    def of(cls, key: Sequence[str], sort_key: Sequence[str]) -> Keys:
+    def of(cls, key: Sequence[str], sort_key: Sequence[str], merge: MergeMode | None = None) -> Keys:
         """The names in the words."""
-        found = cls(options.names(key), options.names(sort_key) or [])
+        found = cls(options.names(key), options.names(sort_key) or [], merge)
         if found.sort_key and not found.row_key:
             raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
         return found

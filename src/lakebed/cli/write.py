@@ -16,6 +16,7 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
+from lakebed.cli.merging import merge_of_made
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.errors import Code
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lakebed.formats.input_file import InputFile
     from lakebed.formats.reading_options import ReadingOptions
     from lakebed.ingest.source_rows import SourceRows
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.table.deletion import DeleteReport
     from lakebed.table.table import Table
@@ -65,6 +67,7 @@ _cast = click.option(
 @options.files("files", "FILE...", "Paths, folders, globs, s3://…, or - (stdin).")
 @_key
 @_sort_key
+@merge_of_made
 @_column
 @_ignore_extra
 @_cast
@@ -79,6 +82,7 @@ def write(
     files: tuple[str, ...],
     key: tuple[str, ...],
     sort_key: tuple[str, ...],
+    merge: MergeMode | None,
     column: tuple[tuple[str, str], ...],
     ignore_extra: bool,
     cast: tuple[str, ...],
@@ -97,7 +101,7 @@ def write(
     latest (docs/merging.md).
     """
     operation = Operation.of(partial, row_kind)
-    keys = Keys.of(key, sort_key)
+    keys = Keys.of(key, sort_key, merge)
     casts = options.names(cast) or LOSSLESS
     how = Write(
         commit_id, operation=operation, casts=casts, ignore_extra=ignore_extra, columns=_columns_of_fields(column)
@@ -244,6 +248,7 @@ _sources = options.files("sources", "SOURCE...")
 @_sources
 @_key
 @_sort_key
+@merge_of_made
 @_column
 @_ignore_extra
 @_cast
@@ -267,6 +272,7 @@ def import_rows(
     sources: tuple[str, ...],
     key: tuple[str, ...],
     sort_key: tuple[str, ...],
+    merge: MergeMode | None,
     column: tuple[tuple[str, str], ...],
     cast: tuple[str, ...],
     launcher: str | None,
@@ -280,7 +286,7 @@ def import_rows(
     Spark SQL query; avro, delta and iceberg need a connector. More about formats, casts and rejected rows:
     docs/import.md.
     """
-    columns, casts, keys = _columns_of_fields(column), options.names(cast) or (), Keys.of(key, sort_key)
+    columns, casts, keys = _columns_of_fields(column), options.names(cast) or (), Keys.of(key, sort_key, merge)
     if STDIN in sources:
         raise Code.ARGUMENT_INVALID("tasks of Spark cannot read standard input: give a file, or use lakebed write")
     if keys.row_key is not None and (how["format"] in SPARK_FORMATS or how["select"] is not None):

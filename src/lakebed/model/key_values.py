@@ -264,8 +264,10 @@ def _text(field: Field, value: Any) -> str:
 
 
 def _wrong_type(field: Field, value: Any) -> Error:
+    several = " (get_many reads several keys)" if isinstance(value, list | tuple | set) else ""
     return Code.KEY_TYPE_MISMATCH(
-        f"key field {field.name} is {name_of(field.type)}; {shown(value)} is {type(value).__name__}", column=field.name
+        f"key field {field.name} is {name_of(field.type)}; {shown(value)} is {type(value).__name__}{several}",
+        column=field.name,
     )
 
 

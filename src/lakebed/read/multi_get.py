@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.extension_values import uuids_of
@@ -51,7 +51,8 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
         columns: pa.Table | None = _arrow_columns(keys, schema)
     elif isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise Code.KEY_TYPE_MISMATCH(
-            f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given"
+            f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given (for one key, a "
+            "list of one)"
         )
     else:
         keys = list(keys)
@@ -103,6 +104,10 @@ def is_arrow(keys: Any) -> bool:
 
 def _arrow_columns(keys: Any, schema: Schema) -> pa.Table:
     """The key columns of an Arrow table, stream, struct array or single column, in the types of the fields."""
+    if not isinstance(keys, pa.Array | pa.ChunkedArray) and hasattr(keys, "dtype"):
+        # A series of Polars or pandas; a frame has dtypes.
+        with translate_errors(_unreadable):
+            keys = pa.chunked_array(keys)
     if isinstance(keys, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(keys.type):
         if len(schema.row_key) > 1:
             names = ", ".join(schema.row_key_names)
@@ -111,11 +116,14 @@ def _arrow_columns(keys: Any, schema: Schema) -> pa.Table:
             )
         rows = pa.table([keys], names=[schema.row_key[0].name])
     else:
-        with translate_errors(
-            lambda error: Code.KEY_UNPARSABLE(f"the keys cannot be read from their source: {error_text(error)}")
-        ):
-            rows = pa.Table.from_struct_array(keys) if isinstance(keys, pa.StructArray) else pa.table(keys)
+        with translate_errors(_unreadable):
+            is_array = isinstance(keys, pa.StructArray | pa.ChunkedArray)
+            rows = pa.Table.from_struct_array(keys) if is_array else pa.table(keys)
     return pa.table([_key_column(rows, field) for field in schema.row_key], names=list(schema.row_key_names))
+
+
+def _unreadable(error: BaseException) -> Error:
+    return Code.KEY_UNPARSABLE(f"the keys cannot be read from their source: {error_text(error)}")
 
 
 def _key_column(rows: pa.Table, field: Field) -> pa.ChunkedArray:

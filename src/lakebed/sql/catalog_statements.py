@@ -9,6 +9,7 @@ Core. :func:`catalog_statement`, :func:`check_reads`. Errors. UsageError.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -71,8 +72,19 @@ class ColumnSummary:
     source: str
 
 
+_AS_OF = re.compile(r"\bas\s+of\b", re.IGNORECASE)
+
+
 def check_reads(text: str) -> None:
-    """Raise UsageError for a statement that begins as one that writes."""
+    """Raise UsageError for a statement that begins as one that writes, or reads a version as other systems do."""
+    if _AS_OF.search(text):
+        tokens = list(tokens_of(text))
+        for word, of, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            if word.says("as") and of.says("of") and (value.kind in ("text", "number") or value.says("timestamp")):
+                raise Code.SQL_INVALID(
+                    "a table at a version, a tag or a time is named with an @, in place of AS OF: FROM flights@12, "
+                    'FROM flights@audited, FROM "flights@2026-01-31T12:00:00Z"'
+                )
     first = next(tokens_of(text), None)
     instead = _INSTEAD.get(first.text.lower()) if first is not None and first.kind == "word" else None
     if instead is not None:
@@ -92,6 +104,8 @@ def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | N
             return _described(rest[tokens[2].end :])
         case ["describe" | "desc", "table", _]:
             return _described(rest[tokens[1].end :])
+        case ["describe" | "desc", "history", _]:
+            raise Code.SQL_INVALID("the versions of a table are not read in SQL: use Table.history (`lakebed history`)")
         case ["describe" | "desc", *_]:
             return _described(rest[tokens[0].end :])
         case ["summarize", following, *_]:

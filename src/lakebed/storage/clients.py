@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
+from lakebed.model.wording import did_you_mean
 from lakebed.storage.client_errors import explained, scrubbed
 
 if TYPE_CHECKING:
@@ -49,6 +50,21 @@ _CLIENT_OPTIONS = frozenset(
     }
 )
 _SERVICES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+
+_STORE_OPTIONS = {
+    "s3": (
+        "access_key_id", "secret_access_key", "session_token", "region", "endpoint", PROFILE_OPTION,
+        "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
+        "web_identity_token_file", "role_arn", "role_session_name", "request_payer", "skip_signature",
+        "unsigned_payload",
+    ),
+    "gs": ("service_account", "application_credentials", "service_account_key", "skip_signature"),
+    "az": (
+        "account_name", "account_key", "sas_key", "client_id", "client_secret", "tenant_id", "federated_token_file",
+        "use_azure_cli", "use_emulator",
+    ),
+}  # fmt: skip
+"""The options that docs/storage.md has, for suggestions; the stores know more."""
 
 # Ten attempts with a backoff of up to 15 s take about a minute; then the call fails.
 _RETRYING: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
@@ -94,8 +110,11 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         )
     except UnknownConfigurationKeyError as error:
         named = next((key for key in config if f"'{key}'" in str(error)), "")
+        known = {*_STORE_OPTIONS[scheme], *_CLIENT_OPTIONS}
         raise Code.OPTION_UNKNOWN(
-            f"storage option {named!r} is not supported for {scheme}:// URLs", option=named
+            f"storage option {named!r} is not supported for {scheme}:// URLs{did_you_mean(named, known)} "
+            "(docs/storage.md)",
+            option=named,
         ) from error
     except (BaseError, ValueError) as error:
         said = scrubbed(str(error).partition("\n\nDebug source")[0])

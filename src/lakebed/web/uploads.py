@@ -29,6 +29,7 @@ SUFFIXES = {
     "application/vnd.apache.parquet": ".parquet",
     "application/x-ndjson": ".jsonl",
     "application/jsonl": ".jsonl",
+    "application/json": ".json",
     "text/csv": ".csv",
 }
 """The content types of rows, and the names of such files."""

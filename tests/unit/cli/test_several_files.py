@@ -124,3 +124,18 @@ def test_what_is_detected_takes_one_line_a_column(lake: Cli, tmp_path: Path) -> 
     pq.write_table(pa.table({"id": [1], "v": pa.array(["a\nb"], pa.string_view())}), tmp_path / "a.parquet")
     shown = lake("write", "t", str(tmp_path / "a.parquet"), "--key", "id").err
     assert "\n  v   string  a b\n" in shown
+
+
+def test_a_table_that_is_made_merges_as_asked_for(lake: Cli, tmp_path: Path) -> None:
+    given = files(tmp_path, a_csv="id,v\n1,1\n1,2\n", b_csv="id,v\n1,3\n")
+    assert lake("write", "t", given[0], "--key", "id", "--merge", "latest").code == 0
+    assert lake("write", "t", given[1], "--merge", "latest").code == 0
+    assert rows(lake) == [{"id": 1, "v": 3}]
+    refused = lake("write", "t", given[1], "--merge", "first")
+    assert "table t merges by Latest(by='arrival'), and not by --merge: leave the option out" in refused.err
+
+
+def test_a_mask_that_is_no_value_is_refused_with_its_column(lake: Cli, tmp_path: Path) -> None:
+    assert lake("write", "t", *files(tmp_path, a_csv="id,v\n1,1\n"), "--key", "id").code == 0
+    refused = lake("role", "create", "r", "--table", "t", "--mask", "v='***'")
+    assert "--mask v: \"'***'\" is no constant of type int64" in refused.err

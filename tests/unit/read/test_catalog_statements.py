@@ -112,3 +112,25 @@ def test_a_statement_that_does_more_is_refused_with_what_does_it(lake, statement
 def test_a_table_that_is_not_there_is_refused_with_those_that_are(lake, statement):
     with pytest.raises(NotFoundError, match="no table named 'nowhere'; the instance's tables: flights, my-table"):
         lake.sql(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM flights VERSION AS OF 2",
+        "SELECT * FROM flights TIMESTAMP as  of '2026-01-01'",
+        "SELECT * FROM flights FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01 00:00:00' WHERE n = 1",
+    ],
+)
+def test_versions_named_as_elsewhere_are_refused_with_how_they_are_named_here(lake, statement):
+    with pytest.raises(UsageError, match=r'named with an @, in place of AS OF: FROM flights@12, .*"flights@2026-'):
+        lake.sql(statement)
+
+
+def test_as_of_may_be_text_or_a_name(lake):
+    assert rows(lake, "SELECT n AS of FROM flights@2 WHERE k <> 'as of 2' ORDER BY n LIMIT 1") == [{"of": 1}]
+
+
+def test_the_history_of_a_table_is_not_described(lake):
+    with pytest.raises(UsageError, match=r"use Table.history \(`lakebed history`\)"):
+        lake.sql("DESCRIBE HISTORY flights")

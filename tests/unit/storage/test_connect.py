@@ -79,3 +79,12 @@ def test_options_are_taken_in_either_case_and_with_or_without_prefix() -> None:
 @pytest.mark.parametrize("name", ["a", "a/b", "t/log/00000000000000000001.ndjson", "0f-1e/year=2024/.hidden", "a..b"])
 def test_a_plain_name_is_safe(name: str) -> None:
     assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "meant"), [("s3://b", "regin", "region"), ("gs://b", "service_acount", "service_account")]
+)
+def test_an_unknown_option_is_refused_with_the_one_that_is_like_it(url: str, name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"option '{name}' is not supported for .*; did you mean '{meant}'") as caught:
+        connect(url, {name: "x"})
+    assert "docs/storage.md" in caught.value.message

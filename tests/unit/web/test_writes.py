@@ -46,6 +46,8 @@ def bodies() -> list[Any]:
         pytest.param(ARROW, arrow_bytes(ROWS.slice(0, 1)), id="arrow"),
         pytest.param("application/vnd.apache.parquet", bytes(sink.getvalue()), id="parquet"),
         pytest.param(JSON_LINES, json.dumps(line).encode(), id="json"),
+        pytest.param("application/json", json.dumps(line).encode(), id="one in json"),
+        pytest.param("application/json", json.dumps([line]).encode(), id="list in json"),
         pytest.param("text/csv", b"k,n,v,b\na,1,0.5,\n", id="csv"),
     ]
 

@@ -188,7 +188,7 @@ def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
                 return None
             wider = ", ".join(_wider(field.type))
             text = f"{change.name} is {words(field.returned_type)} and cannot become {words(change.type)}"
-            text += f", only {wider}" if wider else f"; no type is wider than {field.type}"
+            text += f", only {wider}" if wider else f"; {field.type} cannot be widened"
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
         case AllowNulls():
             text = f"{change.name} may be null already"

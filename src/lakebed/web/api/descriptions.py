@@ -108,6 +108,7 @@ class BodyOperation(Operation):
         "application/vnd.apache.arrow.stream",
         "application/vnd.apache.parquet",
         "application/x-ndjson",
+        "application/json",
         "text/csv",
     )
 
