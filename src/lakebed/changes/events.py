@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lakebed.changes.change_rows import range_document
+from lakebed.changes.plan import may_change_rows
 from lakebed.inspect.history import described
 from lakebed.log.entry import naming
 from lakebed.log.last_modified_times import gone
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.state.codec import outline
-from lakebed.state.transactions import AddFiles, RaiseWatermark, RemoveRange, Replace, RestoreVersion, Watermark
-from lakebed.state.transactions.filter_changes import ChangeFilter
+from lakebed.state.transactions import AddFiles, RemoveRange, Replace, RestoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.log.committer import Log
     from lakebed.log.entry import StoredEntry
-    from lakebed.model.files import DataFile
     from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Proposal, Transaction
@@ -87,7 +86,7 @@ def _event(stored: StoredEntry, table_id: str, schema: Schema) -> Event:
         changes.append(
             EventChange(
                 found.type,
-                _changes_rows(found.transaction),
+                may_change_rows(found.transaction),
                 about.rows_added,
                 about.rows_removed,
                 about.files_added,
@@ -103,29 +102,13 @@ def _event(stored: StoredEntry, table_id: str, schema: Schema) -> Event:
 def _ranges(transaction: Transaction) -> Sequence[EncodedRange]:
     match transaction:
         case AddFiles(files=files) | Replace(files=files):
-            return _few([_range_of(file) for file in files])
+            return _few([EncodedRange(file.min_key, successor(file.max_key)) for file in files])
         case RemoveRange(ranges=ranges):
             return _few(list(ranges))
         case RestoreVersion():
             return [ALL_KEYS]
         case _:
             return []
-
-
-def _changes_rows(transaction: Transaction) -> bool:
-    match transaction:
-        case AddFiles() | RemoveRange() | RestoreVersion() | ChangeFilter():
-            return True
-        case Replace(changes_rows=changes):
-            return changes
-        case RaiseWatermark(mark=mark):
-            return mark is Watermark.AGE_OFF_CUT
-        case _:
-            return False
-
-
-def _range_of(file: DataFile) -> EncodedRange:
-    return EncodedRange(file.min_key, successor(file.max_key))
 
 
 def _few(ranges: list[EncodedRange]) -> Sequence[EncodedRange]:

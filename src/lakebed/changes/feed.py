@@ -171,7 +171,7 @@ class Feed:
     def _version_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
         removed = list(shared(change.removed, self.scope.ranges))
         if removed and self.removed_rows:
-            yield from self._removed_rows(change, removed)
+            yield from self._whole(self._scan(plan(change.before, removed), self.names), ChangeKind.DELETE, change)
         elif removed:
             yield removed_ranges(removed, change.version, self.arrow, self.schema)
         if change.aged:
@@ -183,12 +183,13 @@ class Feed:
             elif change.files and change.merges:
                 yield from self._updated_rows(change, scope)
             elif change.files:
-                yield from self._added_rows(change, scope)
+                yield from self._whole(self._scan(change.added_rows(scope), self.names), ChangeKind.INSERT, change)
 
-    def _added_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
-        with self._scan(change.added_rows(scope), self.names) as stream:
-            for rows in stream:
-                yield change_rows(rows, ChangeKind.INSERT, change.version, self.arrow)
+    def _whole(self, rows: RowStream, kind: ChangeKind, change: VersionChange) -> Generator[pa.RecordBatch]:
+        """All of the rows, as changes of one kind."""
+        with rows as stream:
+            for batch in stream:
+                yield change_rows(batch, kind, change.version, self.arrow)
 
     def _aged_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
         """The rows that are older than the cut that rose, and were not hidden before."""
@@ -196,15 +197,7 @@ class Feed:
         scope, predicate = _scope(self.scope.ranges, where, self.schema)
         found = plan(change.before, scope.narrowed or (), scope.keys)
         names = tuple(dict.fromkeys(self.names))
-        with self.table.reader.scan(found, names, None, where=predicate) as stream:
-            for rows in stream:
-                yield change_rows(rows, ChangeKind.DELETE, change.version, self.arrow)
-
-    def _removed_rows(self, change: VersionChange, removed: Sequence[EncodedRange]) -> Generator[pa.RecordBatch]:
-        """The rows that the version before had in the removed ranges."""
-        with self._scan(plan(change.before, removed), self.names) as stream:
-            for rows in stream:
-                yield change_rows(rows, ChangeKind.DELETE, change.version, self.arrow)
+        yield from self._whole(self.table.reader.scan(found, names, None, where=predicate), ChangeKind.DELETE, change)
 
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""

@@ -17,8 +17,8 @@ Core types: :class:`ExportedFile`. Errors: ExistsError if there is something of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,10 +119,16 @@ def names_of(manifest: Mapping[str, Any]) -> list[str]:
     return [file[0] for file in manifest["files"]]
 
 
-def withdraw(target: Storage, export_id: str) -> None:
-    """Delete what an export sent that failed, unless it was published."""
-    if target.get(MANIFEST) is None:
-        _delete_sent(target, export_id, ())
+@contextmanager
+def withdrawn_on_failure(target: Storage, export_id: str) -> Iterator[None]:
+    """If the block fails, delete what the export has sent, unless it was published."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Error):
+            if target.get(MANIFEST) is None:
+                _delete_sent(target, export_id, ())
+        raise
 
 
 def _delete_sent(target: Storage, export_id: str, kept: Sequence[str]) -> None:

@@ -14,8 +14,8 @@ Errors: those of a scan; ExistsError if there is something else at the target.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ import pyarrow as pa
 from lakebed import runner
 from lakebed.errors import Error
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
-from lakebed.export.publication import ExportedFile, names_of, publish, published, send, withdraw
+from lakebed.export.publication import ExportedFile, names_of, publish, published, send, withdrawn_on_failure
 from lakebed.export.row_files import check_format, until_full, write_rows
 from lakebed.export.run import ROWS_A_CELL
 from lakebed.log.entry import FORMAT
@@ -159,7 +159,7 @@ def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Ex
         )
         for index, part in enumerate(planned.parts)
     ]
-    with _withdrawn_on_failure(attempt):
+    with withdrawn_on_failure(attempt.target, attempt.export_id):
         files: list[ExportedFile] = []
         for result in execute(tasks) if tasks else ():
             if isinstance(result, Error):
@@ -192,7 +192,7 @@ def write_stream(
     arrow: pa.Schema = rows.schema
     check_format(attempt.format, arrow)
     files: list[ExportedFile] = []
-    with _withdrawn_on_failure(attempt):
+    with withdrawn_on_failure(attempt.target, attempt.export_id):
         batches = iter(rows)
         done = 0
         for first in batches:
@@ -253,16 +253,6 @@ class _Opened:
             )
         planned, predicate = self.shown.planned(scan.ranges, scan.where)
         return self.shown.reader.scan(planned, self.names, scan.limit, where=predicate, reverse=scan.reverse)
-
-
-@contextmanager
-def _withdrawn_on_failure(attempt: Attempt) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(Error):
-            withdraw(attempt.target, attempt.export_id)
-        raise
 
 
 def _published(attempt: Attempt, columns: pa.Schema, files: Sequence[ExportedFile]) -> QueryResult:

@@ -17,7 +17,7 @@ Errors: UsageError, BadKeyError and ExistsError before anything is written; Dama
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock, runner
 from lakebed.errors import Code, Error
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
-from lakebed.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdraw
+from lakebed.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdrawn_on_failure
 from lakebed.export.row_files import check_format, write_rows
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
@@ -127,15 +127,11 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
     export_id = clock.new_id()
     tasks = _tasks(table, snapshot, wanted, held, export_id)
     record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
-    try:
+    with withdrawn_on_failure(target, export_id):
         results = list(execute(tasks)) if tasks else []
         files = [file for result in results if not isinstance(result, Error) for file in result]
         _check_results(held, results, files, wanted)
         publish(target, _manifest(table, snapshot, wanted, export_id, files), export_id)
-    except BaseException:
-        with suppress(Error):
-            withdraw(target, export_id)
-        raise
     rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
     return ExportReport(table.name, snapshot.version, target.url, rows, len(files), size_bytes)
 

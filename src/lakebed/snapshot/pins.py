@@ -113,7 +113,7 @@ class Pin:
     def hold(self, state: TableState, latest: Callable[[], TableState]) -> TableState:
         """Hold the number of that state, or of a newer one if its files were given up before the pin was there.
 
-        ``newest`` looks into the log. Raises ContentionError if collections keep overtaking.
+        ``latest`` looks into the log. Raises ContentionError if collections keep overtaking.
         """
         for _ in range(ROUNDS_MAX):
             self.put(state.version)
