@@ -19,7 +19,6 @@ with the reason.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +30,7 @@ import pyarrow.compute as pc
 from lakebed.errors import Code
 from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
+from lakebed.model.checks import repeated_names
 from lakebed.model.defaults import default_column
 from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
@@ -142,13 +142,12 @@ class Conformer:
 
     def check(self, found: pa.Schema, source: str) -> None:
         """Raise SchemaMismatchError unless the columns can be made to fit. Reads no row."""
-        given = Counter(found.names)
+        given = dict.fromkeys(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
         missing = [name for name in self._required if name not in given]
         ignored = {*self.ignored, *(column.name for column in found if self.grows and pa.types.is_null(column.type))}
         extra = [name for name in given if name not in known and name not in ignored]
-        twice = sorted(name for name, count in given.items() if count > 1)
-        for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
+        for what, names in (("missing", missing), ("extra", extra), ("duplicate", repeated_names(found.names))):
             if names:
                 remedy = "; set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)"
                 remedy = remedy if what == "extra" else ""

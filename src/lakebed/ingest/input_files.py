@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,6 +27,7 @@ from lakebed.formats.file_format import SUFFIXES, FileFormat, check_options, for
 from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
+from lakebed.model.checks import repeated_names
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -54,9 +54,8 @@ def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
             found += [input_file(one.url, home) for one in find_files(str(item), home, suffixes=SUFFIXES)]
         else:
             found.append(input_file(str(item), home))
-    twice, times = Counter(file.name for file in found).most_common(1)[0] if found else ("", 0)
-    if times > 1:
-        raise Code.SOURCE_DUPLICATE(f"{twice} is named twice; its rows would be added twice", name=twice)
+    if twice := repeated_names(file.name for file in found):
+        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be added twice", name=twice[0])
     return found
 
 

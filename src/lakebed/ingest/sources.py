@@ -19,7 +19,6 @@ import contextlib
 import fnmatch
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -30,7 +29,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code, Error
 from lakebed.model import types
-from lakebed.model.checks import is_text, shown
+from lakebed.model.checks import is_text, repeated_names, shown
 from lakebed.parquet.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
 from lakebed.storage.external import ArrowFiles, ExternalFile, ExternalFiles, kind_of, open_external
@@ -67,9 +66,8 @@ def find_files(
         if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
             raise Code.URL_INVALID(f"not a path or URI of a source: {shown(item)}")
     found = [file for item in items for file in sorted(_find(str(item), home, suffixes), key=lambda f: f.url)]
-    url, times = Counter(file.url for file in found).most_common(1)[0]
-    if times > 1:
-        raise Code.SOURCE_DUPLICATE(f"{url} is named twice; its rows would be imported twice", name=url)
+    if twice := repeated_names(file.url for file in found):
+        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be imported twice", name=twice[0])
     return tuple(found)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 from lakebed.errors import Code
@@ -52,6 +53,11 @@ def are_texts(values: Any) -> bool:
 def are_names(values: Any) -> bool:
     """A mapping of strings to strings that UTF-8 can encode."""
     return isinstance(values, Mapping) and are_texts([*values, *values.values()])
+
+
+def repeated_names(names: Iterable[str]) -> list[str]:
+    """The names that come more than once, sorted."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def is_whole(value: Any, least: int = 0, most: int = INT64_MAX) -> TypeGuard[int]:

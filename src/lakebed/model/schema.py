@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model import key_values, types
-from lakebed.model.checks import check_flag, is_text, is_whole, shown
+from lakebed.model.checks import check_flag, is_text, is_whole, repeated_names, shown
 from lakebed.model.key_types import key_type
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
@@ -306,10 +306,6 @@ def check_field(name: Any) -> None:
         raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
 
 
-def _duplicates(names: Sequence[str]) -> set[str]:
-    return {name for name in names if list(names).count(name) > 1}
-
-
 def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullable: bool) -> tuple[Field, ...]:
     if not isinstance(group, Mapping):
         if not isinstance(group, list | tuple) or not all(isinstance(field, Field) for field in group):
@@ -334,8 +330,8 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
 def _check(schema: Schema) -> None:
     if not schema.row_key:
         raise Code.SCHEMA_INVALID('a schema needs at least one row key field, such as row_key={"id": "int64"}')
-    if repeated := _duplicates(schema.names):
-        raise Code.SCHEMA_INVALID(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
+    if repeated := repeated_names(schema.names):
+        raise Code.SCHEMA_INVALID(f"column names must be unique: {', '.join(map(shown, repeated))}")
     if len({f.id for f in schema.fields}) != len(schema.fields):
         raise Code.SCHEMA_INVALID("field ids must be unique")
     for field in (*schema.row_key, *schema.sort_key):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
-from lakebed.model.checks import is_text, shown
+from lakebed.model.checks import is_text, repeated_names, shown
 
 Groups = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 """Row key, sort key and values as :class:`~lakebed.model.schema.Schema` takes them."""
@@ -106,7 +106,7 @@ def _fields_of(source: Any) -> dict[str, Any]:
     if isinstance(source, type):
         return {field.name: field for field in _members(source)}
     arrow = _arrow_schema(source)
-    if repeated := sorted({name for name in arrow.names if arrow.names.count(name) > 1}):
+    if repeated := repeated_names(arrow.names):
         raise Code.SCHEMA_INVALID("duplicate column names: " + ", ".join(repeated))
     return {field.name: field.with_type(types.of_field(field.type)) for field in arrow}
 
