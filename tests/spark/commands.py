@@ -32,6 +32,18 @@ def table_beside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakeb
     return instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
 
 
+def slow_to_import(folder: Path) -> lakebed.Instance:
+    """An empty table, of which each import makes dozens of files; two files of 10,000 rows lie beside the instance."""
+    instance = lakebed.create(folder / "lake")
+    table = instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+    table.set(file_bytes=16_384, row_group_rows=1000)
+    (folder / "in").mkdir()
+    for part in range(2):
+        keys = [f"k{(i * 7919) % 10_000:06}-{part}" for i in range(10_000)]
+        pq.write_table(pa.table({"k": keys, "n": range(len(keys))}), folder / "in" / f"{part}.parquet")
+    return instance
+
+
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     capsys.readouterr()
     code = main([*words, "--json"])

@@ -5,10 +5,6 @@ Those that do without: tests/pipeline/test_cli.py.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from tests.spark.commands import ROWS, alive, counted, is_spark, ran, table_beside_files
-from tests.waiting import WAIT_S, until
+from tests.spark.commands import ROWS, counted, ran, table_beside_files
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -79,36 +74,6 @@ def test_progress_and_result_stay_apart(lake: lakebed.Table, capsys: pytest.Capt
     said = capsys.readouterr()
     assert said.out.startswith("table t at version 2: 3,000 rows imported as ")
     assert "import t: 3,000 rows in " in said.err
-
-
-def test_ctrl_c_while_spark_starts_ends_quietly_and_leaves_no_process(lake: lakebed.Table, tmp_path: Path) -> None:
-    program = (
-        "import signal, sys\nfrom lakebed.cli import main\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\nsys.exit(main())"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "import", "t", "in"],
-        env=os.environ | {"LAKEBED_TEST": str(tmp_path)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    # Its JVM is there, and will need seconds more until it answers.
-    until(lambda: any(map(is_spark, alive(str(tmp_path)))))
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert "lakebed: stopping …; again to stop hard\n" in said
-    assert said.endswith("lakebed: interrupted: nothing was committed\n")
-    assert lake.scan().read_all().num_rows == 0
-    until(lambda: not alive(str(tmp_path)))
-
-
-def test_a_master_that_is_none_is_named(lake: lakebed.Table) -> None:
-    command = [sys.executable, "-m", "lakebed.cli", "import", "t", "in", "--master", "nonsense"]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 2
-    assert process.stderr.splitlines()[-1].startswith("lakebed: Spark did not start at nonsense (")
-    assert lake.state().version == 1
 
 
 def test_import_makes_a_table_of_text_with_the_options_of_write(
