@@ -158,15 +158,17 @@ class Cluster:
         store: Store,
         application: Sequence[str] = (str(APPLICATION),),
         properties: Path | None = None,
+        master: str | None = None,
         **variables: str,
     ) -> subprocess.Popen[str]:
         """Start ``spark-submit`` with these words, and the application with a command on the store's instance.
 
         ``properties`` are its settings, in place of those of all drivers. It gets one executor, which is enough where
-        none is killed, and takes longer to start than its tasks.
+        none is killed, and takes longer to start than its tasks; none with another ``master``, such as ``local[1]``.
         """
         self.stop_driver()
-        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, "--conf", "spark.cores.max=1"]
+        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master or self.url]
+        line += ["--conf", "spark.cores.max=1"]
         line += ["--properties-file", str(properties or self._properties)]
         line += [*words, *application, "--instance", store.url, *command, "--report", str(report)]
         surroundings = {

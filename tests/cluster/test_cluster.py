@@ -235,11 +235,15 @@ CLUSTER_MODE = ("--deploy-mode", "cluster", "--class", "org.apache.spark.deploy.
 def test_a_submitted_command_that_is_terminated_reports_it(  # noqa: PLR0917
     cluster: Cluster, store: Store, table: lakebed.Table, gate: type[Gate], tmp_path: Path, python: bool
 ) -> None:
-    """Sent to the driver's Python it is an interrupt; spark-submit's own process takes Spark away from the command."""
+    """Sent to the driver's Python it is an interrupt; spark-submit's own process takes Spark away from the command.
+
+    Whether its tasks run on executors makes no difference to either, so they run beside the driver.
+    """
     pq.write_table(rows(0), tmp_path / "in.parquet")
     at = gate(job=0, file=0)
     path = tmp_path / "report.json"
-    process = cluster.submit(command=("import", "t", str(tmp_path / "in.parquet")), report=path, store=store)
+    words = ("import", "t", str(tmp_path / "in.parquet"))
+    process = cluster.submit(command=words, report=path, store=store, master="local[1]")
     wait_for(at.reached.is_set, while_runs=process)
     assert reported(path) == {"exit_code": None}
     (driver_of(process) if python else process).send_signal(signal.SIGTERM)
@@ -256,7 +260,8 @@ def test_a_submitted_command_that_is_terminated_reports_it(  # noqa: PLR0917
     assert_holds(table)
 
 
-@pytest.mark.parametrize("found", [True, False])
+# A command that fails and its report, on a driver that is not on a worker: those of the test above.
+@pytest.mark.parametrize("found", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_driver_in_cluster_mode_reports_to_its_caller(
     cluster: Cluster, store: Store, table: lakebed.Table, tmp_path: Path, found: bool
 ) -> None:

@@ -66,17 +66,17 @@ def test_import_and_compaction_run_on_a_connect_server(server: str, tmp_path: Pa
     pa.csv.write_csv(ROWS, tmp_path / "in.csv")
     table.write(ROWS)
 
-    def ran(*words: str) -> dict:
-        process = subprocess.run(
-            [sys.executable, "-m", "lakebed.cli", *words, "--master", server, "--json"],
-            env=os.environ | {"LAKEBED_INSTANCE": str(tmp_path / "lake"), "JAVA_HOME": "/nowhere", "PATH": "/nowhere"},
-            capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
-        return json.loads(process.stdout)
-
-    assert ran("import", "t", str(tmp_path / "in.csv"), "--format", "csv")["rows"] == 3000
-    assert ran("compact", "t", "--strategy", "full")["partitions"] == 1
+    commands = [["import", "t", str(tmp_path / "in.csv"), "--format", "csv"], ["compact", "t", "--strategy", "full"]]
+    program = "import json, sys; from lakebed.cli import main; sys.exit(max(map(main, json.loads(sys.argv[1]))))"
+    process = subprocess.run(
+        [sys.executable, "-c", program, json.dumps([[*words, "--master", server, "--json"] for words in commands])],
+        env=os.environ | {"LAKEBED_INSTANCE": str(tmp_path / "lake"), "JAVA_HOME": "/nowhere", "PATH": "/nowhere"},
+        capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    imported, end = json.JSONDecoder().raw_decode(process.stdout)
+    assert imported["rows"] == 3000
+    assert json.loads(process.stdout[end:])["partitions"] == 1
     assert sorted(table.scan().read_all()["n"].to_pylist()) == sorted([*range(3000), *range(3000)])
 
 

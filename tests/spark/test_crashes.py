@@ -1,6 +1,7 @@
 """An import whose driver is killed in the middle: the rows are all there, once.
 
-Compactions that are killed: tests/pipeline/test_crashes.py.
+On a cluster, and in each run of the tests: tests/cluster/test_cluster.py. Compactions that are killed:
+tests/pipeline/test_crashes.py.
 """
 
 import signal
@@ -26,7 +27,8 @@ def table(url):
     return lakebed.create(url).create_table("t", SCHEMA, settings=MANY_FILES)
 
 
-@pytest.mark.parametrize("moment", [pytest.param("when it begins", marks=pytest.mark.slow), "while files are sent"])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["when it begins", "while files are sent"])
 def test_an_import_that_is_killed_adds_all_or_nothing_and_can_be_repeated(table, url, tmp_path, spark, moment):
     source = tmp_path / "in"
     write_parquet(source, *DATA)
