@@ -28,7 +28,8 @@ TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
 # A worker takes a file at a time, in the order of tests/conftest.py, which says how many; never many, since some start servers.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# With a Spark session each, which waits more than it works: for JVMs and Python workers to start, for tasks to fail.
+# One of them with the session of Spark that most tests share, the other with those that start JVMs of their own, which
+# waits more than it works (tests/conftest.py).
 SPREAD_OF_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
 # Python, and Java, for a recipe that starts Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&

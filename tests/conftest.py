@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,21 +48,21 @@ MARK_BY_FOLDER = {
 LONGEST_FIRST = (
     "cluster/test_cluster.py",
     "spark/test_random_tables.py",
-    "spark/test_import.py",
-    "spark/test_submitted_queries_on_spark.py",
-    "spark/test_interrupts.py",
-    "spark/test_refused_rows.py",
+    "spark/test_service.py",
+    "cluster/test_connect.py",
+    "spark/test_signals.py",
+    "spark/test_demo.py",
+    # The session's Python processes for the data source end when they had nothing to do for a minute.
+    "spark/test_datasource.py",
+    "spark/test_filters.py",
+    "spark/test_key_types_on_spark.py",
+    "spark/test_doors.py",
+    "spark/test_growth.py",
     "spark/test_streaming.py",
     "spark/test_merging.py",
-    "spark/test_service.py",
-    "spark/test_demo.py",
-    "spark/test_crashes.py",
-    "cluster/test_connect.py",
-    "spark/test_views.py",
-    "spark/test_pages.py",
-    "spark/test_inputs.py",
-    "spark/test_cli.py",
     "spark/test_examples.py",
+    "spark/test_pages.py",
+    "spark/test_refused_rows.py",
     "adversarial/test_memory.py",
     "service/test_restarts.py",
     "adversarial/test_merging_machine.py",
@@ -104,10 +105,32 @@ LONGEST_FIRST = (
 )
 
 
+# Files of tests/spark whose tests start JVMs of their own. The others use the session of their process.
+OWN_JVMS = {"test_connect.py", "test_demo.py", "test_service.py", "test_signals.py"}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """A worker more than there are cores, since many tests wait: for processes, servers and terminals."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As ``--dist loadfile``, but the files of tests/spark that share a session go to one worker: to start a second
+    session takes longer than to wait for the first.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0])
+            shares = file.parent.name == "spark" and file.parent.parent.name == "tests" and file.name not in OWN_JVMS
+            return str(file.parent if shares else file)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
