@@ -171,7 +171,7 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
         else:
             served_s = view.served_s(lane_of(operation))
             found.append(Due(view.id, operation, reason, size_bytes, served_s, record.begun_s))
-    if view.summary.requests:
+    if view.summary.backlog.requests:
         # They become due by their age.
         look_s = min(look_s, now_s + max(1.0, view.summary.ingest_age_s - view.oldest_s))
     return tuple(found), look_s
@@ -179,16 +179,16 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
 
 def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str, int]]:
     """What there is to do in a table, whether or not it may begin now."""
-    table = view.summary
-    if table.requests and (table.request_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):
-        said = f"{count_text(table.requests, 'open request')} of {table.request_bytes:,} bytes"
+    table, backlog = view.summary, view.summary.backlog
+    if backlog.requests and (backlog.size_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):
+        said = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes"
         reason = f"{said}, the oldest {view.oldest_s:.0f} s old"
-        yield TableOperation.INGEST, reason, table.request_bytes
+        yield TableOperation.INGEST, reason, backlog.size_bytes
     if view.online and table.source is not None and view.source_version > table.fed:
         reason = f"its source is at version {view.source_version}, the view at {table.fed}"
         yield TableOperation.REFRESH, reason, 0
-    if view.online and table.runs_due and not table.crowded:
-        yield TableOperation.COMPACTION, f"{count_text(table.runs_due, 'run')} to merge", table.bytes_due
+    if view.online and backlog.runs_due and not table.crowded:
+        yield TableOperation.COMPACTION, f"{count_text(backlog.runs_due, 'run')} to merge", backlog.bytes_due
     elif view.online and table.jobs:
         yield TableOperation.COMPACTION, f"{count_text(table.jobs, 'open job')}, of which some may be left over", 0
     if view.online and (table.splits or table.joins):

@@ -27,6 +27,7 @@ from lakebed.model.operations import TableOperation
 from lakebed.model.wording import count_text
 from lakebed.retention.run import collect_garbage
 from lakebed.runner import in_threads
+from lakebed.service.parking import KINDS
 from lakebed.service.plan import ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.service.summary import described, summarise
@@ -49,12 +50,8 @@ GETS_A_COMMIT = 3
 """A small write puts a data file and an entry, and reads two last-modified times and the log start (docs/costs.md)."""
 
 OPERATIONS: Mapping[str, TableOperation] = {
-    WorkKind.INGEST: TableOperation.INGEST,
-    WorkKind.COMPACTION: TableOperation.COMPACTION,
-    WorkKind.SPLIT: TableOperation.SPLITTING,
     WorkKind.JOIN: TableOperation.SPLITTING,
-    WorkKind.REFRESH: TableOperation.REFRESH,
-    WorkKind.GC: TableOperation.GC,
+    **{kind: operation for operation, kind in KINDS.items()},
 }
 """The operation of a table that a run belongs to."""
 
@@ -178,12 +175,13 @@ def _reasons(instance: Instance, table: Table, summary: TableSummary, view: Tabl
             return {TableOperation.REFRESH: f"its source cannot be read: {error.message}"}
     found = {one.operation: one.reason for one in due(view, 0.0, ServiceLimits())[0]}
     found.pop(TableOperation.GC, None)
-    if summary.requests and TableOperation.INGEST not in {*found, *view.paused}:
+    backlog = summary.backlog
+    if backlog.requests and TableOperation.INGEST not in {*found, *view.paused}:
         left_s = max(0.0, summary.ingest_age_s - view.oldest_s)
-        waits = f"{count_text(summary.requests, 'open request')} of {summary.request_bytes:,} bytes, until there are"
+        waits = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes, until there are"
         found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or in {left_s:,.0f} s"
-    if summary.crowded and summary.runs_due and TableOperation.COMPACTION not in view.paused:
-        found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {summary.requests:,}"
+    if summary.crowded and backlog.runs_due and TableOperation.COMPACTION not in view.paused:
+        found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {backlog.requests:,}"
     if summary.unused and TableOperation.GC not in view.paused:
         gone = collect_garbage(table, dry_run=True)
         waiting = f"{count_text(gone.waiting, 'unreferenced file')} kept until history_s has passed"

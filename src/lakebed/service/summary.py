@@ -7,7 +7,7 @@ Core types: :class:`TableSummary`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
@@ -27,11 +27,10 @@ class TableSummary:
     """A table at ``version``.
 
     ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
-    ``oldest_request`` is the version that the oldest open request is on record from. ``bytes_due`` are those that
-    compaction would merge now, ``runs_due`` the runs. ``splits`` and ``joins`` count partitions to be cut and groups to
-    be joined. ``crowded``: compaction waits for ingest, because so many requests are open. ``unused`` is the number of
-    files without references. ``ages``: rows age off. A view has ``fed`` the version of its ``source``, the id of a
-    table, that it has.
+    ``backlog`` has no age yet; ``oldest_request`` is the version that the oldest open request is on record from.
+    ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
+    ingest, because so many requests are open. ``unused``: there are files without references. ``ages``: rows age off. A
+    view has ``fed``, the version of its ``source``, the id of a table, that it has.
     """
 
     version: int = 0
@@ -40,15 +39,11 @@ class TableSummary:
     partitions: int = 0
     files: int = 0
     files_max: int = 0
-    requests: int = 0
-    request_files: int = 0
-    request_bytes: int = 0
+    backlog: Backlog = field(default_factory=Backlog)
     oldest_request: int = 0
     ingest_bytes_min: int = 0
     ingest_age_s: int = 0
     jobs: int = 0
-    runs_due: int = 0
-    bytes_due: int = 0
     splits: int = 0
     joins: int = 0
     crowded: bool = False
@@ -60,14 +55,6 @@ class TableSummary:
 
 def described(table: TableStatus, summary: TableSummary, oldest_s: float | None) -> TableStatus:
     """The status of a table with what its summary has; ``oldest_s`` is the age of its oldest open request."""
-    backlog = Backlog(
-        requests=summary.requests,
-        files=summary.request_files,
-        size_bytes=summary.request_bytes,
-        oldest_s=oldest_s,
-        runs_due=summary.runs_due,
-        bytes_due=summary.bytes_due,
-    )
     return replace(
         table,
         version=summary.version,
@@ -77,7 +64,7 @@ def described(table: TableStatus, summary: TableSummary, oldest_s: float | None)
         files=summary.files,
         files_per_partition_mean=summary.files / max(1, summary.partitions),
         files_per_partition_max=summary.files_max,
-        backlog=backlog,
+        backlog=replace(summary.backlog, oldest_s=oldest_s),
     )
 
 
@@ -98,15 +85,17 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         partitions=len(state.partitions.ids),
         files=sum(one.files for one in sums.values()),
         files_max=max((one.files for one in sums.values()), default=0),
-        requests=len(requests),
-        request_files=sum(len(request.files) for request in requests),
-        request_bytes=sum(request.size_bytes for request in requests),
+        backlog=Backlog(
+            requests=len(requests),
+            files=sum(len(request.files) for request in requests),
+            size_bytes=sum(request.size_bytes for request in requests),
+            runs_due=sum(merge.runs for merge in merges) + sum(one.runs for one in concatenations),
+            bytes_due=sum(merge.size_bytes for merge in merges),
+        ),
         oldest_request=min((request.submitted for request in requests), default=0),
         ingest_bytes_min=settings.ingest_bytes_min,
         ingest_age_s=settings.ingest_age_s,
         jobs=len(state.jobs),
-        runs_due=sum(merge.runs for merge in merges) + sum(one.runs for one in concatenations),
-        bytes_due=sum(merge.size_bytes for merge in merges),
         splits=len(due_splits(state, settings).large) if online else 0,
         joins=len(small(state, settings)) if online else 0,
         # A partition that is near its bound of runs refuses what ingest adds: then ingest waits for compaction.

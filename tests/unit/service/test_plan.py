@@ -21,6 +21,7 @@ from lakebed.service.plan import (
     failed,
     succeeded,
 )
+from lakebed.service.status import Backlog
 from lakebed.service.summary import TableSummary
 
 INGEST, COMPACTION, SPLITTING = TableOperation.INGEST, TableOperation.COMPACTION, TableOperation.SPLITTING
@@ -28,6 +29,7 @@ REFRESH, GC = TableOperation.REFRESH, TableOperation.GC
 LIMITS = ServiceLimits()
 COLLECTED = {GC: Record(0.0, 0.0, 5)}
 QUIET = TableSummary(version=5, ingest_bytes_min=1000, ingest_age_s=300)
+RUNS = Backlog(runs_due=4)
 
 
 def view(summary: TableSummary, **facts: object) -> TableView:
@@ -41,23 +43,29 @@ def operations(table: TableView, now_s: float = 100.0) -> list[TableOperation]:
 
 DUE = {
     "nothing": (view(QUIET), []),
-    "few bytes of young requests": (view(replace(QUIET, requests=2, request_bytes=999), oldest_s=299.0), []),
-    "many bytes": (view(replace(QUIET, requests=2, request_bytes=1000)), [INGEST]),
-    "an old request": (view(replace(QUIET, requests=2, request_bytes=1), oldest_s=300.0), [INGEST]),
-    "runs": (view(replace(QUIET, runs_due=4)), [COMPACTION]),
-    "runs while requests pile up": (view(replace(QUIET, runs_due=4, crowded=True)), []),
+    "few bytes of young requests": (
+        view(replace(QUIET, backlog=Backlog(requests=2, size_bytes=999)), oldest_s=299.0),
+        [],
+    ),
+    "many bytes": (view(replace(QUIET, backlog=Backlog(requests=2, size_bytes=1000))), [INGEST]),
+    "an old request": (view(replace(QUIET, backlog=Backlog(requests=2, size_bytes=1)), oldest_s=300.0), [INGEST]),
+    "runs": (view(replace(QUIET, backlog=RUNS)), [COMPACTION]),
+    "runs while requests pile up": (view(replace(QUIET, backlog=RUNS, crowded=True)), []),
     "a job that may be left over": (view(replace(QUIET, jobs=1)), [COMPACTION]),
     "a large partition": (view(replace(QUIET, splits=1)), [SPLITTING]),
     "small partitions": (view(replace(QUIET, joins=1)), [SPLITTING]),
     "a view that lags": (view(replace(QUIET, source="s", fed=3), source_version=4), [REFRESH]),
     "a view that is fed": (view(replace(QUIET, source="s", fed=4), source_version=4), []),
     "all of an offline table": (
-        view(replace(QUIET, requests=1, request_bytes=1000, runs_due=4, splits=1, jobs=1), online=False),
+        view(replace(QUIET, backlog=Backlog(requests=1, size_bytes=1000, runs_due=4), splits=1, jobs=1), online=False),
         [INGEST],
     ),
-    "what is not paused": (view(replace(QUIET, runs_due=4, splits=1), paused={COMPACTION}), [SPLITTING]),
+    "what is not paused": (
+        view(replace(QUIET, backlog=RUNS, splits=1), paused={COMPACTION}),
+        [SPLITTING],
+    ),
     "what is not parked": (
-        view(replace(QUIET, runs_due=4, splits=1), records=COLLECTED | {COMPACTION: Record(parked=True)}),
+        view(replace(QUIET, backlog=RUNS, splits=1), records=COLLECTED | {COMPACTION: Record(parked=True)}),
         [SPLITTING],
     ),
 }
@@ -79,7 +87,7 @@ def test_garbage_is_collected_of_tables_that_changed_and_of_all_once_a_day() -> 
 
 
 def test_an_operation_is_not_due_before_its_period_has_passed() -> None:
-    table = view(replace(QUIET, runs_due=4), records=COLLECTED | {COMPACTION: Record(90.0, 95.0, 4)})
+    table = view(replace(QUIET, backlog=RUNS), records=COLLECTED | {COMPACTION: Record(90.0, 95.0, 4)})
     found, look_s = due(table, 100.0, LIMITS)
     assert not found
     assert look_s == 95.0 + LIMITS.periods[COMPACTION]
@@ -102,7 +110,7 @@ def test_an_operation_that_changed_nothing_waits_longer_until_the_table_changes(
 
 
 def test_requests_that_wait_for_their_age_are_looked_at_when_they_have_it() -> None:
-    table = view(replace(QUIET, requests=1, request_bytes=1), oldest_s=100.0)
+    table = view(replace(QUIET, backlog=Backlog(requests=1, size_bytes=1)), oldest_s=100.0)
     assert due(table, 1000.0, LIMITS)[1] == 1200.0
 
 
