@@ -89,7 +89,7 @@ def list_jobs(
     runs = runs[: RUNS_SHOWN if limit is None and not cli.out.for_programs else limit]
     if not runs and not cli.out.for_programs:
         cli.out.note("no jobs on record")
-    cli.out.records(map(run_document, runs), _NAMES, _run_cells)
+    cli.out.records(runs, _NAMES, _run_cells, run_document)
 
 
 @command
@@ -124,28 +124,22 @@ def _of_log(table: lakebed.Table, runs: list[JobRun]) -> list[JobRun]:
     return open_in_log(jobs, table.log.last_modified_or_epoch, (table.id, table.name), runs) if jobs else []
 
 
-def _run_cells(run: dict[str, Any]) -> tuple[Any, ...]:
-    error = run["error"]
-    seconds = None if run["seconds"] is None else round(run["seconds"], 1)
-    outcome = f"{run['outcome']}, parked" if run["parked"] else run["outcome"]
-    why = run["detail"] if error is None else f"{error['code']}: {error['message']}"
-    return (
-        run["id"][-ID_CHARS:],
-        run["operation"],
-        run["table"],
-        outcome,
-        run["created"].replace(microsecond=0),
-        seconds,
-        _done(run),
-        run["version"],
-        why[:_WHY_CHARS],
-    )
+def _run_cells(run: JobRun) -> tuple[Any, ...]:
+    created = run.created.replace(microsecond=0)
+    seconds = None if run.seconds is None else round(run.seconds, 1)
+    work = (run.id[-ID_CHARS:], run.operation, run.table, outcome_text(run))
+    return (*work, created, seconds, _done(run), run.version, run.why[:_WHY_CHARS])
 
 
-def _done(run: dict[str, Any]) -> str:
-    if run["rows_total"] and run["outcome"] != "succeeded":
-        return f"{100 * run['rows_done'] // run['rows_total']}%"
-    return f"{run['rows_done']:,} rows" if run["rows_done"] else ""
+def outcome_text(run: JobRun) -> str:
+    """How a run ended, or that it has not, and whether it is parked."""
+    return f"{run.outcome.value}, parked" if run.parked else run.outcome.value
+
+
+def _done(run: JobRun) -> str:
+    if run.rows_total and run.outcome is not RunOutcome.SUCCEEDED:
+        return f"{100 * run.rows_done // run.rows_total}%"
+    return f"{run.rows_done:,} rows" if run.rows_done else ""
 
 
 def _show_run(cli: Invocation, job: str) -> None:
@@ -158,7 +152,7 @@ def _run_lines(details: RunDetails) -> Iterator[str | TextColumns]:
     run = details.run
     yield f"job {run.id}: {run.operation} of {run.table or 'the instance'}, {run.outcome}"
     if run.error is not None:
-        yield f"error: {run.error.code}: {run.error.message}"
+        yield f"error: {run.error}"
     if run.parked:
         yield f"parked after {run.tries} failures in a row; to have it tried again: lakebed jobs retry {run.id}"
     if run.detail:
@@ -186,5 +180,5 @@ def _run_lines(details: RunDetails) -> Iterator[str | TextColumns]:
 
 def _task_cells(task: TaskRun) -> tuple[Any, ...]:
     seconds = None if task.seconds is None else round(task.seconds, 2)
-    error = None if task.error is None else f"{task.error.code}: {task.error.message}"
+    error = None if task.error is None else str(task.error)
     return (task.number, task.attempt, task.host, seconds, task.rows, error)

@@ -136,7 +136,7 @@ def list_queries(cli: Invocation, *, lake: RemoteInstance) -> None:
     found = lake.submitted_queries()
     if not found and not cli.out.as_json:
         cli.out.note("no queries")
-    cli.out.records(map(_state_document, found), _NAMES, _state_cells)
+    cli.out.records(found, _NAMES, _state_cells, _state_document)
 
 
 @command
@@ -182,33 +182,30 @@ def _state_document(state: QueryState) -> dict[str, Any]:
     }
 
 
-def _what(document: dict[str, Any]) -> str:
-    asked = document["query"]
-    text = asked.get("statement") or f"scan of {asked.get('table')}"
+def _what(state: QueryState) -> str:
+    text = state.query.get("statement") or f"scan of {state.query.get('table')}"
     return " ".join(text.split())[:_TEXT_CHARS]
 
 
-def _state_cells(document: dict[str, Any]) -> tuple[Any, ...]:
-    error = document["error"]
-    created = document["created_at"].replace(microsecond=0)
-    said = "" if error is None else f"{error['code']}: {error['message']}"
-    by, rows, files = document["submitted_by"], document["rows"], document["files"]
-    return (document["id"], by, _what(document), document["state"], created, rows, files, said[:_TEXT_CHARS])
+def _state_cells(state: QueryState) -> tuple[Any, ...]:
+    created = state.created_at.replace(microsecond=0)
+    error = "" if state.error is None else str(state.error)
+    asked = (state.id, state.submitted_by, _what(state), state.state, created)
+    return (*asked, state.rows, state.files, error[:_TEXT_CHARS])
 
 
 def _print_state(cli: Invocation, state: QueryState) -> None:
-    document = _state_document(state)
-    cli.out.document(document, _state_lines(state, document))
+    cli.out.document(_state_document(state), _state_lines(state))
 
 
-def _state_lines(state: QueryState, document: dict[str, Any]) -> Iterator[str]:
+def _state_lines(state: QueryState) -> Iterator[str]:
     yield f"query {state.id}: {state.state}"
-    yield f"what: {_what(document)}, submitted by {state.submitted_by}"
+    yield f"what: {_what(state)}, submitted by {state.submitted_by}"
     total = f" of about {state.rows_total:,}" if state.rows_total and state.ended_at is None else ""
     yield f"rows: {state.rows:,}{total}"
     if state.url is not None:
         yield f"to: {state.url}"
     if state.error is not None:
-        yield f"error: {state.error.code}: {state.error.message}"
+        yield f"error: {state.error}"
     if state.expires_at is not None:
         yield f"kept until: {state.expires_at.replace(microsecond=0).isoformat()}"

@@ -131,36 +131,37 @@ class Output:
                 _print_columns(TextColumns(names, rows), widths)
         return count
 
-    def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> None:
-        """Print values as they come, as lines of JSON, or as columns of text with the ``cells`` of each.
+    def records(
+        self,
+        records: Iterable[Any],
+        names: Sequence[str],
+        cells: Callable[[Any], Sequence[Any]],
+        document: Callable[[Any], Any] = lambda record: record,
+    ) -> None:
+        """Print values as they come: the ``document`` of each as a line of JSON, or its ``cells`` as columns of text.
 
         Values before an error are printed before the error is raised.
         """
         if self.row_format is not None:
-            found = [plain(record) for record in records]
+            found = [plain(document(record)) for record in records]
             write_records(self.row_format, found, list(found[0]) if found else names)
             return
-        with self._pages():
-            self._print_records(records, names, cells)
-
-    def _print_records(
-        self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]
-    ) -> None:
         widths: list[int] = []
         left = iter(records)
         failure: Error | None = None
-        while failure is None:
-            batch: list[Any] = []
-            try:
-                batch.extend(islice(left, _RECORDS_AT_ONCE))
-            except Error as error:
-                failure = error
-            if not batch:
-                break
-            if self.as_json:
-                _print_lines(json_text(plain(record)) for record in batch)
-            else:
-                _print_columns(columns(names, map(cells, batch)), widths)
+        with self._pages():
+            while failure is None:
+                batch: list[Any] = []
+                try:
+                    batch.extend(islice(left, _RECORDS_AT_ONCE))
+                except Error as error:
+                    failure = error
+                if not batch:
+                    break
+                if self.as_json:
+                    _print_lines(json_text(plain(document(record))) for record in batch)
+                else:
+                    _print_columns(columns(names, map(cells, batch)), widths)
         if failure is not None:
             raise failure
 

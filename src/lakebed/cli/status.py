@@ -18,6 +18,7 @@ import msgspec
 from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
+from lakebed.cli.jobs import ID_CHARS, outcome_text
 from lakebed.cli.queries import SERVICE_VARIABLE
 from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Code, Error
@@ -207,11 +208,9 @@ def run_columns(runs: tuple[JobRun, ...]) -> TextColumns:
 
 
 def _run_cells(run: JobRun) -> tuple[Any, ...]:
-    why = run.detail if run.error is None else f"{run.error.code}: {run.error.message}"
     done = f"{100 * run.rows_done // run.rows_total}%" if run.rows_total else ""
-    outcome = f"{run.outcome.value}, parked" if run.parked else run.outcome.value
     began = (run.started or run.created).replace(microsecond=0)
-    return (run.id[-12:], run.operation, run.table, outcome, began, done, why[:_WHY_CHARS])
+    return (run.id[-ID_CHARS:], run.operation, run.table, outcome_text(run), began, done, run.why[:_WHY_CHARS])
 
 
 def cost_line(found: StoreStatus) -> str:

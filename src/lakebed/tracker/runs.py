@@ -61,6 +61,9 @@ class RunError(Struct, frozen=True):
     code: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
 
 class RunPlace(Struct, frozen=True, omit_defaults=True):
     """Where a run is carried out. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
@@ -106,6 +109,11 @@ class JobRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: RunError | None = None
     tries: int = 0
     parked: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why it failed, or what it did."""
+        return self.detail if self.error is None else str(self.error)
 
     @property
     def running(self) -> bool:
