@@ -23,14 +23,8 @@ from lakebed.cli.invocation import Invocation
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakebed.cli.protection import Protection
     from lakebed.cli.upkeep import Upkeep
-    from lakebed.flight.flight_server import FlightServer
-    from lakebed.security.audit import AuditLog
-    from lakebed.security.principal import Authenticator
-    from lakebed.service.service import Service
     from lakebed.web.limits import RequestLimits
 
 MIB = 1024 * 1024
@@ -84,26 +78,6 @@ flight_port = click.option(
     type=WholeNumber(0, 65535),
     help="Answer Flight SQL as well, for ADBC and JDBC, on this port of the same host; 0: a free one.",
 )
-
-
-def flight_door(
-    service: Service,
-    host: str,
-    port: int,
-    *,
-    authenticator: Authenticator | None,
-    tls: tuple[Path, Path] | None,
-    audit: AuditLog | None,
-    sql_memory_bytes: int,
-) -> FlightServer:
-    """The server of Flight SQL, which answers until it is stopped."""
-    with optional_imports():
-        from lakebed.flight.flight_server import FlightServer
-        from lakebed.flight.statement_runs import StatementLimits
-
-    pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
-    limits = StatementLimits.of_memory(sql_memory_bytes)
-    return FlightServer(service, host, port, authenticator=authenticator, limits=limits, tls=pair, audit=audit)
 
 
 @command
@@ -186,14 +160,14 @@ def serve(
         stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
         if flight_port is not None:
-            door = flight_door(
-                service,
-                host,
-                flight_port,
-                authenticator=authenticator,
-                tls=tls,
-                audit=exposure.audit,
-                sql_memory_bytes=limits.sql_memory_bytes,
+            with optional_imports():
+                from lakebed.flight.flight_server import FlightServer
+                from lakebed.flight.statement_runs import StatementLimits
+
+            bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
+            pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
+            door = FlightServer(
+                service, host, flight_port, authenticator=authenticator, limits=bounds, tls=pair, audit=exposure.audit
             )
             stack.callback(door.stop)
             print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
