@@ -84,18 +84,19 @@ def instances(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     from click.shell_completion import CompletionItem
 
     del param
-    try:
-        named = _starting(incomplete, ctx.obj.configuration.instances)
-    except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
-        named = []
+    named = _configured(ctx, "instances", incomplete)
     return [*map(CompletionItem, named)] or [CompletionItem(incomplete, type="dir")]
 
 
 def profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The profiles of the configuration."""
     del param
+    return _configured(ctx, "profiles", incomplete)
+
+
+def _configured(ctx: click.Context, what: str, incomplete: str) -> list[str]:
     try:
-        return _starting(incomplete, ctx.obj.configuration.profiles)
+        return _starting(incomplete, getattr(ctx.obj.configuration, what))
     except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
         return []
 

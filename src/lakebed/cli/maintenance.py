@@ -226,33 +226,22 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
         from lakebed.service.service import Service
 
     status = Service(cli.instance(), launcher=launcher, memory_bytes=memory_bytes).run_once()
-    done = [(found, one) for found in status.tables for one in found.operations if one.last_ended is not None]
-    tables = [
-        {
-            "table": found.name,
-            "online": found.online,
-            "paused": list(found.paused),
-            "version": found.version,
-            "operations": [
-                {
-                    "operation": one.operation,
-                    "outcome": one.last_outcome,
-                    "error": one.last_error and one.last_error.message,
-                }
-                for other, one in done
-                if other is found
-            ],
-        }
-        for found in status.tables
-    ]
-    lines = [
-        f"table {found.name}: {one.operation}: {one.last_outcome or (one.last_error and one.last_error.message)}"
-        for found, one in done
-    ]
+    tables: list[dict[str, object]] = []
+    lines: list[str] = []
+    errors = [status.error]
+    for found in status.tables:
+        operations = []
+        errors.append(found.error)
+        for one in (one for one in found.operations if one.last_ended is not None):
+            error = one.last_error and one.last_error.message
+            operations.append({"operation": one.operation, "outcome": one.last_outcome, "error": error})
+            lines.append(f"table {found.name}: {one.operation}: {one.last_outcome or error}")
+            errors.append(one.last_error)
+        document = {"table": found.name, "online": found.online, "paused": list(found.paused)}
+        tables.append({**document, "version": found.version, "operations": operations})
     cli.out.document({"tables": tables}, lines or ["nothing was due"])
-    errors = [status.error, *(found.error for found in status.tables), *(one.last_error for _, one in done)]
-    for error in filter(None, errors):
-        raise Code(error.code)(error.message)
+    for failed in filter(None, errors):
+        raise Code(failed.code)(failed.message)
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------
