@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+WITHOUT_SPARES = "from lakebed.sql import spare_workers\nspare_workers.SPARE = 0\n"
+"""No statement comes soon enough for a worker that waits for it: as in tests/conftest.py."""
+
+
 @dataclass(frozen=True)
 class Served:
     """A service that runs."""
@@ -34,7 +38,7 @@ def served(lake: Path | str, *options: str, before: str = "") -> Iterator[Served
 
     ``before`` is a program that runs in its process before the command does.
     """
-    program = f"{before}\nimport sys\nfrom lakebed.cli import main\nsys.exit(main())"
+    program = f"{WITHOUT_SPARES}{before}\nimport sys\nfrom lakebed.cli import main\nsys.exit(main())"
     command = [sys.executable, "-c", program, "--instance", str(lake), "serve", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
