@@ -70,12 +70,12 @@ def test_a_bulk_import_keeps_to_the_limit(run, name):
     assert run("map", name)["rows"] == ROWS[name]
 
 
-SLOW = "reverse"
-"""Tested nightly: a scan takes the same way with the files in another order."""
+SLOW = ("reverse", "where")
+"""Tested nightly: they read as a scan does."""
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path == SLOW)) for path in sorted(READ)]
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path in SLOW)) for path in sorted(READ)]
 )
 def test_files_that_overlap_with_rows_of_a_megabyte_are_read_in_the_memory_of_the_limit(run, path):
     assert run(path, "megabytes")["rows"] == READ[path]
@@ -95,7 +95,7 @@ def test_a_file_that_is_attached_is_read_in_the_memory_of_the_limit(run):
     assert run("attach", "attachable")["rows"] == ROWS["fuse"]
 
 
-@pytest.mark.parametrize("name", ["fuse", "megabytes"])
+@pytest.mark.parametrize("name", ["fuse", pytest.param("megabytes", marks=pytest.mark.slow)])
 def test_a_deep_verification_keeps_to_the_limit(run, name):
     assert run("deep", name)["findings"] == 0
 

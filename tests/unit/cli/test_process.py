@@ -164,31 +164,22 @@ def _python(folder: Path, program: str, *words: str) -> str:
 def test_what_finds_nothing_for_spark_to_do_does_not_start_java(tmp_path: Path) -> None:
     table = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {}))
     table.write(pa.table({"k": ["a"]}), commit_id="monday")
-    words = [
-        ["gc", "t"],
-        ["gc"],
-        ["split", "t"],
-        ["compact", "t"],
-        ["maintain", "t"],
-    ]
-    said = _ran_without_java(tmp_path, words)
-    assert not {"pyspark", "pandas", "py4j"} & said
-    _ran_without_java(
-        tmp_path, [["import", "t", "in", "--job-id", "monday"], ["attach", "t", "in", "--job-id", "monday"]]
-    )
-    _ran_without_java(tmp_path, [["import", "t", "nowhere"], ["attach", "t", "nowhere"]], code=4)
+    words = [("gc", "t"), ("gc",), ("split", "t"), ("compact", "t"), ("maintain", "t")]
+    assert not {"pyspark", "pandas", "py4j"} & _ran_without_java(tmp_path, dict.fromkeys(words, 0))
+    known = dict.fromkeys([("import", "t", "in", "--job-id", "monday"), ("attach", "t", "in", "--job-id", "monday")], 0)
+    _ran_without_java(tmp_path, known | dict.fromkeys([("import", "t", "nowhere"), ("attach", "t", "nowhere")], 4))
 
 
-def _ran_without_java(folder: Path, words: list[list[str]], code: int = 0) -> set[str]:
-    """Run commands that all end with the code and start no process; returns the modules they imported."""
+def _ran_without_java(folder: Path, commands: dict[tuple[str, ...], int]) -> set[str]:
+    """Run commands, each of which ends with its code and starts no process; returns the modules they imported."""
     program = (
         "import json, sys\nstarted = []\n"
         "sys.addaudithook(lambda name, given: name == 'subprocess.Popen' and started.append(str(given[0])))\n"
         "from lakebed.cli import main\ncodes = [main(words) for words in json.loads(sys.argv[1])]\n"
         "print(json.dumps([codes, started, sorted(sys.modules)]), file=sys.stderr)"
     )
-    codes, started, modules = json.loads(_python(folder, program, json.dumps(words)).splitlines()[-1])
-    assert codes == [code] * len(words)
+    codes, started, modules = json.loads(_python(folder, program, json.dumps(list(commands))).splitlines()[-1])
+    assert codes == list(commands.values())
     assert started == []
     return set(modules)
 

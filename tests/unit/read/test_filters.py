@@ -46,7 +46,11 @@ def lake(tmp_path):
 
 @pytest.fixture
 def table(lake):
-    """Three files: two that overlap, with rows of all ages, and one of which all rows are old."""
+    return filled(lake)
+
+
+def filled(lake):
+    """A table of three files: two that overlap, with rows of all ages, and one of which all rows are old."""
     made = lake.create_table("t", SCHEMA, split_points=[("c",)])
     made.write(rows("abcdef", range(0, 60, 5)))
     made.write(rows("bcdx", range(0, 60, 7), n=1_000))
@@ -69,9 +73,18 @@ FILTERS = {
 
 @pytest.fixture(params=FILTERS)
 def filtered(request, table):
-    """A table with a filter, and the rows that it shows."""
+    return with_filter(table, request.param)
+
+
+@pytest.fixture(scope="module", params=FILTERS)
+def only_read(request, tmp_path_factory):
+    return with_filter(filled(lakebed.create(str(tmp_path_factory.mktemp("filtered") / "lake"))), request.param)
+
+
+def with_filter(table, name):
+    """The table with a filter, and the rows that it shows."""
     before = table.to_arrow()
-    changes, shown = FILTERS[request.param]
+    changes, shown = FILTERS[name]
     table.alter(*changes)
     return table, before.filter(pa.array(list(map(shown, before.to_pylist())), pa.bool_()))
 
@@ -116,8 +129,8 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_door_shows_the_same_rows(filtered, door):
-    table, expected = filtered
+def test_every_door_shows_the_same_rows(only_read, door):
+    table, expected = only_read
     assert in_order(DOORS[door](table)).equals(in_order(expected))
 
 
@@ -131,8 +144,8 @@ def test_sql_shows_the_same_rows(filtered, lake):
     assert some == sorted(row["n"] for row in expected.to_pylist() if row["k"] == "b")[:3]
 
 
-def test_a_get_shows_the_same_rows(filtered):
-    table, expected = filtered
+def test_a_get_shows_the_same_rows(only_read):
+    table, expected = only_read
     for row in rows("abcdefx", (0, 5, 7, 35, 50)).to_pylist():
         key = (row["k"], row["at"])
         wanted = [one for one in expected.to_pylist() if (one["k"], one["at"]) == key]
@@ -141,15 +154,15 @@ def test_a_get_shows_the_same_rows(filtered):
         assert len(table.get(*key, columns=["s"])) == len(wanted)
 
 
-def test_limits_count_visible_rows(filtered):
-    table, expected = filtered
+def test_limits_count_visible_rows(only_read):
+    table, expected = only_read
     for limit in (0, 1, 7, 1_000):
         assert table.scan(limit=limit).read_all()["k"].to_pylist() == expected["k"].to_pylist()[:limit]
         assert len(table.lazy_polars().head(limit).collect()) == min(limit, len(expected))
 
 
-def test_counts_samples_and_prefixes_are_of_visible_rows(filtered):
-    table, expected = filtered
+def test_counts_samples_and_prefixes_are_of_visible_rows(only_read):
+    table, expected = only_read
     assert table.count(exact=True) == lakebed.Count(len(expected), exact=True)
     assert table.count(KeyRange("b"), exact=True).rows == sum(row["k"] >= "b" for row in expected.to_pylist())
     estimate = table.count()
@@ -167,8 +180,8 @@ def test_counts_samples_and_prefixes_are_of_visible_rows(filtered):
     assert table.sample(3, seed=1).equals(table.sample(3, seed=1))
 
 
-def test_explain_counts_visible_rows(filtered):
-    table, expected = filtered
+def test_explain_counts_visible_rows(only_read):
+    table, expected = only_read
     assert table.explain().rows == len(expected)
 
 
