@@ -65,7 +65,7 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
     named = _TEXT_SUFFIXES.get(file.suffix)
     given = options.format
     if given is not None:
-        return _checked(file, given, found)
+        return _given_format(file, given, found)
     if named is not None:
         if found is not None:
             raise Code.SOURCE_UNSUPPORTED(
@@ -106,7 +106,7 @@ def check_options(files: Iterable[tuple[str, FileFormat]], options: ReadingOptio
         raise Code.ARGUMENTS_CONFLICT(f"{name} is {kind.value}, and these options are for CSV: {given}; leave them out")
 
 
-def _checked(file: InputFile, given: str, found: FileFormat | None) -> FileFormat:
+def _given_format(file: InputFile, given: str, found: FileFormat | None) -> FileFormat:
     """The format that the user gave. Raises UsageError if the bytes are of another."""
     wanted = {
         "csv": (FileFormat.CSV,),

@@ -55,9 +55,9 @@ class SourcePart:
         """The rows. Raises as :func:`lakebed.ingest.input_files.open_files`."""
         found = opened([self.input(home)], text, options)
         columns = tuple((name, _kept(columns, text)) for name, columns in found.columns)
-        return replace(found, columns=columns, rows=self._rows(found.rows, text, home))
+        return replace(found, columns=columns, rows=self._kept_rows(found.rows, text, home))
 
-    def _rows(self, rows: Iterator[SourceRows], text: TextFields, home: Storage) -> Iterator[SourceRows]:
+    def _kept_rows(self, rows: Iterator[SourceRows], text: TextFields, home: Storage) -> Iterator[SourceRows]:
         for one in rows:
             yield replace(one, batch=one.batch.select(_kept(one.batch.schema, text).names))
         check_unchanged(self.source, home)

@@ -62,7 +62,7 @@ class RowsFunction:
             found = self.function(rows)
         except Exception as error:
             raise self._raised(rows, schema, error) from error
-        return self._checked(found, rows, schema)
+        return self._checked_result(found, rows, schema)
 
     def failed(self, what: str, key: str = "") -> Error:
         """The error for a function that raises, or whose result is not allowed."""
@@ -97,7 +97,7 @@ class RowsFunction:
             return True
         return False
 
-    def _checked(self, found: Any, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    def _checked_result(self, found: Any, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         first = _key_at(rows, 0, schema.row_key_names)
         if isinstance(found, pa.Table):
             found = _one_batch(found)

@@ -177,8 +177,8 @@ class PointLookup:
             # One descriptor serves the filter and the pages, if they are not cached. Several files are opened for each
             # part that is read, so that few are open at a time.
             with paged[0]:
-                return self._rows(paged, request, fields)
-        batches = self._rows(paged, request, fields)
+                return self._found_rows(paged, request, fields)
+        batches = self._found_rows(paged, request, fields)
         unsorted = schema.sort_names[len(schema.row_key) :]
         if batches and unsorted:
             # The rows are those of one file after another, each in the order of the sort key.
@@ -186,7 +186,9 @@ class PointLookup:
         return batches if limit is None or not batches else [batches[0].slice(0, limit)]
 
     @staticmethod
-    def _rows(files: Sequence[PagedFile], request: ReadRequest, fields: Sequence[Field]) -> list[pa.RecordBatch] | None:
+    def _found_rows(
+        files: Sequence[PagedFile], request: ReadRequest, fields: Sequence[Field]
+    ) -> list[pa.RecordBatch] | None:
         """The rows of one file after another; at most ``limit`` rows of each file."""
         schema, point, limit = request.schema, request.point, request.limit
         assert point is not None

@@ -128,7 +128,7 @@ class Reader:
         counted = ReadStatistics() if statistics is None else statistics
         where = visible_where(plan, where)
         request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge)
-        batches = (part for batch in self._rows(plan, request, schema) for part in bounded(batch))
+        batches = (part for batch in self._passing_rows(plan, request, schema) for part in bounded(batch))
         return RowStream(schema, timed_batches(batches, "scan", self._table_id, counted))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
@@ -246,7 +246,8 @@ class Reader:
     def _paged(self, opened: OpenFile, schema: Schema) -> PagedFile:
         return PagedFile(opened, schema, self._files)
 
-    def _rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+    def _passing_rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+        """The rows for which the predicate is true, as many as the limit allows."""
         left = request.limit
         with closing(self._all_rows(plan, request, schema)) as batches:
             for batch in filtered(batches, request.where):

@@ -191,7 +191,7 @@ def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.T
                     offsets.append(max(0, min(offset, span.rows - 1)))
                     number += 1
                     target = (number + (number * _GOLDEN) % 1.0) * step_bytes
-                rows += _rows(file, span, offsets, schema)
+                rows += _rows_at(file, span, offsets, schema)
                 position += span.file_bytes
     if not rows:
         return schema.arrow_of(schema.sort_names).empty_table()
@@ -206,10 +206,10 @@ def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
 
 def _first_key(file: pq.ParquetFile, span: GroupSpan, schema: Schema) -> bytes:
     """The row key of the first row of a row group, encoded."""
-    return schema.codec.encode_row(_rows(file, span, [0], schema)[0], 0)
+    return schema.codec.encode_row(_rows_at(file, span, [0], schema)[0], 0)
 
 
-def _rows(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
+def _rows_at(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
     """The sort columns of the rows at ascending offsets of a row group, whose keys are decoded once, up to the last."""
     if not offsets:
         return []

@@ -33,8 +33,6 @@ from lakebed.model.files import data_folder, data_name, summary_name, table_pref
 from lakebed.model.html_tables import FactsView
 from lakebed.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
 from lakebed.retention.erasure.plan import (
-    Going,
-    HeldFile,
     Where,
     entry_going,
     file_going,
@@ -236,20 +234,17 @@ def _data_files(table: Table, state: TableState, wanted: Wanted) -> Iterator[_Lo
         name = data_name(table.id, file)
         summary = summary_name(table.id, file) if file.summarised else None
         task = _task(table, wanted, name, digest=file.digest, live=held.live, summary=summary, rows=file.rows)
-        yield _Looked(task, _place(table, held, name, going))
-
-
-def _place(table: Table, held: HeldFile, name: str, going: Going) -> ErasurePlace:
-    return ErasurePlace(
-        held.where,
-        table.storage.object_url(name),
-        first_version=held.first,
-        last_version=held.last,
-        tags=held.tags,
-        pins=held.pins,
-        goes=going.how,
-        due=going.due,
-    )
+        place = ErasurePlace(
+            held.where,
+            table.storage.object_url(name),
+            first_version=held.first,
+            last_version=held.last,
+            tags=held.tags,
+            pins=held.pins,
+            goes=going.how,
+            due=going.due,
+        )
+        yield _Looked(task, place)
 
 
 def _orphans(

@@ -115,8 +115,7 @@ class OpenJob(Struct, frozen=True):
             # with the output.
             held = {r.file for r in state.references_of(state.partitions.ids[position])}
             if gone := [name for name in job.inputs if name not in held]:
-                text = f"input {gone[0]} of job {job.id} is not referenced there any more; plan again"
-                return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "file": gone[0]})
+                return _input_gone(job, gone[0])
         elif refused := _part_missing(job, state):
             return refused
         if not isinstance(state.merge, KeepAll) and (refused := _out_of_order(job, state)):
@@ -187,6 +186,11 @@ def _out_of_order(job: Job, state: TableState) -> Rejected | None:
     return None
 
 
+def _input_gone(job: Job, name: str) -> Rejected:
+    text = f"input {name} of job {job.id} is not referenced there any more; plan again"
+    return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "file": name})
+
+
 def _part_missing(job: Job, state: TableState) -> Rejected | None:
     """Why a job over several partitions may not be opened; None if it may.
 
@@ -197,8 +201,7 @@ def _part_missing(job: Job, state: TableState) -> Rejected | None:
         inside = (p for p in state.partitions.overlapping(job.keys) if job.keys.covers(state.partitions.range_at(p)))
         if any(file.id == job.inputs[0] for p in inside for file in state.files_of(state.partitions.ids[p])):
             return None
-        text = f"input {job.inputs[0]} of job {job.id} is not referenced there any more; plan again"
-        return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "file": job.inputs[0]})
+        return _input_gone(job, job.inputs[0])
     counted = dict.fromkeys(job.inputs, 0)
     rows: dict[str, int] = {}
     for position in state.partitions.overlapping(job.keys):
