@@ -70,7 +70,7 @@ class TableReads(Readable):
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
         """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
-        return self._snapshot_of(_present(self.state(max_staleness, at_least)))
+        return self._snapshot_of(self._present_state(max_staleness, at_least))
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
         """The latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
@@ -94,6 +94,13 @@ class TableReads(Readable):
             state = self._newest(None)
         return state
 
+    def _present_state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
+        """As :meth:`state`. Raises NotFoundError for a dropped table too, whose files may still be there."""
+        state = self._newest(max_staleness) if at_least is None else self.state(max_staleness, at_least)
+        if state.dropped:
+            raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
+        return state
+
     def base_state(self) -> TableState:
         """A recent state, for a write to begin at. It may lack what this process committed through a service."""
         return self.log.head.state if self._is_fresh(BASE_AGE_S) else self._newest(None)
@@ -112,7 +119,7 @@ class TableReads(Readable):
         if known is None or not known.version:
             # A call of span would be one more for each lookup, so it is made only where it measures something.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
-                state = _present(self.state(max_staleness, at_least))
+                state = self._present_state(max_staleness, at_least)
                 found = self.reader.points.get(state, key, columns)
         else:
             with telemetry.span("read", kind="get", table=self.id):
@@ -128,7 +135,7 @@ class TableReads(Readable):
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
             reading = thread.submit(telemetry.carried(self.reader.points.get), known, key, columns)
-            state = _present(self.state())
+            state = self._present_state()
             if state.version == known.version:
                 return reading.result(), state
             return self.reader.points.get(state, key, columns), state
@@ -154,7 +161,7 @@ class TableReads(Readable):
                 table.
             NotRetainedError: files of that version may be deleted; names the versions that are kept.
         """
-        state = _present(self.state())
+        state = self._present_state()
         if time is not None:
             state = self._at_least_of(check_time(time), state)
         found = locate(state, self.log.entry_last_modified, version=version, time=time, tag=tag)
@@ -189,7 +196,7 @@ class TableReads(Readable):
         """
         from lakebed.snapshot.pins import Pin
 
-        state = _present(self.state())
+        state = self._present_state()
         if version is not None:
             locate(state, self.log.entry_last_modified, version=version)
         with Pin(self.storage, self.id) as pin:
@@ -265,10 +272,3 @@ class TableReads(Readable):
         """Whether the file's object must exist: the latest state has the file, and it is not retired."""
         known = self.state().files.get(file.id)
         return known is not None and not known.retired
-
-
-def _present(state: TableState) -> TableState:
-    """The state. Raises NotFoundError for that of a dropped table, whose files are there until they are deleted."""
-    if state.dropped:
-        raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
-    return state
