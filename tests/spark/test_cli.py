@@ -82,7 +82,7 @@ def test_import_makes_a_table_of_text_with_the_options_of_write(
     Path("users.csv").write_text("nr|born|more\n1|31.01.1990|x\n2|nix|y\n")
     words = ["import", "users", "users.csv", "--column", "id=nr", "--null", "nix", "--date-format", "%d.%m.%Y"]
     assert main(words) == 4
-    assert "--key A,B, its row key columns, makes it" in capsys.readouterr().err
+    assert "to make it from the file, give --key A,B: its row key columns" in capsys.readouterr().err
     capsys.readouterr()
     assert main(["import", "users", "users.csv", "--key", "nr", *words[5:], "--ignore-extra"]) == 0
     said = capsys.readouterr()
