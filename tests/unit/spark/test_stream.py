@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 import lakebed
-from lakebed import NotFoundError, NotRetainedError, UsageError
+from lakebed import AddField, NotFoundError, NotRetainedError, RenameField, SetFilter, UsageError
 from lakebed.engine import datafusion
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.retention.run import collect_garbage
@@ -81,6 +81,28 @@ def test_added_rows_are_read_once_whatever_is_compacted_split_and_removed(table,
     (found,) = batches(reader, middle)
     assert multiset(found) == multiset(made[2])
     assert multiset(batch(reader, begin, middle)) == multiset(pa.concat_tables(made[:2])), "again, after a restart"
+
+
+def test_a_filter_that_is_set_while_a_stream_runs_hides_rows_of_its_next_triggers(table):
+    reader = stream(table)
+    table.alter(SetFilter("v > 0.5"))
+    table.write(rows(1, 50))
+    begin = reader.initialOffset()
+    found = batch(reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
+    assert multiset(found) == multiset(table.to_arrow())
+    assert 0 < found.num_rows < 50
+
+
+def test_a_running_stream_takes_new_fields_and_ends_at_a_column_that_is_gone(table):
+    reader = stream(table)
+    begin = reader.initialOffset()
+    table.alter(AddField("new", "int64"))
+    table.write(rows(1, 20))
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert multiset(batch(reader, begin, end)) == multiset(rows(1, 20))
+    table.alter(RenameField("note", "said"))
+    with pytest.raises(UsageError, match="note"):
+        reader.partitions(begin, end)
 
 
 def test_since_leaves_out_what_was_there(table):

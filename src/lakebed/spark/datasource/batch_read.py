@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
+    from lakebed.read.plan import QueryPlan
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.spark.datasource.pushdown import Pushed
     from lakebed.state.table_state import TableState
@@ -54,10 +55,11 @@ Sample: TypeAlias = "Callable[[Sequence[DataFile]], Mapping[str, tuple[bytes, ..
 
 
 class RowsPartition(InputPartition):
-    """What one task reads."""
+    """What one task reads; ``present`` is a plan of no rows by the state of the table, if the scan has an older one."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, present: QueryPlan | None = None) -> None:
         self.share = share
+        self.present = present
 
     def __repr__(self) -> str:
         return f"Rows of partitions {', '.join(str(partition.partition) for partition in self.share)}"
@@ -72,13 +74,14 @@ class Scan:
         self._nothing = plan(state, ())
         self._wanted = wanted
 
-    def read(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """The rows of a share, in key order. Raises as :meth:`lakebed.read.reader.Reader.get` does."""
+    def read(self, part: RowsPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, in key order. Raises as :meth:`lakebed.read.reader.Reader.get` does."""
         from lakebed.read.reader import Reader
 
         on_one_core()
         reader = Reader(self._place.connect(), self._table_id, self._keeps)
-        for rows in reader.scan(replace(self._nothing, partitions=share), self._wanted.names, None):
+        planned = replace(part.present or self._nothing, partitions=part.share)
+        for rows in reader.scan(planned, self._wanted.names, None):
             yield spark_columns.to_spark(rows, self._wanted)
 
     def _keeps(self, file: DataFile) -> bool:
@@ -151,7 +154,7 @@ class TableReader(DataSourceReader):
         """The rows of one share."""
         # Spark puts a partition of nothing in the place of none.
         if isinstance(partition, RowsPartition):
-            yield from self._scan.read(partition.share)
+            yield from self._scan.read(partition)
 
     @property
     def _planned(self) -> tuple[Table, Snapshot]:

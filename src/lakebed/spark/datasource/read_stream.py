@@ -33,7 +33,7 @@ from lakebed.log import entry as entries
 from lakebed.log.last_modified_times import gone
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.merge_modes import KeepAll
-from lakebed.read.plan import PartitionQuery
+from lakebed.read.plan import PartitionQuery, plan
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
 from lakebed.spark.datasource.options import PARTITION_BYTES, STREAM_READ, Options
@@ -66,6 +66,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises UsageError, NotFoundError."""
         options.check(*STREAM_READ)
         self._options = options
+        self._spark = spark
         self._table: Table | None = options.open_table()
         state, place = self._table.state(), options.place
         self._changes: ChangesScan | None = None
@@ -131,7 +132,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(self._open.state().version, 0)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """What is between two offsets, in shares. Raises NotRetainedError, NotFoundError, DamagedError."""
+        """What is between two offsets, in shares.
+
+        Raises NotRetainedError, NotFoundError, DamagedError; UsageError for a column that was altered meanwhile.
+        """
         for offset in (start, end):
             self._check(offset)
         state = self._open.state()
@@ -149,7 +153,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # No partition is looked at: all rows of the file were added.
             shares[-1].append(PartitionQuery(0, (ALL_KEYS,), (file,)))
             held_bytes += file.size_bytes
-        return [RowsPartition(tuple(share)) for share in shares]
+        # The filter and the fields may have changed since the reader was made.
+        spark_columns.check_requested(self._spark, state.created)
+        present = plan(state, ())
+        return [RowsPartition(tuple(share), present) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share. Raises NotRetainedError."""
@@ -159,7 +166,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from self._changes.read(partition)
             elif isinstance(partition, RowsPartition):
                 assert self._scan is not None
-                yield from self._scan.read(partition.share)
+                yield from self._scan.read(partition)
         except NotRetainedError as error:
             raise error.restated(
                 f"the stream is too far behind: {error.message}. Files are kept for as long as the setting history_s "
