@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.clock import random_token
@@ -45,8 +46,14 @@ def rows_copy(found: RowStream) -> LocalCopy:
     folder = copies_folder()
     copy = LocalCopy(folder / f"merged-{random_token()}.parquet")
     with closing(found) as rows, writing_to(folder):
-        writer = pq.ParquetWriter(copy.path, rows.schema, compression="lz4")
+        # Statistics of Parquet leave NaN out, so that the engine would skip rows with it, or read them as others.
+        bounded = [field.name for field in rows.schema if not _may_hold_nan(field.type)]
+        writer = pq.ParquetWriter(copy.path, rows.schema, compression="lz4", write_statistics=bounded)
         with writer:
             for group in gather(rows, _GROUP_ROWS, _GROUP_BYTES):
                 writer.write_table(group)
     return copy
+
+
+def _may_hold_nan(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_nested(kind))

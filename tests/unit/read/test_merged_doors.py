@@ -149,3 +149,29 @@ def test_files_are_read_as_they_are_only_where_a_single_one_without_markers_has_
 
     direct, merged = divided(replace(plan, merge=lakebed.KeepAll()))
     assert (direct.partitions, merged.partitions) == (plan.partitions, ())
+
+
+@pytest.fixture
+def with_nan(lake):
+    """Two files of the same keys, whose merged rows have one NaN."""
+    schema = Schema({"k": "int64"}, values={"v": "float64", "of": "struct<v: float64>"})
+    made = lake.create_table("t", schema, merge=Latest())
+    for second in (2.0, float("nan")):
+        values = [1.0, second, 1.0]
+        made.write(pa.table({"k": [1, 2, 3], "v": values, "of": [{"v": v} for v in values]}, schema=schema.arrow))
+    return made
+
+
+# Statistics of Parquet leave NaN out: by them the engine would take the column for constant, or skip its rows.
+@pytest.mark.parametrize("where", ["v > three", "NOT (v <= three)", "of['v'] > three"])
+def test_statements_find_nan(lake, with_nan, where):
+    # The engine looks at such conditions itself.
+    where = where.replace("three", "arrow_cast('3.0', 'Float64')")
+    assert lake.sql(f"SELECT k FROM t WHERE {where}").read_all().to_pylist() == [{"k": 2}]
+
+
+def test_a_registered_table_has_nan(with_nan):
+    context = datafusion.SessionContext()
+    with_nan.register(context, "t")
+    found = context.sql("SELECT * FROM t").to_arrow_table()
+    assert str(in_order(found.to_pylist())) == str(with_nan.scan().read_all().to_pylist())
