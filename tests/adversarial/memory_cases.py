@@ -232,8 +232,10 @@ def _attach(name: str, limit: int, folder: Path) -> dict:
 def _documents(folder: Path) -> dict:
     """A small lake of which one object of JSON has two gigabytes, that take no disk: which, and what is said of it."""
     at = folder / f"documents-{lakebed.clock.new_id()}"
-    table = lakebed.create(str(at)).create_table("t", lakebed.Schema({"k": "int64"}))
-    table.write(pa.table({"k": [1, 2, 3]}))
+    # A checkpoint that is written behind would take the place of the one that is removed, and of the entry.
+    with lakebed.create(str(at)) as lake:
+        table = lake.create_table("t", lakebed.Schema({"k": "int64"}))
+        table.write(pa.table({"k": [1, 2, 3]}))
     said = {}
     with Pin(table.storage, table.id) as pin:
         pin.put(1)
