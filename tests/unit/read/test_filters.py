@@ -22,7 +22,7 @@ SCHEMA = Schema(
     {"k": "string", "at": "timestamp[ms, tz=UTC]"},
     values={"n": "int64", "s": pa.field("s", pa.string(), nullable=True)},
 )
-NOW = datetime.now(UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def rows(names, days, n=0):
@@ -62,10 +62,10 @@ FILTERS = {
     "predicate": ((SetFilter("n % 2 = 0 AND s IS NULL"),), lambda row: row["n"] % 2 == 0 and row["s"] is None),
     "key": ((SetFilter("k <> 'a'"),), lambda row: row["k"] != "a"),
     "null": ((SetFilter("s = 's0'"),), lambda row: row["s"] == "s0"),
-    "age": ((AgeOff("at", days=30),), lambda row: row["at"] >= NOW - timedelta(days=30)),
+    "age": ((AgeOff("at", days=30),), lambda row: row["at"] > NOW - timedelta(days=30)),
     "both": (
         (SetFilter("k > 'b'"), AgeOff("at", days=30)),
-        lambda row: row["k"] > "b" and row["at"] >= NOW - timedelta(days=30),
+        lambda row: row["k"] > "b" and row["at"] > NOW - timedelta(days=30),
     ),
     "nothing": ((SetFilter("n < 0"),), lambda row: False),
 }
