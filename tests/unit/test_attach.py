@@ -114,9 +114,16 @@ def test_a_damaged_file_is_named(path):
 FLOATS = Schema({"k": "string"}, {"s": "double"}, {"v": "float"})
 
 
+def test_nan_in_a_value_is_refused_if_the_file_has_statistics_that_leave_it_out(path):
+    """An engine would skip it, where it is greater than the greatest, or take it for the only value that there is."""
+    with pytest.raises(UsageError, match=r": column v holds NaN, which the file's statistics"):
+        check(write(path, [("a", 0, 1.0), ("b", 0, float("nan"))]))
+    assert check(write(path, [("a", 0, 1.0), ("b", 0, float("nan"))], write_statistics=["k", "s"])).rows == 2
+
+
 def test_nan_in_a_key_is_taken_if_the_file_has_no_statistics_that_leave_it_out(path):
     rows = [("a", -1.0, 0.5), ("a", float("nan"), None), ("b", float("nan"), float("nan"))]
-    write(path, rows, FLOATS.arrow, write_statistics=["k", "v"])
+    write(path, rows, FLOATS.arrow, write_statistics=["k"])
     assert check_sorted(path, [FLOATS], (), "in.parquet").rows == 3
     write(path, rows, FLOATS.arrow)
     with pytest.raises(UsageError, match="key column s holds NaN, which the file's statistics"):

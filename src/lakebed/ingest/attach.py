@@ -49,7 +49,7 @@ from lakebed.storage.disk_space import writing_to
 from lakebed.storage.external import open_external
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
@@ -196,7 +196,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
     try:
         with pa.OSFile(str(path)) as source, pq.ParquetFile(source) as parquet:
             schema = _schema_of(parquet.schema_arrow, schemas, name)
-            bounded = {name: _has_bounds(parquet.metadata, index) for index, name in enumerate(schema.sort_names)}
+            bounded = _bounded(parquet.metadata)
             nullable = {field.id: field.nullable for field in schemas[-1].fields}
             rows = parquet.metadata.num_rows
             if not rows:
@@ -212,7 +212,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
-                    _check_floats(batch, bounded, name)
+                    _check_floats(batch, schema.sort_names, bounded, name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
@@ -275,31 +275,35 @@ def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> No
             raise Code.VALUE_NULL(f"{name} has a null in {column}, which is not nullable", column=column)
 
 
-def _has_bounds(metadata: Any, column: int) -> bool:
-    """Whether the file has statistics of a column, of row groups or of pages."""
-    chunks = (metadata.row_group(group).column(column) for group in range(metadata.num_row_groups))
-    return any(
-        chunk.has_column_index or (chunk.statistics is not None and chunk.statistics.has_min_max) for chunk in chunks
+def _bounded(metadata: Any) -> frozenset[str]:
+    """The columns of which the file has statistics, of row groups or of pages."""
+    groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+    chunks = (group.column(index) for group in groups for index in range(group.num_columns))
+    return frozenset(
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.has_column_index or (chunk.statistics is not None and chunk.statistics.has_min_max)
     )
 
 
-def _check_floats(batch: pa.RecordBatch, bounded: Mapping[str, bool], name: str) -> None:
-    """Refuse the zero and NaNs that are not those of keys, and every NaN in a key column that is ``bounded``: its
-    statistics leave NaN out.
+def _check_floats(batch: pa.RecordBatch, keys: Sequence[str], bounded: Collection[str], name: str) -> None:
+    """Refuse the zero and NaNs that are not those of keys, and every NaN in a column that is ``bounded``.
+
+    Its statistics leave NaN out, and engines skip rows by them.
     """
-    for column, has_bounds in bounded.items():
+    for column in batch.schema.names:
         values = batch.column(column)
         if not pa.types.is_floating(values.type):
             continue
         wrong = None
-        if not (raw(same_key(values)) == raw(values)).all():
+        if column in keys and not (raw(same_key(values)) == raw(values)).all():
             wrong = "a negative zero, or a NaN with a sign or a payload"
-        elif has_bounds and pc.any(pc.is_nan(values)).as_py():
+        elif column in bounded and pc.any(pc.is_nan(values)).as_py():
             wrong = "NaN, which the file's statistics of that column leave out"
         if wrong is not None:
             raise Code.VALUE_INVALID(
-                f"cannot attach {name}: key column {column} holds {wrong}. Import it, which gives keys one zero and "
-                "one NaN, or write the file without statistics of that column",
+                f"cannot attach {name}: {'key ' * (column in keys)}column {column} holds {wrong}. Import it, which "
+                "gives keys one zero and one NaN, or write the file without statistics of that column",
                 column=column,
                 name=name,
             )
