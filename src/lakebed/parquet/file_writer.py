@@ -30,7 +30,6 @@ Errors: SchemaMismatchError, StorageError; Error for rows out of order.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,6 +49,7 @@ from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
 from lakebed.parquet.key_bounds import FloatBounds, is_float, key_bounds, widen
+from lakebed.parquet.key_filter import key_filter
 from lakebed.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
@@ -74,9 +74,6 @@ _PACKED_SAMPLE_ROWS = 2048
 _COMPRESSED_SHARE_MAX = 0.95
 """Delta-packed columns are compressed if zstd makes that many rows at least this small. Most are as small already, and
 zstd costs time for each page: to write it, and to read it."""
-
-_FILTER_PAGE_BYTES = 64 * 1024
-"""Of encoded keys, which are not kept: small enough to stay in the processor's cache."""
 
 _PAGE_ROWS_BYTES = 1024 * 1024
 """The approximate size, in all columns, of the rows of one page of keys: reads and slices are cut at these pages."""
@@ -271,45 +268,6 @@ def _bloom_bytes(rows: int, layout: Layout) -> int:
 def _filters_keys(schema: Schema) -> bool:
     """Whether filters are over whole keys: filters over single fields would each be as large, and exclude less."""
     return len(schema.row_key) > 1
-
-
-def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
-    """A Bloom filter over encoded keys with its Parquet header, extracted from a file that Arrow writes."""
-    options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    options |= {"data_page_size": _FILTER_PAGE_BYTES, "bloom_filter_options": {"key": {"ndv": len(keys), "fpp": fpp}}}
-    sink = _Tail()
-    table = pa.table({"key": keys})
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        writer.write_table(table, row_group_size=len(keys))
-        begin = sink.begin()
-    chunk = writer.writer.metadata.row_group(0).column(0)
-    return pa.py_buffer(sink.content).slice(chunk.bloom_filter_offset - begin, chunk.bloom_filter_length)
-
-
-class _Tail(io.RawIOBase):
-    """A file in memory of which only what follows :meth:`begin` is kept."""
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self._at = 0
-        self._keeps = False
-
-    def begin(self) -> int:
-        """Keep what is written from now on; returns its position."""
-        self._keeps = True
-        return self._at
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, content: Any) -> int:
-        self._at += len(content)
-        if self._keeps:
-            self.content += content
-        return len(content)
 
 
 def check_key_order(column: pa.ChunkedArray, schema: Schema) -> None:

@@ -17,7 +17,8 @@ import pytest
 from lakebed import Schema
 from lakebed.engine.datafusion import column, context, url
 from lakebed.errors import Error, SchemaMismatchError, StorageError
-from lakebed.parquet.file_writer import key_filter, write_run
+from lakebed.parquet.file_writer import write_run
+from lakebed.parquet.key_filter import key_filter
 from lakebed.parquet.layout import Layout
 from lakebed.sorting.merge import merge_stream
 from lakebed.sorting.sort import sort_runs
