@@ -32,6 +32,7 @@ FILES_MAX = 100
 
 _INFERRED_ROWS = 16_384
 _INFERRED_BYTES = 4 * 1024 * 1024
+_BLANK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,9 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
     """
     looked_at = files[:FILES_MAX]
     check_options(((str(file), format_of(file, options)) for file in looked_at), options)
-    found = [_looked_at(file, options) for file in looked_at if len(looked_at) == 1 or _has_rows(file, options)]
-    first, *others = found or [_looked_at(files[0], options)]
+    found = [] if len(looked_at) == 1 else [_looked_at(file, options) for file in looked_at if not _is_blank(file)]
+    found = [one for one in found if one.rows or not one.format.is_text]
+    first, *others = found or [_checked_rows(_looked_at(files[0], options), options)]
     kinds = {column.name: (column.type, first.file) for column in first.columns}
     examples = dict(first.examples)
     for one in others:
@@ -70,17 +72,10 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
     return _settled(replace(first, columns=columns, examples=examples, files=len(found) or 1))
 
 
-def _has_rows(file: InputFile, options: ReadingOptions) -> bool:
-    kind = format_of(file, options)
-    if not kind.is_text:
-        return True
+def _is_blank(file: InputFile) -> bool:
     with reading(file):
-        sample = b"" if file.is_empty() else file.sample(_INFERRED_BYTES)[0]
-    if kind is FileFormat.JSON:
-        return sample.removeprefix(codecs.BOM_UTF8).strip() not in (b"", b"[]")
-    from lakebed.formats.csv_file import detect
-
-    return bool(sample.strip()) and bool(detect(file, options, {}).rows)
+        sample, whole = file.sample(_BLANK_BYTES)
+    return whole and not sample.removeprefix(codecs.BOM_UTF8).strip()
 
 
 def _widest(column: pa.Field, file: InputFile, before: pa.DataType, first: InputFile) -> tuple[pa.DataType, InputFile]:
@@ -107,7 +102,23 @@ def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
     types are unknown.
     """
     check_options([(str(file), format_of(file, options))], options)
-    return _settled(_looked_at(file, options))
+    return _settled(_checked_rows(_looked_at(file, options), options))
+
+
+def _checked_rows(found: Inferred, options: ReadingOptions) -> Inferred:
+    """The same. Raises SchemaMismatchError for text without rows, unless the types of its columns are given."""
+    if found.rows or not found.format.is_text:
+        return found
+    text = f"{found.file}: the file has no rows, so its columns are unknown"
+    if found.format is FileFormat.CSV:
+        unknown = [name for name in found.columns.names if name not in options.types]
+        if not unknown:
+            return found
+        text = (
+            f"{found.file}: the file has a header and no rows, so the types of its columns are unknown; give them, as "
+            f"in --type {unknown[0]}=int64"
+        )
+    raise Code.SOURCE_UNPARSABLE(text, source=str(found.file))
 
 
 def _settled(found: Inferred) -> Inferred:
@@ -124,13 +135,6 @@ def _looked_at(file: InputFile, options: ReadingOptions) -> Inferred:
         from lakebed.formats.csv_file import detect
 
         plan = detect(file, options, {})
-        unknown = [name for name in plan.dialect.names if name not in options.types]
-        if unknown and not plan.rows:
-            raise Code.SOURCE_UNPARSABLE(
-                f"{file}: the file has a header and no rows, so the types of its columns are unknown; give them, as "
-                f"in --type {unknown[0]}=int64",
-                source=str(file),
-            )
         examples = {name: one.examples for name, one in plan.columns.items()}
         known = {name for name, values in examples.items() if values} | options.types.keys()
         kinds = ((name, plan.type_of(name) if name in known else pa.null()) for name in plan.dialect.names)
@@ -175,7 +179,7 @@ def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
             whole = whole and next(found, None) is None
             break
     if not parts:
-        raise Code.SOURCE_UNPARSABLE(f"{file}: the file has no rows, so its columns are unknown", source=str(file))
+        return Inferred(file, FileFormat.JSON, pa.schema([]), {}, 0, whole)
     with reading(file, text=True):
         table = pa.concat_tables(parts, promote_options="permissive")
     fields, examples = [], {}
