@@ -2,11 +2,11 @@
 
     python -m lakebed.spark.class_archive
 
-makes it, of about 160 MB, beside the packages of this environment. From then on every session that Lakebed starts
+makes it, of about 180 MB, beside the packages of this environment. From then on every session that Lakebed starts
 itself uses it. A JVM that cannot, because its class path has changed, starts without it and says nothing. There is one
-for each build of Java and version of PySpark; older ones are deleted. Source: JEP 350, Dynamic CDS Archives.
+for a build of Java and a version of PySpark; those for others are deleted. Source: JEP 350, Dynamic CDS Archives.
 
-A session that has been killed while it wrote an archive leaves none, because the archive gets its name at the end.
+A session that is killed while it writes an archive leaves none, because the archive gets its name at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import shlex
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,10 @@ _SILENT = "-Xlog:cds*=off"
 
 def archive_path(java: Java) -> Path:
     """Where the archive for this Java is, or would be."""
-    return _FOLDER / f"spark-{version('pyspark')}-java-{java.build}.jsa"
+    # Not from the metadata of packages, which a PySpark of a Spark distribution does not have.
+    from pyspark.version import __version__
+
+    return _FOLDER / f"spark-{__version__}-java-{java.build}.jsa"
 
 
 def archive_options(java: Java) -> tuple[str, ...]:
@@ -92,7 +94,6 @@ def _use(session: SparkSession, folder: Path) -> None:
     from lakebed.table.opening import create
 
     pipeline = Pipeline(create(str(folder / "lake")), session)
-
     rows = pa.table({"key": [str(n % 997) for n in range(2000)], "n": list(range(2000))})
     pq.write_table(rows, folder / "rows.parquet")
     table = pipeline.instance.create_table("t", Schema({"key": "string"}, values={"n": "int64"}))
