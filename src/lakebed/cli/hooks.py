@@ -1,4 +1,4 @@
-"""``lakebed hook``: webhooks and commands that a service tells of the commits of a table.
+"""``lakebed hook``: webhooks and commands that a service calls after commits of a table.
 
 Hooks are objects of the instance, which services deliver to; nothing is delivered here. Rule: a secret is never
 printed. Errors: UsageError, NotFoundError. Source: docs/hooks.md.

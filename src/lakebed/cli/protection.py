@@ -1,7 +1,7 @@
 """Options of ``lakebed serve`` that say who may ask: tokens, identity tokens, TLS, other origins, and the audit log.
 
-Errors: UsageError for options that do not fit together, for files that cannot be used, and for an address that others
-reach while nobody is authenticated. Source: docs/security.md.
+Errors: UsageError for options that exclude each other, for files that cannot be used, and for an address that other
+machines can reach without authentication. Source: docs/security.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a web application until it is told to end.
+"""Runs a web application until it is stopped.
 
 uvicorn serves; :class:`BoundedProtocol` bounds the time and the size of the head of a request, which it does not.
 Signals are the caller's. Errors: UsageError for an address or a certificate that cannot be used.
