@@ -29,7 +29,7 @@ from lakebed.service.query_work import QueryLimits
 from lakebed.service.service import Service
 from lakebed.service.status import SparkState
 from lakebed.tracker import submitted_queries
-from lakebed.tracker.submitted_queries import AskedScan, UNDER_WAY
+from lakebed.tracker.submitted_queries import AskedScan, QueryObjects, UNDER_WAY
 
 engines.IN_PROCESS_BYTES_MAX = -1
 submitted_queries.LOST_S, query_runs.BEAT_S, query_runs.LOOK_S, query_runs.LOOK_EVERY_S = 6.0, 0.5, 0.5, 0.1
@@ -110,8 +110,12 @@ if role == "first":
     until(lambda: query.id not in queries._runs)
     assert ended(query).rows == 0
     queries.cancel(query)
-    # A worker that was killed in the midst of its task may still have sent a file, which is deleted when it is old.
     assert query.id not in [one.id for one in queries.queries()]
+    # A worker that was killed in the midst of its task may still have sent a file, which is deleted when it is old.
+    submitted_queries.LOST_S = 0.0
+    objects = QueryObjects(lake.storage)
+    until(lambda: objects.expire() >= 0 and not list(lake.storage.list(f"queries/{query.id}")))
+    submitted_queries.LOST_S = 6.0
     first, second = write("first"), write("second")
     until(lambda: merged(first) and merged(second))
     print("cancelled", flush=True)
