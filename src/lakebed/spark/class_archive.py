@@ -11,6 +11,7 @@ A session that is killed while it writes an archive leaves none, because the arc
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
@@ -107,7 +108,9 @@ def _use(session: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the archive, and print where it is."""
+    """Make the archive, and print where it is. Takes no arguments."""
+    described = "Archive the classes that Spark loads: sessions of this environment then start in half the time."
+    argparse.ArgumentParser("python -m lakebed.spark.class_archive", description=described).parse_args()
     try:
         made = make_archive()
     except Error as error:
