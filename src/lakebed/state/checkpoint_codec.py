@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from rpds import HashTrieMap
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
@@ -171,7 +172,7 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             ),
             files=PersistentTable(columns["files"]),
             references=PartitionFiles(columns["references"]),
-            jobs={job.id: job.value() for job in stored.jobs},
+            jobs=HashTrieMap((job.id, job.value()) for job in stored.jobs),
             requests=PersistentTable(columns["requests"]),
             open_requests=PersistentTable(columns["open_requests"]),
             tags=stored.tags,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rpds import HashTrieMap
+
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
@@ -74,7 +76,7 @@ class TableState:
     partitions: Partitions = field(default_factory=Partitions)
     files: PersistentTable[str, CommittedFile] = field(default_factory=PersistentTable)
     references: PartitionFiles = field(default_factory=PartitionFiles)
-    jobs: Mapping[str, Job] = field(default_factory=dict)
+    jobs: HashTrieMap[str, Job] = field(default_factory=HashTrieMap)
     requests: PersistentTable[str, Answer] = field(default_factory=PersistentTable)
     open_requests: PersistentTable[str, Request] = field(default_factory=PersistentTable)
     rejected: tuple[Request, ...] = ()

@@ -130,7 +130,7 @@ class OpenJob(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """The job is open from this version on."""
-        return replace(state, jobs={**state.jobs, self.job.id: replace(self.job, opened=state.version)})
+        return replace(state, jobs=state.jobs.insert(self.job.id, replace(self.job, opened=state.version)))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The size of the job."""
@@ -291,7 +291,8 @@ class Replace(Struct, frozen=True):
         inputs = [state.files[name] for name in job.inputs if name in state.files]
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
         going = held_pairs(state, self.drop)
-        replaced = added(dropped(_without_job(state, self.job), going), self.files, self.references, sequence_span)
+        closed = replace(state, jobs=state.jobs.remove(self.job))
+        replaced = added(dropped(closed, going), self.files, self.references, sequence_span)
         if isinstance(state.merge, KeepAll):
             return replaced
         return _in_place(replaced, {partition: state.held_by(partition) for partition in going})
@@ -376,7 +377,7 @@ class CloseJob(StoredAsIs, frozen=True, tag="close_job"):
 
     def apply(self, state: TableState) -> TableState:
         """The job is not open any more."""
-        return _without_job(state, self.job)
+        return replace(state, jobs=state.jobs.discard(self.job))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """The reason."""
@@ -386,10 +387,3 @@ class CloseJob(StoredAsIs, frozen=True, tag="close_job"):
 def job_not_open(job: str, why: str = "") -> Rejected:
     """The rejection of a commit of a job that is not open."""
     return Rejected(Code.JOB_NOT_OPEN, f"job {job} is not open{why}", {"job": job})
-
-
-def _without_job(state: TableState, job: str) -> TableState:
-    # Copied at once: the entry of a rewrite closes up to 10,000 jobs, one by one.
-    jobs = dict(state.jobs)
-    jobs.pop(job, None)
-    return replace(state, jobs=jobs)

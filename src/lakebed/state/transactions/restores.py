@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from rpds import HashTrieMap
 
 from lakebed.errors import Code
 from lakebed.model.files import DataFile, Reference
@@ -125,7 +126,9 @@ class RestoreVersion(Struct, frozen=True):
                 raise Code.TRANSACTION_IMPOSSIBLE(
                     f"entry {state.version} brings {reference.file} into partition {reference.partition} by a restore"
                 )
-        jobs = {name: job for name, job in state.jobs.items() if all(job.keys.intersect(keys).empty for keys in ranges)}
+        jobs = HashTrieMap(
+            (name, job) for name, job in state.jobs.items() if all(job.keys.intersect(keys).empty for keys in ranges)
+        )
         state = replace(dropped(state, going), partitions=partitions, jobs=jobs)
         return referred(state, {file.id: file for file in self.files}, self.references)
 
