@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lakebed.monitoring.definitions import BY_NAME, MetricKind
+from lakebed.monitoring.definitions import METRICS, MetricKind
 
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "lakebed.json"
 SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -22,7 +22,7 @@ Panel = tuple[str, str, str, tuple[Query, ...]]
 
 def m(name: str, selector: str = "", *, part: str = "") -> str:
     """A selector of a metric; ``part`` is bucket, sum or count of a histogram."""
-    metric = BY_NAME[name]
+    (metric,) = (metric for metric in METRICS if metric.name == name)
     if bool(part) != (metric.kind is MetricKind.HISTOGRAM):
         raise ValueError(f"{name} is a {metric.kind.value}")
     return (

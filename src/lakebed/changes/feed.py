@@ -82,8 +82,8 @@ def follow(  # noqa: PLR0913 - as for changes
     columns: Sequence[str] | None = None,
     where: str | None = None,
     wait: Callable[[], None],
-) -> tuple[list[str], Generator[pa.RecordBatch]]:
-    """The columns of the changes after a version, by default the latest; and these, and then those that come, for ever.
+) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    """The schema of the changes after a version, by default the latest; and these, and then those that come, for ever.
 
     ``wait`` is called when there are no more. Rows are seen by the schema of the time they are read; their columns are
     the ones of the call.
@@ -107,7 +107,7 @@ def follow(  # noqa: PLR0913 - as for changes
                 raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {present.version}", table=present.table)
             reading = Feed.of(table, present, feed.scope.ranges, feed.names, where)
 
-    return feed.arrow.names, rows()
+    return feed.arrow, rows()
 
 
 @dataclass(frozen=True, slots=True)

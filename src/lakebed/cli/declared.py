@@ -29,8 +29,8 @@ from lakebed.cli.declarations import (
 )
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.row_formats import json_text
 from lakebed.model import types
+from lakebed.model.json_values import json_text
 from lakebed.model.merge_modes import stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
 from lakebed.model.type_names import name_of

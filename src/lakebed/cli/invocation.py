@@ -296,7 +296,7 @@ class Report:
 
     def write(self, exit_code: int | None, outcome: Mapping[str, Any]) -> None:
         """Replace the document; ``exit_code`` is null while the command runs. Raises StorageError."""
-        from lakebed.cli.row_formats import json_text
+        from lakebed.model.json_values import json_text
 
         text = json_text({"exit_code": exit_code, **outcome})
         self._storage.replace(self._name, f"{text}\n".encode())

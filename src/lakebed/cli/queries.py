@@ -163,7 +163,7 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
             file = write_rows(rows, rows.schema, "parquet", parquet.absolute().parent, memory_limit_bytes=2**30)
             file.path.replace(parquet)
             out.note(f"{file.rows:,} rows in {parquet}")
-        elif not out.rows(rows, rows.schema.names):
+        elif not out.rows(rows.schema, rows):
             out.note("no rows")
 
 

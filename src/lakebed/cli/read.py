@@ -17,11 +17,10 @@ from lakebed.cli import options
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import ABOUT, Output
-from lakebed.cli.row_formats import TypedBatches
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -59,7 +58,7 @@ def get(
 
 
 def _print_table(rows: pa.Table, out: Output, nothing: str) -> None:
-    out.rows(rows.to_reader(), rows.column_names)
+    out.rows(rows.schema, rows.to_batches())
     if not rows.num_rows:
         out.note(nothing)
 
@@ -81,7 +80,7 @@ def scan(
     wanted = ranges.of(snapshot.schema)
     with snapshot.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
         total = None if bar is None or how["where"] else _expected(snapshot, wanted, how["limit"])
-        if not cli.out.rows(_counted(stream, bar, total), stream.schema.names):
+        if not cli.out.rows(stream.schema, _counted(stream, bar, total)):
             cli.out.note("no rows there")
 
 
@@ -99,21 +98,14 @@ def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit
     return rows if limit is None else min(rows, limit)
 
 
-def _counted(stream: TypedBatches, bar: ProgressBar | None, total: int | None) -> TypedBatches:
+def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
     """The same batches, of which the bar shows how many rows are printed."""
-    if bar is None:
-        return stream
-    import pyarrow as pa
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        done = 0
-        for batch in stream:
-            yield batch
-            done += batch.num_rows
+    done = 0
+    for batch in batches:
+        yield batch
+        done += batch.num_rows
+        if bar is not None:
             bar.update(done, total)
-
-    reader: TypedBatches = pa.RecordBatchReader.from_batches(stream.schema, batches())
-    return reader
 
 
 @command

@@ -21,11 +21,11 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.row_formats import json_text
 from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
+from lakebed.model.json_values import json_text
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text

@@ -16,9 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
-from lakebed.cli.row_formats import json_text, write_records, write_rows
+from lakebed.cli.row_formats import write_records, write_rows
 from lakebed.errors import Error
-from lakebed.model.json_values import encode_array, plain
+from lakebed.model.json_values import encode_array, json_text, plain
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
@@ -113,22 +113,17 @@ class Output:
                         print(line)
         sys.stdout.flush()
 
-    def rows(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
-        """Print rows, as lines of JSON, as columns of text or in the format that is set. Returns their number.
-
-        Binary formats need batches with a schema, as a RecordBatchReader has it.
-        """
-        if self.row_format is not None:
-            return write_rows(self.row_format, batches, names)
-        if self.as_json:
-            return write_rows("jsonl", batches, names)
+    def rows(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        """Print rows, as lines of JSON, as columns of text or in the format that is set. Returns their number."""
+        if self.row_format is not None or self.as_json:
+            return write_rows(self.row_format or "jsonl", schema, batches)
         count = 0
         widths: list[int] = []
         with self._pages():
             for batch in batches:
                 count += batch.num_rows
                 rows = list(zip(*map(encode_array, batch.columns), strict=True))
-                _print_columns(TextColumns(names, rows), widths)
+                _print_columns(TextColumns(schema.names, rows), widths)
         return count
 
     def records(

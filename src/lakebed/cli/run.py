@@ -146,8 +146,7 @@ def _print_error(
     as_json = as_json or invocation.as_json
     if not as_json and invocation.report is None:
         return exit_code(error), {}
-    from lakebed.cli.row_formats import json_text
-    from lakebed.model.json_values import plain
+    from lakebed.model.json_values import json_text, plain
 
     facts = {name: plain(value) for name, value in error.facts.items()}
     document = {"error": {**facts, "kind": error.kind, "code": error.code, "message": error.message}}

@@ -90,14 +90,11 @@ def sql(
 
 def _print_rows(reader: RowStream | LimitedRows, out: Output) -> None:
     names = reader.schema.names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if out.as_json and twice:
-        raise Code.COLUMN_DUPLICATE(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
     if names == ["plan_type", "plan"] and not out.for_programs:
         # Plans of EXPLAIN have many lines, which cells of a table do not.
         for row in reader.to_arrow().to_pylist():
             print(f"{row['plan_type']}\n{textwrap.indent(row['plan'].rstrip(), '  ')}")
-    elif not out.rows(reader, names):
+    elif not out.rows(reader.schema, reader):
         out.note("no rows")
 
 

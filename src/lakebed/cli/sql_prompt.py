@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebed.cli.row_formats import json_text
 from lakebed.engine.tokens import quoted_name, split_statements, tokens_of
 from lakebed.errors import Error
+from lakebed.model.json_values import json_text
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document

@@ -76,7 +76,7 @@ def tail(
         assert since is not None
         newest = found.state().version
         with found.changes(since, newest if until is None else until, **wanted) as stream:
-            if not cli.out.rows(stream, stream.schema.names):
+            if not cli.out.rows(stream.schema, stream):
                 cli.out.note("no changes there")
         if until is None:
             cli.out.note(f"up to version {newest}")
@@ -84,10 +84,10 @@ def tail(
     from lakebed.changes.feed import follow as followed
 
     idle = _Idle(PAUSE_S if found.storage.url.startswith("file://") else PAUSE_MAX_S)
-    names, rows = followed(found, since, **wanted, wait=idle.wait)
+    schema, rows = followed(found, since, **wanted, wait=idle.wait)
     cli.no_pager = True  # each change is to be seen when it comes
     with closing(rows):
-        cli.out.rows(idle.noted(rows), names)
+        cli.out.rows(schema, idle.noted(rows))
 
 
 class _Idle:

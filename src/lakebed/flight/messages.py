@@ -101,7 +101,6 @@ class TableExists:
     """``CommandStatementIngest.TableDefinitionOptions``: what to do if there is a table of that name, and if not."""
 
     CREATE_IF_ABSENT = 1
-    FAIL_IF_ABSENT = 2
     FAIL = 1
     APPEND = 2
     REPLACE = 3

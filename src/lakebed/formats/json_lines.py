@@ -1,4 +1,4 @@
-"""Rows of JSON as Arrow batches of a schema: the inverse of :func:`lakebed.web.row_formats.json_lines`.
+"""Rows of JSON as Arrow batches of a schema: the inverse of :func:`lakebed.formats.row_chunks.json_lines`.
 
 A file has an object a line, or is one array of objects, which is read piece by piece and never held whole. An object
 has a member for each column; a nullable column may be missing, and is null then. Members that the schema does not have

@@ -196,4 +196,3 @@ SERVICE_GAUGES = (
 """What is known of the process, apart from its process_* metrics."""
 
 METRICS = (*MEASURED, *TABLE_GAUGES, *SERVICE_GAUGES)
-BY_NAME = {metric.name: metric for metric in METRICS}

@@ -27,7 +27,7 @@ from litestar.response.base import ASGIResponse
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.web.error_answers import document_of
-from lakebed.web.row_formats import JSON_LINES, RowFormat, encode_rows
+from lakebed.web.row_formats import JSON_LINES, RowFormat
 
 if TYPE_CHECKING:
     from litestar import Request
@@ -208,11 +208,7 @@ async def answer_rows(
 
 def answer_table(rows: pa.Table, form: RowFormat) -> Response[bytes]:
     """The answer with rows in memory."""
-    if form is JSON_LINES:
-        body = b"".join(map(encode_rows, rows.to_batches()))
-    else:
-        body = b"".join(form.chunks(rows.schema, rows.to_batches()))
-    return Response(body, media_type=form.media_type)
+    return Response(b"".join(form.chunks(rows.schema, rows.to_batches())), media_type=form.media_type)
 
 
 class RowAnswer(Response[bytes]):

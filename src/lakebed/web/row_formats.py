@@ -1,30 +1,17 @@
-"""The formats of rows in answers: JSON lines or a list, an Arrow stream, CSV and Parquet, made batch by batch.
+"""The formats of rows in answers, by their media types; :mod:`lakebed.formats.row_chunks` makes the bytes.
 
-Core types: :class:`RowFormat`. :func:`chosen_format` finds the one that an ``Accept`` header wants. Each format encodes
-a batch when it is asked for the next chunk, so a reader that is slow holds one batch.
-
-JSON: as :mod:`lakebed.model.json_values` has values. CSV: text in double quotes, so that a null, which is an empty
-cell, is not an empty text; nested values and binary as in JSON. Errors: an HTTPException with 406.
+Core types: :class:`RowFormat`. :func:`chosen_format` finds the one that an ``Accept`` header wants. Errors: an
+HTTPException with 406.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
-import pyarrow as pa
 from litestar.exceptions import HTTPException
 
-from lakebed.model.ipc import drained
-from lakebed.model.json_values import encode_array
-
-JSON_ROWS = 4_096
-"""Rows that are Python values at a time."""
-
-_JSON = msgspec.json.Encoder()
-
-Chunks = Callable[[pa.Schema, Iterable[pa.RecordBatch]], Iterator[bytes]]
+from lakebed.formats.row_chunks import Chunks, arrow_stream, csv_lines, json_array, json_lines, parquet_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,68 +20,6 @@ class RowFormat:
 
     media_type: str
     chunks: Chunks
-
-
-def encode_rows(rows: pa.RecordBatch) -> bytes:
-    """A line of JSON for each row."""
-    names = rows.schema.names
-    columns = [encode_array(column) for column in rows.columns]
-    if not columns:
-        return b"{}\n" * int(rows.num_rows)
-    return bytes(_JSON.encode_lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]))
-
-
-def json_lines(_: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A line of JSON for each row."""
-    for batch in batches:
-        for begin in range(0, batch.num_rows, JSON_ROWS):
-            yield encode_rows(batch.slice(begin, JSON_ROWS))
-
-
-def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A list of the same objects, with its bracket at the end after the last row only."""
-    before = b"[\n"
-    for lines in json_lines(schema, batches):
-        # A line break within a text is escaped.
-        yield before + lines[:-1].replace(b"\n", b",\n")
-        before = b",\n"
-    yield b"\n]\n" if before == b",\n" else b"[]\n"
-
-
-def arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An Arrow IPC stream, with its end after the last batch only."""
-    return drained(lambda sink: pa.ipc.new_stream(sink, schema), batches)
-
-
-def parquet_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A Parquet file, a row group for each batch; without its footer it cannot be read."""
-    import pyarrow.parquet as pq
-
-    return drained(lambda sink: pq.ParquetWriter(sink, schema, compression="zstd"), batches)
-
-
-def csv_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A heading, and a line for each row."""
-    from pyarrow import csv
-
-    kinds = [field.type if _is_plain(field.type) else pa.string() for field in schema]
-    written = pa.schema([pa.field(name, kind) for name, kind in zip(schema.names, kinds, strict=True)])
-
-    def texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [_texts(c) if c.type != kind else c for c, kind in zip(batch.columns, kinds, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=written)
-
-    return drained(lambda sink: csv.CSVWriter(sink, written), map(texts, batches))
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return bool(numeric or pa.types.is_boolean(kind) or pa.types.is_string(kind))
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    values = encode_array(column)
-    return pa.array([v if v is None or isinstance(v, str) else _JSON.encode(v).decode() for v in values], pa.string())
 
 
 JSON_LINES = RowFormat("application/x-ndjson", json_lines)

@@ -35,6 +35,13 @@ def test_a_query_prints_json(cli, table):
     assert ran.lines == [{"reading": 3.5}, {"reading": 4.5}]
 
 
+@pytest.mark.parametrize("words", [["--json"], ["--format", "json"], ["--format", "jsonl"]])
+def test_json_has_no_two_columns_of_one_name(cli, table, words):
+    ran = cli("sql", "SELECT a.place, b.place FROM readings a JOIN readings b ON a.sensor = b.sensor", *words)
+    assert (ran.code, ran.out.strip("[]\n")) == (2, "")
+    assert "two columns are named place" in ran.err
+
+
 def test_a_query_prints_csv(cli, table):
     ran = cli(
         "sql",

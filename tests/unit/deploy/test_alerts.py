@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakebed.monitoring.definitions import BY_NAME, PREFIX, MetricKind
+from lakebed.monitoring.definitions import METRICS, PREFIX, MetricKind
 from scripts import write_dashboard
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +50,9 @@ def queries():
         for panel in json.loads(write_dashboard.DASHBOARD.read_text("utf-8"))["panels"]
         for target in panel.get("targets", ())
     ]
+
+
+BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def wrong_names(expression):

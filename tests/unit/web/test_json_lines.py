@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.formats.json_lines import read_json_lines
-from lakebed.web.row_formats import json_lines
+from lakebed.formats.row_chunks import json_lines
 
 KINDS = {
     "i": pa.uint64(),

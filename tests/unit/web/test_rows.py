@@ -135,7 +135,7 @@ def test_every_format_has_the_same_rows(client: TestClient[Any]) -> None:
     assert json.loads(sent("application/json")) == [json.loads(line) for line in sent(JSON_LINES).splitlines()]
     text = sent("text/csv")
     assert csv.read_csv(io.BytesIO(text)).column("v").to_pylist() == ROWS.column("v").to_pylist()
-    assert text.splitlines()[:3] == [b'"k","n","v","b"', b'"a",1,0.5,"0001"', b'"a",2,,']
+    assert text.splitlines()[:3] == [b"k,n,v,b", b"a,1,0.5,0001", b"a,2,,"]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,11 @@ def test_sql(client: TestClient[Any]) -> None:
     found = client.post("/v1/sql", json={"statement": "SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY k LIMIT 1"})
     assert lines(found) == [{"k": "a", "n": 2}]
     assert error(client.post("/v1/sql", json={"statement": "SELECT nothing FROM t"}))[0] == 400
+
+
+def test_json_has_no_two_columns_of_one_name(client: TestClient[Any]) -> None:
+    found = client.post("/v1/sql", json={"statement": "SELECT a.k, b.k FROM t a JOIN t b ON a.n = b.n"})
+    assert error(found) == (400, "column_duplicate")
 
 
 @pytest.mark.parametrize("limits", [RequestLimits(answer_rows=3), RequestLimits(answer_bytes=10)])

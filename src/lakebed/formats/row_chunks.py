@@ -1,0 +1,104 @@
+"""Rows as bytes in the formats of other programs: JSON lines, a JSON array, CSV, an Arrow stream, Parquet.
+
+Each function gives chunks: the beginning, then a batch when it is asked for, and the end after the last batch only. So
+a reader that is slow holds one batch, and output that was cut short lacks its end. The command line prints these chunks
+and the service sends them.
+
+JSON: values as :mod:`lakebed.model.json_values` has them, one row a line. CSV: cells in double quotes where they need
+them, so that a null, which is an empty cell, is not an empty text; nested values as JSON. Source: RFC 4180. Exports
+write files of CSV by :mod:`lakebed.export.row_files`, with the types and in the time of Arrow's own writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from lakebed.errors import Code
+from lakebed.model.ipc import drained
+from lakebed.model.json_values import encode_array, json_bytes
+
+_JSON_ROWS = 4_096
+"""Rows that are Python values at a time."""
+
+Chunks = Callable[[pa.Schema, Iterable[pa.RecordBatch]], Iterator[bytes]]
+
+
+def json_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A line of JSON for each row. Raises UsageError, at the first chunk, if two columns have one name."""
+    names = schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Code.COLUMN_DUPLICATE(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _JSON_ROWS):
+            rows = batch.slice(begin, _JSON_ROWS)
+            values = zip(*map(encode_array, rows.columns), strict=True) if names else [()] * rows.num_rows
+            yield b"".join([json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in values])
+
+
+def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """An array of the same objects, with its bracket at the end after the last row only."""
+    return lines_as_array(json_lines(schema, batches))
+
+
+def lines_as_array(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """An array of the values of JSON lines, which the chunks have whole."""
+    before = b"[\n"
+    for lines in chunks:
+        # A line break within a text is escaped.
+        yield before + lines[:-1].replace(b"\n", b",\n")
+        before = b",\n"
+    yield b"\n]\n" if before == b",\n" else b"[]\n"
+
+
+def csv_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A heading, and a line for each row."""
+    yield _csv([pa.array([name], _TEXT) for name in schema.names], 1)
+    for batch in batches:
+        if batch.num_rows:
+            yield _csv(batch.columns, batch.num_rows)
+
+
+_TEXT = pa.large_string()
+
+
+def _csv(columns: list[pa.Array], rows: int) -> bytes:
+    import pyarrow.compute as pc
+
+    # An empty line would be no row.
+    null = "" if len(columns) > 1 else '""'
+    cells = [pc.fill_null(_csv_cells(column), null) for column in columns or [pa.nulls(rows)]]
+    lines = pc.binary_join_element_wise(*cells, pa.scalar(",", _TEXT)).to_pylist()
+    return "".join([f"{line}\n" for line in lines]).encode()
+
+
+def _csv_cells(column: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column.cast(_TEXT)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        texts = column.cast(_TEXT)
+    else:
+        values = encode_array(column)
+        texts = pa.array([v if v is None or isinstance(v, str) else json_bytes(v).decode() for v in values], _TEXT)
+    needs_quotes = pc.match_substring_regex(texts, r'^$|[",\r\n]')
+    if not pc.any(needs_quotes).as_py():
+        return texts
+    quote = pa.scalar('"', _TEXT)
+    doubled = pc.replace_substring(texts, pattern='"', replacement='""')
+    return pc.if_else(needs_quotes, pc.binary_join_element_wise(quote, doubled, quote, pa.scalar("", _TEXT)), texts)
+
+
+def arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """An Arrow IPC stream."""
+    return drained(lambda sink: pa.ipc.new_stream(sink, schema), batches)
+
+
+def parquet_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A Parquet file, a row group for each batch; without its footer it cannot be read."""
+    import pyarrow.parquet as pq
+
+    return drained(lambda sink: pq.ParquetWriter(sink, schema, compression="zstd"), batches)
