@@ -6,7 +6,7 @@ not what its name says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from lakebed.errors import Code
@@ -86,6 +86,21 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
         "text, give its format (--format csv)",
         source=str(file),
     )
+
+
+def not_blank(files: Sequence[InputFile], options: ReadingOptions) -> Sequence[InputFile]:
+    """The files without those that are to have text and have none; the first if none has any. Raises as
+    :func:`format_of`.
+    """
+    if len(files) == 1:
+        return files
+    return [file for file in files if not (is_blank(file) and format_of(file, options).is_text)] or files[:1]
+
+
+def is_blank(file: InputFile) -> bool:
+    """Whether the file has no text. Raises as :func:`format_of`."""
+    with reading(file):
+        return file.is_blank()
 
 
 def check_options(files: Iterable[tuple[str, FileFormat]], options: ReadingOptions) -> None:

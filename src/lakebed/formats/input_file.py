@@ -8,6 +8,7 @@ Core types: :class:`InputFile`. Errors name the file: NotFoundError, StorageErro
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import lzma
 import shutil
@@ -33,6 +34,9 @@ _COMPRESSED = (
     (b"\xfd7zXZ\0", "xz"),
 )
 _PIECE_BYTES = 1024 * 1024
+BLANK_BYTES = 4096
+"""A file with white space alone has at most this size."""
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -112,6 +116,12 @@ class InputFile:
         """Whether the part has no line."""
         with self.open() as file:
             return not file.read(1)
+
+    def is_blank(self) -> bool:
+        """Whether the file has white space at most, beside a byte order mark."""
+        sample, whole = self.sample(BLANK_BYTES)
+        mark = next((mark for mark in _BYTE_ORDER_MARKS if sample.startswith(mark)), b"")
+        return whole and not sample.removeprefix(mark).strip()
 
     def count(self, byte: bytes) -> int:
         """How often the part has the byte. Reads it."""

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.formats.file_format import FileFormat, check_options, format_of
-from lakebed.formats.input_file import InputFile, input_file, reading
+from lakebed.formats.file_format import FileFormat, check_options, format_of, is_blank
+from lakebed.formats.input_file import BLANK_BYTES, InputFile, input_file, reading
 from lakebed.ingest.input_files import TextFields, opened
 from lakebed.ingest.sources import CHECK_THREADS, SUFFIXES, check_unchanged
 
@@ -86,7 +86,7 @@ def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, 
     parts: list[SourcePart] = []
     kinds = _formats(files, home, options)
     check_options(zip((file.url for file in files), kinds, strict=True), options)
-    for file, kind in zip(files, kinds, strict=True):
+    for file, kind in _not_blank(list(zip(files, kinds, strict=True)), home):
         count = -(-file.size_bytes // part_bytes)
         if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options):
             parts.append(SourcePart(file, kind.is_text))
@@ -94,6 +94,15 @@ def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, 
         ends = [file.size_bytes * number // count for number in range(count + 1)]
         parts += [SourcePart(file, is_text=True, part=part) for part in pairwise(ends)]
     return parts
+
+
+def _not_blank(files: Sequence[tuple[Source, FileFormat]], home: Storage) -> Sequence[tuple[Source, FileFormat]]:
+    """As :func:`lakebed.formats.file_format.not_blank`, with several threads."""
+    small = [one for one, kind in files if kind.is_text and one.size_bytes <= BLANK_BYTES] if len(files) > 1 else []
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        found = pool.map(lambda file: is_blank(input_file(file.url, home)), small)
+        blank = {file.url for file, no_text in zip(small, found, strict=True) if no_text}
+    return [one for one in files if one[0].url not in blank] or files[:1]
 
 
 def part_columns(

@@ -8,7 +8,6 @@ Core type: :class:`Inferred`. Errors name the file: those of :func:`lakebed.inge
 
 from __future__ import annotations
 
-import codecs
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.formats.file_format import FileFormat, check_options, format_of
+from lakebed.formats.file_format import FileFormat, check_options, format_of, not_blank
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.input_files import TextFields, buffered, open_typed
@@ -32,7 +31,6 @@ FILES_MAX = 100
 
 _INFERRED_ROWS = 16_384
 _INFERRED_BYTES = 4 * 1024 * 1024
-_BLANK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
     """
     looked_at = files[:FILES_MAX]
     check_options(((str(file), format_of(file, options)) for file in looked_at), options)
-    found = [] if len(looked_at) == 1 else [_looked_at(file, options) for file in looked_at if not _is_blank(file)]
+    found = [] if len(looked_at) == 1 else [_looked_at(file, options) for file in not_blank(looked_at, options)]
     found = [one for one in found if one.rows or not one.format.is_text]
     first, *others = found or [_checked_rows(_looked_at(files[0], options), options)]
     kinds = {column.name: (column.type, first.file) for column in first.columns}
@@ -70,12 +68,6 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
             kinds[column.name] = _widest(column, one.file, *kinds.get(column.name, (column.type, one.file)))
     columns = pa.schema([(name, kind) for name, (kind, _) in kinds.items()])
     return _settled(replace(first, columns=columns, examples=examples, files=len(found) or 1))
-
-
-def _is_blank(file: InputFile) -> bool:
-    with reading(file):
-        sample, whole = file.sample(_BLANK_BYTES)
-    return whole and not sample.removeprefix(codecs.BOM_UTF8).strip()
 
 
 def _widest(column: pa.Field, file: InputFile, before: pa.DataType, first: InputFile) -> tuple[pa.DataType, InputFile]:

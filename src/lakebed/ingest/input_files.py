@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.formats.file_format import SUFFIXES, FileFormat, check_options, format_of
+from lakebed.formats.file_format import SUFFIXES, FileFormat, check_options, format_of, not_blank
 from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.source_rows import RowInput, SourceRows
@@ -143,14 +143,15 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
 ) -> RowInput:
     """The rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the schema;
     its other columns are left out if there are ``only_fields``. ``columns`` has the column of a field where it is not
-    its own name. Fields of text that are in ``casts`` take any value of JSON.
+    its own name. Fields of text that are in ``casts`` take any value of JSON. Files of text without a byte beside
+    others have no rows.
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
     text = TextFields.of(schema, columns or {}, casts, only_fields=only_fields)
     files = find_inputs(items, home)
     check_options(((str(file), format_of(file, options)) for file in files), options)
-    return opened(files, text, options)
+    return opened(not_blank(files, options), text, options)
 
 
 def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions) -> RowInput:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,21 @@ def test_a_folder_may_begin_with_files_without_rows(lake: Cli, tmp_path: Path) -
     files(tmp_path, a_json="", b_json="[]", c_csv="id,v\n", d_csv="id,v\n1,2\n")
     assert lake("write", "t", str(tmp_path), "--key", "id").code == 0
     assert rows(lake) == [{"id": 1, "v": 2}]
+
+
+def test_files_without_a_byte_have_no_rows_beside_others(lake: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    files(folder, a_csv="", b_csv="id,v\n1,2\n", c_jsonl="", d_csv=" \r\n")
+    (folder / "e.csv.gz").write_bytes(gzip.compress(b""))
+    (folder / "f.csv").write_bytes(codecs.BOM_UTF16_LE)
+    assert lake("write", "t", str(folder), "--key", "id").code == 0
+    assert lake("write", "t", str(folder), "--header").code == 0
+    assert rows(lake) == [{"id": 1, "v": 2}] * 2
+    for given in (["a.csv"], ["e.csv.gz"], ["a.csv", "d.csv"]):
+        refused = lake("write", "t", *(str(folder / name) for name in given))
+        assert refused.code == 3
+        assert f"{given[0]}: the file is empty; give a file with a header, or with rows" in refused.err
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])

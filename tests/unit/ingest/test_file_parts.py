@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, SchemaMismatchError, StorageError
+from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
 from lakebed.formats.input_file import InputFile
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
@@ -68,6 +69,17 @@ def test_the_parts_of_a_file_are_its_rows_each_once(
     rows = read(some, home)
     assert rows == (ROWS if some is parts else [row for row in ROWS if row in rows])
     assert not set(rows) - set(ROWS)
+
+
+def test_files_without_a_byte_are_no_parts_beside_others(home: Storage, tmp_path: Path) -> None:
+    written(tmp_path / "b.csv")
+    for name in ("a.csv", "c.jsonl"):
+        (tmp_path / name).write_text("")
+    parts = divided(find_files(str(tmp_path / "*.*"), home, DATA_SUFFIXES), home, DETECTED, part_bytes=1_000_000)
+    assert [Path(part.source.url).name for part in parts] == ["b.csv"]
+    assert read(parts, home) == ROWS
+    with pytest.raises(SchemaMismatchError, match=r"a.csv: the file is empty"):
+        read(parts_of(tmp_path / "a.csv", home, 1_000_000), home)
 
 
 def test_what_cannot_be_divided_is_read_as_a_whole(home: Storage, tmp_path: Path) -> None:
