@@ -125,7 +125,7 @@ def _assignable(column: Any, schema: Schema) -> Field:
 def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str, ...]]:
     """The type of the expression, and the columns that it names. Raises UsageError if it is not one over a row."""
     try:
-        with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):
+        with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, one.sql))):
             frame = row_engine().from_arrow(empty_table(schema.arrow))
             made = frame.select(frame.parse_sql_expr(one.sql).alias("value"))
             operators = operators_of(made.execution_plan().display_indent())

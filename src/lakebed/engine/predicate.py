@@ -24,7 +24,7 @@ from datafusion.expr import Filter, TableScan
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.type_reasons import plain_reason
+from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.arrays import empty_table
@@ -117,7 +117,7 @@ def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
 def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or the reason why it is invalid."""
     try:
-        with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error))):
+        with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, bounds.text))):
             frame = row_engine().from_arrow(empty_table(schema))
             wanted = frame.filter(bounds.text)
             operators = operators_of(wanted.execution_plan().display_indent())
@@ -185,12 +185,12 @@ def _names_column(expression: Expr) -> bool:
         return True
 
 
-def reason_of(error: BaseException) -> str:
-    """The engine's last message, without its suggestions and the generated names of frames."""
+def reason_of(error: BaseException, text: str) -> str:
+    """The engine's last message about the text, without its suggestions and the generated names of frames."""
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
-    text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
-    return plain_reason(re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip("."))
+    said = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
+    return statement_reason(text, re.sub(r"\bc[0-9a-f]{30,}\.", "", said)[:300].rstrip("."))
 
 
 def operators_of(plan: str) -> set[str]:
@@ -231,7 +231,7 @@ def constant(text: str, kind: pa.DataType) -> pa.Scalar:
     """The value of an expression, as a value of that type. Raises UsageError if it is none."""
 
     def refused(error: BaseException) -> Error:
-        return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error)}")
+        return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error, bounds.text)}")
 
     bounds = fitted(text, "the constant")
 

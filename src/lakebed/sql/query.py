@@ -23,6 +23,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -175,12 +176,12 @@ class SqlEngine:
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
         frame = self._planned(context, text, tables)
-        schema = schema_of(frame)
+        schema = schema_of(frame, text)
         try:
-            stream = started(frame, read)
+            stream = started(frame, read, text)
         except DisorderError:
             frame = self._planned(context, text, tables, _SORTED_AT_ONCE)
-            stream = started(frame, read)
+            stream = started(frame, read, text)
         return schema, batches_of(frame, stream, schema, read)
 
     def _about(self, about: TableList | TableColumns | ColumnSummary, memory_limit_bytes: int) -> pa.Table:
@@ -219,7 +220,7 @@ class SqlEngine:
             self._named.tables = {}
             self._named.looked_up.clear()
             try:
-                with translate_errors(self._not_planned):
+                with translate_errors(partial(self._not_planned, text=text)):
                     context.sql_with_options(text, read_only())
             except Error as error:
                 if self._named.looked_up:
@@ -241,15 +242,15 @@ class SqlEngine:
             if option is not None:
                 context.sql(f"SET {option} = 'false'")
             try:
-                with translate_errors(self._not_planned):
+                with translate_errors(partial(self._not_planned, text=text)):
                     return context.sql_with_options(text, read_only())
             finally:
                 if option is not None:
                     context.sql(f"SET {option} = 'true'")
 
-    def _not_planned(self, error: BaseException) -> Error:
+    def _not_planned(self, error: BaseException, text: str) -> Error:
         missing = _NO_SUCH_TABLE.search(str(error))
-        return self._no_such_table(missing[1]) if missing else refused(error)
+        return self._no_such_table(missing[1]) if missing else refused(error, text)
 
     def _no_such_table(self, full_name: str) -> Error:
         names = self._names()
@@ -263,7 +264,7 @@ class SqlEngine:
         self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]
     ) -> dict[str, _Scans]:
         frame = self._planned(context, text, empties)
-        with translate_errors(refused):
+        with translate_errors(partial(refused, statement=text)):
             optimized = frame.optimized_logical_plan()
         found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
         seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))

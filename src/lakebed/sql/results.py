@@ -10,10 +10,12 @@ act on: change the statement, raise a limit, or report a bug.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.type_reasons import plain_reason
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
@@ -38,14 +40,14 @@ class DisorderError(Exception):
     """The engine made a plan whose order its own check does not accept."""
 
 
-def schema_of(frame: DataFrame) -> pa.Schema:
-    """The columns of the result, in the types that tables have. Raises UsageError."""
-    with translate_errors(refused):
+def schema_of(frame: DataFrame, statement: str) -> pa.Schema:
+    """The columns of the result of the statement, in the types that tables have. Raises UsageError."""
+    with translate_errors(partial(refused, statement=statement)):
         given = frame.schema()
     return pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
 
 
-def started(frame: DataFrame, frames: Frames) -> RecordBatchStream | None:
+def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:
     """The running rows of a frame over files, after all files were found; None for a frame over rows in memory.
 
     Raises DisorderError if the engine refuses its own plan, and as :meth:`Reader.get`.
@@ -53,7 +55,7 @@ def started(frame: DataFrame, frames: Frames) -> RecordBatchStream | None:
     if not frames:
         return None
     try:
-        with translate_errors(refused):
+        with translate_errors(partial(refused, statement=statement)):
             # The plan has all files: one that is there once it is made was there before.
             stream = frame.execute_stream()
             plan_text = str(frame.execution_plan().display_indent())
@@ -107,7 +109,7 @@ def _attribute(error: BaseException, frames: Frames) -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def refused(error: BaseException) -> Error:
+def refused(error: BaseException, statement: str) -> Error:
     """The error for a statement that the engine does not plan."""
     text = _engine_message(error)
     if (found := _known(error, text)) is not None:
@@ -118,7 +120,7 @@ def refused(error: BaseException) -> Error:
         )
     if "only supports a single SQL statement" in text:
         return Code.SQL_INVALID("the text has several statements, separated by semicolons: give one at a time")
-    return Code.SQL_INVALID(f"cannot plan the query: {text}")
+    return Code.SQL_INVALID(f"cannot plan the query: {statement_reason(statement, text)} (docs/queries.md has the SQL)")
 
 
 def failed(error: BaseException) -> Error:

@@ -335,7 +335,7 @@ def test_files_are_not_read_by_their_names(lake, flights, source, tmp_path):
         ("SELECT strange FROM flights", r"No field named strange.*flights\.tailnum, flights\.at, flights\.origin"),
         ("SELECT * FROM flights WHERE", "cannot plan the query"),
         ("SELECT 1; SELECT 2", "several statements"),
-        ("", "No SQL statements"),
+        ("", "the text is empty"),
         ("SELECT nonsense(1)", "nonsense"),
         ("SELECT * FROM flights WHERE at = 5 / 0", "[Dd]ivide by zero"),
         ("SELECT CAST(origin AS INT) FROM flights", "Cannot cast string"),
