@@ -133,17 +133,16 @@ class Log(Generic[State, Proposed, Change]):
 
     def lead(self, ticket: Ticket[Proposed]) -> None:
         """Commit for all waiting callers. While the entry is proven, the next leader appends the next one."""
-        group, put = [ticket], None
+        put = None
         try:
             try:
                 with self._turn():
-                    group = self.queue.take()
-                    put = self._commit_group(group)
+                    put = self._commit_group(self.queue.take(ticket))
             except StorageError as error:
-                share(group, error)
+                share([ticket, *ticket.followers], error)
                 raise
             finally:
-                self.queue.hand_on(group, put.validated.outcomes if put else ())
+                self.queue.hand_on(ticket, put.validated.outcomes if put else ())
             if put:
                 self._report_proven(put)
         finally:

@@ -3,7 +3,8 @@
 Group commit. The first caller leads: it takes those that wait as its group, commits for them, and hands the lead to the
 caller that has waited longest. Each caller sleeps on a lock of its own and is woken once: with its outcome, or to lead.
 If all slept on one lock, those with an outcome would wait in line with those that commit next, each behind a whole
-commit of others. The queue is bounded; a caller that finds it full gets an outcome that says so at once.
+commit of others. The queue is bounded; a caller that finds it full gets an outcome that says so at once. A caller that
+is interrupted, wherever that is, leaves the queue and lets the others go on.
 
 Backoff. Writers of other processes are not known, and nothing correct depends on these waits. The loser of a race waits
 a little, with full jitter, and tries again. That alone starves losers: the winner knows the head without a request, is
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Generic
 
 from lakebed import clock
@@ -73,24 +76,28 @@ class Ticket(Generic[Proposed]):
     """One caller: its proposal and its outcome; None: no outcome yet. An error means that the proposal was not made.
 
     A caller sleeps on the lock ``asleep``, unless ``call`` is given. That is then called with the ticket instead, when
-    it has its outcome, or is to lead. It must return at once, and must not use the queue.
+    it has its outcome, or is to lead. It must return at once, and must not use the queue. A leader has the
+    ``followers`` that it commits for.
     """
 
-    __slots__ = ("_call", "asleep", "outcome", "proposal")
+    __slots__ = ("_call", "asleep", "followers", "outcome", "proposal")
 
     def __init__(self, proposal: Proposed, call: Callable[[Ticket[Proposed]], None] | None = None) -> None:
         self.proposal: Proposed = proposal
         self.outcome: Outcome | Error | None = None
+        self.followers: Sequence[Ticket[Proposed]] = ()
         self.asleep = threading.Lock()
         self.asleep.acquire()
         self._call = call
 
     def wake(self) -> None:
-        """It has its outcome, or leads."""
-        if self._call is None:
-            self.asleep.release()
+        """It has its outcome, or leads. May be called again, which wakes nobody twice."""
+        call, self._call = self._call, None
+        if call is not None:
+            call(self)
         else:
-            self._call(self)
+            with suppress(RuntimeError):  # is awake already
+                self.asleep.release()
 
 
 class Queue(Generic[Proposed]):
@@ -107,10 +114,15 @@ class Queue(Generic[Proposed]):
     def commit(self, proposal: Proposed, lead: Callable[[Ticket[Proposed]], None]) -> Outcome:
         """Wait in the queue until the proposal has its outcome; ``lead`` is called if this caller is to lead."""
         ticket = Ticket(proposal)
-        if not self.enter(ticket):
-            return Crowded(len(self))
-        if self.leads(ticket):
-            lead(ticket)
+        try:
+            if not self.enter(ticket):
+                return Crowded(len(self))
+            if self.leads(ticket):
+                lead(ticket)
+        except BaseException:
+            # An interrupt can come anywhere, also before the leader hands on, or while it does.
+            self.hand_on(ticket)
+            raise
         assert ticket.outcome is not None
         if isinstance(ticket.outcome, Error):
             # Several callers may have it, each with a traceback of its own.
@@ -124,42 +136,41 @@ class Queue(Generic[Proposed]):
                 return False
             self._waiting.append(ticket)
             if self._leader is None:
-                self._lead_next()
+                self._wake_leader()
         return True
 
     def leads(self, ticket: Ticket[Proposed]) -> bool:
-        """Sleep until this ticket has its outcome, or leads: True. An interrupt removes it from the queue."""
-        try:
-            ticket.asleep.acquire()
-        except BaseException:
-            with self._changing:
-                # If it was taken already, its group's leader sets its outcome, which is not read.
-                if ticket in self._waiting:
-                    self._waiting.remove(ticket)
-                    if self._leader is ticket:
-                        self._lead_next()
-            raise
+        """Sleep until this ticket has its outcome, or leads: True."""
+        ticket.asleep.acquire()
         return ticket.outcome is None
 
-    def take(self) -> list[Ticket[Proposed]]:
-        """The leader's ticket and those that wait behind it, at most GROUP_MAX in all."""
+    def take(self, leader: Ticket[Proposed]) -> Sequence[Ticket[Proposed]]:
+        """The group: the leader's ticket and those that wait behind it, at most GROUP_MAX in all."""
         with self._changing:
-            return [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+            leader.followers = list(islice(self._waiting, 1, GROUP_MAX))
+            group = [leader, *leader.followers]
+            for _ in group:
+                self._waiting.popleft()
+        return group
 
-    def hand_on(self, group: Sequence[Ticket[Proposed]], put: Collection[Ticket[Proposed]] = ()) -> None:
-        """End the lead: wake the tickets with an outcome, and the next leader. Those in ``put`` are woken later.
+    def hand_on(self, ticket: Ticket[Proposed], put: Collection[Ticket[Proposed]] = ()) -> None:
+        """Leave the queue, and end the lead if this ticket has it: wake its followers that have an outcome, and the
+        next leader. Those in ``put`` are woken later. May be repeated, whether it was interrupted or not.
 
-        If the leader failed, the others of its group are in front again: each caller meets the error (a damaged log, a
+        If the leader failed, its other followers are in front again: each caller meets the error (a damaged log, a
         store that refuses) in its own attempt, unless it was shared.
         """
         with self._changing:
-            if self._leader is not None and self._leader in self._waiting:
-                # Interrupted before it took anyone.
-                self._waiting.remove(self._leader)
-            left = [t for t in group if t.outcome is None and t is not self._leader and t not in put]
-            self._waiting.extendleft(reversed(left))
-            self._lead_next()
-        self.wake(t for t in group[1:] if t not in put)
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            if self._leader is ticket:
+                left = [t for t in ticket.followers if t.outcome is None and t not in put]
+                self._waiting.extendleft(t for t in reversed(left) if t not in self._waiting)
+                # Another leader may soon give them an outcome that is not yet theirs to read.
+                ticket.followers = [t for t in ticket.followers if t not in left]
+                self._leader = None
+            self._wake_leader()
+        self.wake(t for t in ticket.followers if t not in put)
 
     def wake(self, tickets: Iterable[Ticket[Proposed]]) -> None:
         """Wake those that have an outcome. None of them may be the leader, which is awake."""
@@ -167,10 +178,12 @@ class Queue(Generic[Proposed]):
             if ticket.outcome is not None:
                 ticket.wake()
 
-    def _lead_next(self) -> None:
-        self._leader = self._waiting[0] if self._waiting else None
-        if self._leader is not None:
-            self._leader.wake()
+    def _wake_leader(self) -> None:
+        """Have the first that waits lead if nobody does. A leader that has taken no group yet may be woken again."""
+        first = self._waiting[0] if self._waiting else None
+        if first is not None and self._leader in (None, first):
+            self._leader = first
+            first.wake()
 
 
 def share(group: Iterable[Ticket[Proposed]], error: StorageError) -> None:

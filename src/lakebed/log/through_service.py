@@ -202,26 +202,25 @@ class ThroughService:
 
     def _lead(self, ticket: Ticket[_Encoded]) -> None:
         """Send a request for all waiting callers. While the answer is awaited, the next leader sends the next one."""
-        group, held, taken = [ticket], False, False
+        held = False
+        group: Sequence[Ticket[_Encoded]] = ()
         try:
             try:
                 held = self._slots.acquire()
                 if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
                     self._tail.follow()
-                group = self._queue.take()
-                taken = True
+                group = self._queue.take(ticket)
             finally:
-                self._queue.hand_on(group, group if taken else ())
+                self._queue.hand_on(ticket, group)
             for part in _parts(group):
                 self._send(part)
         finally:
             if held:
                 self._slots.release()
-            if taken:
-                # However this ended, every caller is woken.
-                for one in group:
-                    one.outcome = one.outcome or self._unknown()
-                self._queue.wake(one for one in group if one is not ticket)
+            # However this ended, every caller is woken.
+            for one in group:
+                one.outcome = one.outcome or self._unknown()
+            self._queue.wake(one for one in group if one is not ticket)
 
     def _send(self, group: Sequence[Ticket[_Encoded]]) -> None:
         """Send one request, and set the outcomes."""

@@ -1,12 +1,16 @@
 """The line of those who wait to commit, and how the writers of one log take turns."""
 
 import threading
+from functools import partial
 
 import pytest
 
 from lakebed import clock
-from lakebed.log.outcomes import Committed
+from lakebed.log import queue as log_queue
+from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import ABOUT_S, RUN_MAX, RUN_S, TURNLESS_S, WAIT_MAX_S, CommitBackoff, Queue, Ticket
+from tests.interrupts import interrupted_at
+from tests.waiting import WAIT_S, until
 
 
 def lined_up(count):
@@ -20,12 +24,12 @@ def test_who_was_told_wakes_while_the_next_one_leads():
     """Nobody who has an outcome waits for a commit of others."""
     queue, tickets = lined_up(3)
     assert queue.leads(tickets[0])
-    group = queue.take()
+    group = queue.take(tickets[0])
     late = Ticket("late")
     queue.enter(late)
     for ticket in group:
         ticket.outcome = Committed(7)
-    queue.hand_on(group)
+    queue.hand_on(tickets[0])
     assert queue.leads(late)
     assert [queue.leads(ticket) for ticket in tickets[1:]] == [False, False]
 
@@ -33,35 +37,71 @@ def test_who_was_told_wakes_while_the_next_one_leads():
 def test_after_a_leader_that_failed_the_others_try_for_themselves_in_order():
     queue, tickets = lined_up(3)
     queue.leads(tickets[0])
-    queue.hand_on(queue.take())
+    queue.take(tickets[0])
+    queue.hand_on(tickets[0])
     assert queue.leads(tickets[1])
-    assert queue.take() == tickets[1:]
-
-
-def test_a_leader_that_is_interrupted_before_it_takes_a_group_leaves_the_line():
-    queue, tickets = lined_up(2)
-    queue.leads(tickets[0])
-    queue.hand_on([tickets[0]])
-    assert queue.leads(tickets[1])
-    assert queue.take() == [tickets[1]]
+    assert queue.take(tickets[1]) == tickets[1:]
 
 
 @pytest.mark.parametrize("interrupted", [0, 1])
-def test_an_interrupt_while_waiting_keeps_nobody_else_waiting(interrupted):
-    class Interrupted:
-        def acquire(self):
-            raise KeyboardInterrupt
-
-        def release(self):
-            """Nobody sleeps here."""
-
+def test_who_is_interrupted_while_it_waits_keeps_nobody_else_waiting(interrupted):
     queue, tickets = lined_up(3)
-    gone = tickets.pop(interrupted)
-    gone.asleep = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        queue.leads(gone)
+    queue.hand_on(tickets.pop(interrupted))
     assert queue.leads(tickets[0])
-    assert queue.take() == tickets
+    assert queue.take(tickets[0]) == tickets
+
+
+def test_to_hand_on_once_more_wakes_nobody_who_has_no_outcome_yet():
+    """The second leader has put its group, and does not know yet whether it is in the log."""
+    queue, tickets = lined_up(3)
+    queue.leads(tickets[0])
+    queue.take(tickets[0])
+    queue.hand_on(tickets[0])
+    queue.leads(tickets[1])
+    for ticket in queue.take(tickets[1]):
+        ticket.outcome = Unknown(7)
+    queue.hand_on(tickets[0])
+    assert tickets[2].asleep.locked()
+
+
+def test_an_interrupt_at_any_call_of_a_commit_leaves_nobody_waiting():
+    """The interrupted one leads, two others wait behind it in threads of their own, and one comes later."""
+    place, interrupted = 0, True
+    while interrupted:
+        queue, outcomes = Queue(), []
+        *others, late = [
+            threading.Thread(target=_commit, args=(queue, outcomes, number), daemon=True) for number in (1, 2, 3)
+        ]
+        interrupted = interrupted_at(place, partial(_commit, queue, outcomes, 0, others), [log_queue])
+        _enter(queue, others)
+        late.start()
+        for thread in (*others, late):
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), place
+        assert {1, 2, 3} <= {outcome.version for outcome in outcomes}, place
+        assert len(queue) == 0, place
+        place += 1
+    assert place > 20
+
+
+def _commit(queue, outcomes, number, others=()):
+    def lead(ticket):
+        _enter(queue, others)
+        try:
+            for one in queue.take(ticket):
+                one.outcome = Committed(one.proposal)
+        finally:
+            queue.hand_on(ticket)
+
+    outcomes.append(queue.commit(number, lead))
+
+
+def _enter(queue, others):
+    """Start the others that have not been started, and wait until they are in the queue, or done."""
+    for thread in others:
+        if thread.ident is None:
+            thread.start()
+    until(lambda: len(queue._waiting) == 1 + len(others) or not any(thread.is_alive() for thread in others))
 
 
 def test_who_waits_is_woken_in_another_thread():
@@ -69,10 +109,9 @@ def test_who_waits_is_woken_in_another_thread():
     woken = threading.Thread(target=queue.leads, args=(tickets[1],))
     woken.start()
     queue.leads(tickets[0])
-    group = queue.take()
-    for ticket in group:
+    for ticket in queue.take(tickets[0]):
         ticket.outcome = Committed(2)
-    queue.hand_on(group)
+    queue.hand_on(tickets[0])
     woken.join(120)
     assert not woken.is_alive()
 
