@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,6 +99,7 @@ reading_options = reading_options_of()
 def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[InputFile]]:
     """The files that the words name; ``-`` is standard input, which is kept in a temporary file. Raises UsageError."""
     from lakebed.ingest.input_files import find_inputs
+    from lakebed.storage.disk_space import scratch_folder
 
     if texts.count(STDIN) > 1:
         raise Code.SOURCE_DUPLICATE("standard input is named twice; it can be read once", name=STDIN)
@@ -109,7 +108,7 @@ def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[I
         if STDIN in texts:
             if sys.stdin.isatty():
                 raise Code.ARGUMENT_INVALID("- is standard input, and that is a terminal: pipe a file into the command")
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakebed-stdin-")))
+            folder = stack.enter_context(scratch_folder("stdin"))
             given[texts.index(STDIN)] = spooled(sys.stdin.buffer, folder, "standard input")
         yield find_inputs(given, home)
 

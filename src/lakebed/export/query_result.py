@@ -196,7 +196,7 @@ def write_stream(
         batches = iter(rows)
         done = 0
         for first in batches:
-            with scratch_folder(scratch, "part") as folder:
+            with scratch_folder("part", scratch) as folder:
                 some = until_full(chain([first], batches), folder, PART_BYTES)
                 file = write_rows(some, arrow, attempt.format, folder, memory_limit_bytes=memory_limit_bytes)
                 done += file.rows

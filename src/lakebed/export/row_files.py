@@ -112,7 +112,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
     """Write JSON lines by the engine, some rows at a time, and append them to one file."""
     from lakebed.engine.datafusion import context
 
-    with scratch_folder(path.parent, "json") as folder, path.open("wb") as whole:
+    with scratch_folder("json", path.parent) as folder, path.open("wb") as whole:
         for number, table in zip(count(), gather(map(_with_texts, batches), _JSON_ROWS, bytes_max), strict=False):
             part = folder / f"{number:06d}.json"
             with writing_to(folder):

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -257,8 +256,9 @@ def write_files(  # noqa: PLR0913 - rows, layout, target, memory, cuts and mode
     the job id.
     """
     from lakebed.sorting.sort import sort_runs
+    from lakebed.storage.disk_space import scratch_folder
 
     storage, table_id, job = target
-    with translate_errors(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
-        run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=merge)
+    with translate_errors(_unwritten), scratch_folder("write") as scratch:
+        run = sort_runs(batches, layout, scratch, memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=merge)
         return send_run(storage, table_id, run, job=job)

@@ -77,18 +77,21 @@ def copies_folder() -> Path:
     with _folders_lock:
         # By process id: a forked child must neither use nor delete the folder of its parent.
         if os.getpid() not in _folders:
-            from tempfile import mkdtemp
+            from tempfile import gettempdir
 
-            _folders[os.getpid()] = Path(mkdtemp(prefix="lakebed-copies-"))
-            atexit.register(_remove_folder, os.getpid())
+            folder = Path(gettempdir(), f"lakebed-copies-{random_token()}")
+            # Before it is made: an interrupt may come at once.
+            atexit.register(_remove_folder, os.getpid(), folder)
+            folder.mkdir(mode=0o700)
+            _folders[os.getpid()] = folder
         return _folders[os.getpid()]
 
 
-def _remove_folder(process: int) -> None:
+def _remove_folder(process: int, folder: Path) -> None:
     if process == os.getpid():
         from shutil import rmtree
 
-        rmtree(_folders[process], ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

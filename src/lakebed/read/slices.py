@@ -11,7 +11,6 @@ whose batches can be read from the end.
 from __future__ import annotations
 
 import heapq
-import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -95,7 +94,7 @@ def reversed_rows(batches: Iterable[pa.RecordBatch], hold_bytes: int) -> Generat
             held.append(batch)
             size += batch.nbytes
             if size > hold_bytes:
-                folder = folder or scratch.enter_context(scratch_folder(Path(tempfile.gettempdir()), "reversed"))
+                folder = folder or scratch.enter_context(scratch_folder("reversed"))
                 spilled.append(_spill(held, folder / f"{len(spilled):06d}.arrow"))
                 held, size = [], 0
         yield from map(_reverse, reversed(held))

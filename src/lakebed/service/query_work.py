@@ -9,11 +9,9 @@ Core types: :class:`QueryWork`, :class:`QueryLimits`. Errors: those of the read,
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Error
@@ -36,6 +34,7 @@ from lakebed.spark.job_progress import Progress
 from lakebed.sql.limited import Limits
 from lakebed.state.catalog import CatalogTable
 from lakebed.state.fields import decode_bounds
+from lakebed.storage.disk_space import scratch_folder
 from lakebed.tracker.submitted_queries import ROWS, may_read
 
 if TYPE_CHECKING:
@@ -123,13 +122,13 @@ class QueryWork:
         limits = Limits(memory_bytes, self.limits.statement_s, cancelled)
         with (
             current_stop().cancelling(cancelled.set),
-            tempfile.TemporaryDirectory(prefix="lakebed-query-") as folder,
+            scratch_folder("query") as folder,
             principal.sql(self.instance, statement, limits) as rows,
         ):
             return write_stream(
                 rows,
                 attempt,
-                Path(folder),
+                folder,
                 memory_limit_bytes=memory_bytes,
                 progress=lambda done: report(Progress(done, 0)),
             )

@@ -243,7 +243,7 @@ def _ordered_rows(
     if not present or (ranges[0] is not None and ranges[0].empty):
         return
     if any(item.is_wide for item in present):
-        with scratch_folder(merge.scratch, "wide") as folder:
+        with scratch_folder("wide", merge.scratch) as folder:
             places = [(item, folder / f"{index:06d}.arrow") for index, item in enumerate(present)]
             narrow = [
                 put_into_arrow(item, merge.schema, ranges[0], at) if item.is_wide else item for item, at in places
@@ -254,7 +254,7 @@ def _ordered_rows(
     if len(groups) == 1:
         yield from _one_level(groups[0], merge, ranges)
         return
-    with scratch_folder(merge.scratch, "merge") as folder:
+    with scratch_folder("merge", merge.scratch) as folder:
         spills = []
         for group in groups:
             if len(group) == 1 and group[0].is_arrow:

@@ -146,7 +146,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
 
     from lakebed.sorting.merge import merge_runs
 
-    with scratch_folder(scratch, "sort") as folder:
+    with scratch_folder("sort", scratch) as folder:
         spills: list[Path] = []
         while chunk is not None:
             ordered = _sorted_rows(chunk, schema, mode, ahead_bytes=ahead)

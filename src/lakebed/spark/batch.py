@@ -23,7 +23,6 @@ import pickle
 import platform
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,6 +40,7 @@ from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.storage import connect
+from lakebed.storage.disk_space import scratch_folder
 from lakebed.tracker.recorder import NO_RUN
 from lakebed.tracker.runs import TaskRun
 from lakebed.version import VERSION
@@ -295,10 +295,9 @@ def task_scratch() -> Iterator[Path]:
 
     A worker that is killed leaves its folder behind.
     """
-    parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
-    Path(parent).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="lakebed-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    with scratch_folder("task", Path(parent) if parent else None) as folder:
+        yield folder
 
 
 # -- errors across Spark ----------------------------------------------------------------------------------------

@@ -36,15 +36,25 @@ Done = TypeVar("Done")
 
 
 @contextlib.contextmanager
-def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
-    """A new folder below ``parent``, removed with its content when the block ends."""
-    folder = parent / f"{purpose}-{random_token()}"
-    with writing_to(parent):
-        folder.mkdir(parents=True)
+def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder that only this user can read, removed with its content when the block ends; by default below TMPDIR.
+
+    Python's own TemporaryDirectory leaves the folder behind if an interrupt comes while it is made or removed.
+    """
+    if parent is None:
+        from tempfile import gettempdir
+
+        parent = Path(gettempdir())
+    folder = parent / f"lakebed-{purpose}-{random_token()}"
     try:
+        with writing_to(parent):
+            folder.mkdir(mode=0o700, parents=True)
         yield folder
-    finally:
         shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        # An interrupt may have come after the folder was made, or while it was removed.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ obstore is imported on first use: ``import lakebed`` stays light.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -46,6 +45,7 @@ from lakebed.storage.contract import (
     hidden,
 )
 from lakebed.storage.digests import DigestingReader
+from lakebed.storage.disk_space import scratch_folder
 from lakebed.storage.request_counts import SENT
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ class ObjectStorage:
     @contextmanager
     def fetch(self, name: str, *, digest: str | None = None) -> Iterator[Path]:
         """A temporary copy, in a directory that only this user can read."""
-        with tempfile.TemporaryDirectory(prefix="lakebed-") as directory:
-            path = Path(directory, PurePosixPath(check_name(name)).name)
+        with scratch_folder("fetch") as folder:
+            path = folder / PurePosixPath(check_name(name)).name
             check_digest(self.object_url(name), name, digest, self._download(name, path))
             yield path
 

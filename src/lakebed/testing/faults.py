@@ -43,7 +43,6 @@ from datetime import datetime
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
 import xxhash
@@ -51,6 +50,7 @@ import xxhash
 from lakebed.errors import Code, Error
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
+from lakebed.storage.disk_space import scratch_folder
 
 __all__ = ["CountingStorage", "Fault", "FaultPlan", "FaultyStorage", "Operation", "Rule"]
 
@@ -322,8 +322,8 @@ class FaultyStorage:
 
     @contextmanager
     def _damaged_copy(self, name: str, fault: Fault) -> Iterator[Path]:
-        with self.inner.fetch(name) as path, TemporaryDirectory(prefix="lakebed-") as directory:
-            copy = Path(directory, path.name)
+        with self.inner.fetch(name) as path, scratch_folder("damaged") as folder:
+            copy = folder / path.name
             copy.write_bytes(_damaged(path.read_bytes(), fault))
             yield copy
 
