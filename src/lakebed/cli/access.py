@@ -1,4 +1,4 @@
-"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and what each may see.
+"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and which data each may see.
 
 Both are objects of the instance (:mod:`lakebed.security.stored`), which services read again while they run. Rule: the
 text of a token is printed once, and never stored. Source: docs/security.md.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _AGE = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _TABLES = click.option(
-    "--table", "tables", metavar="TABLE", multiple=True, help="A table; without, all of them. May be repeated."
+    "--table", "tables", metavar="TABLE", multiple=True, help="A table; default: all tables. May be repeated."
 )
 
 
@@ -45,13 +45,13 @@ _TABLES = click.option(
 )
 @_TABLES
 @click.option(
-    "--expires", default="90d", show_default=True, metavar="TIME", help="When it ends: 12h, 90d (days), or never."
+    "--expires", default="90d", show_default=True, metavar="TIME", help="When it expires: 12h, 90d (days), or never."
 )
 def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: tuple[str, ...], expires: str) -> None:
     """Create a token for a service of the instance, and print it: it is shown this once.
 
-    NAME is who gets it, and stands in the audit log. Only a digest of it is stored. With --table its roles count for
-    these tables only.
+    NAME identifies the holder in the audit log. Only a digest of the token is stored. With --table its roles apply only
+    to these tables.
     """
     from lakebed.security import stored
 
@@ -68,9 +68,9 @@ def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: 
 @command
 @options.row_format
 def list_tokens(cli: Invocation) -> None:
-    """List tokens: for whom, with which roles, until when.
+    """List tokens: their names, roles and expiry.
 
-    The tokens themselves are not known.
+    The tokens themselves are not stored.
     """
     from lakebed.security import stored
 
@@ -95,18 +95,18 @@ def revoke_token(cli: Invocation, *, token_id: str) -> None:
     default="read",
     show_default=True,
     type=click.Choice(["read", "write", "admin"]),
-    help="What it allows; each includes those before it.",
+    help="The permission; each includes the previous ones.",
 )
 @_TABLES
 @options.where
-@click.option("--hide", "hidden", metavar="COLUMN", multiple=True, help="A column that is not there. May be repeated.")
+@click.option("--hide", "hidden", metavar="COLUMN", multiple=True, help="A column to hide. May be repeated.")
 @click.option(
     "--mask",
     "masks",
     metavar="COLUMN=SQL",
     type=name_value,
     multiple=True,
-    help="A column whose values are all this constant, such as \"ssn='***'\". May be repeated.",
+    help="A column and the constant to show instead of its values, such as \"ssn='***'\". May be repeated.",
 )
 def create_role(
     cli: Invocation,
@@ -120,8 +120,8 @@ def create_role(
 ) -> None:
     """Create a role, for tokens and for the claims of an identity provider.
 
-    With --where, only rows are visible for which the predicate is true. A role with --where, --hide or --mask reads
-    and does not write. Restrictions of several roles add up: docs/security.md.
+    With --where, only rows for which the predicate is true are visible. A role with --where, --hide or --mask is
+    read-only. Restrictions of several roles add up: docs/security.md.
     """
     from lakebed.security import stored
     from lakebed.security.roles import Role, permission_named
@@ -157,7 +157,7 @@ def drop_role(cli: Invocation, *, name: str) -> None:
 
 
 def check_role_fits(role: Role, schema: Schema, table: str) -> None:
-    """Raise as :meth:`Readable.scan` for a predicate or a mask that is none over the columns of the table."""
+    """Raise as :meth:`Readable.scan` for a predicate or a mask that is not valid for the columns of the table."""
     from lakebed.engine.predicate import check_where, constant
 
     for column in sorted({*role.hidden, *dict(role.masks)}):

@@ -1,7 +1,7 @@
-"""``lakebed apply`` and ``dump``: make an instance as a file declares it, and write the file of an instance.
+"""``lakebed apply`` and ``dump``: bring an instance into the state that a file declares, and write such a file.
 
 The plan is the list of changes that lead from the instance to the declaration; a second ``apply`` of the same file
-plans nothing. Each change is committed by itself: after an error the changes before it stay, and a repeat does the
+plans nothing. Each change is committed separately: after an error the earlier changes remain, and a repeat makes the
 others.
 """
 
@@ -61,18 +61,17 @@ class PlannedChange:
     shell_complete=completions.paths,
     help="A declaration: .yaml, .json or .toml (docs/apply.md).",
 )
-@click.option("--plan", "plan_only", is_flag=True, help="Print the changes, and make none.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the changes without making them.")
 @click.option(
     "--prune", is_flag=True, help="Also drop tables, views, fields, settings, tags and roles that the file lacks."
 )
 @options.yes
 def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: bool) -> None:
-    """Make the instance as a file declares it, after it showed the changes and asked.
+    """Bring the instance into the state that a file declares; asks first.
 
     A file declares tables and views, their schemas, merge modes, filters, settings and tags, and roles. What it does
-    not mention is left alone, unless --prune is given. Keys, merge modes and the queries of views cannot be changed; a
-    field is renamed by `lakebed table alter`.
-    `lakebed dump` writes the file of an instance.
+    not mention is left unchanged, unless --prune is given. Keys, merge modes and the queries of views cannot be
+    changed; a field is renamed by `lakebed table alter`. `lakebed dump` writes the file of an instance.
     """
     declaration = read_declaration(file)
     changes = list(_plan(cli.instance(), declaration, prune=prune))

@@ -1,4 +1,4 @@
-"""``lakebed doctor`` and ``lakebed docs``: what is wrong here, and what the documentation says.
+"""``lakebed doctor`` and ``lakebed docs``: diagnosis of this machine and an instance, and the documentation.
 
 The checks are in :mod:`lakebed.cli.diagnosis`. All of them are printed, then the first error is raised.
 """
@@ -27,8 +27,8 @@ def doctor(cli: Invocation) -> None:
     """Check this machine, and the instance if one is given.
 
     For the machine: Python, packages and extras, Java, limits. For the instance: permissions, the conditional writes
-    that commits rely on, the clock, the log. Each is really tried, by small objects that are deleted again. A warning
-    does not change the exit code; if a check fails, it is that of the error.
+    that commits rely on, the clock, the log. Each is actually tried, with small objects that are deleted again. A
+    warning does not change the exit code; if a check fails, the exit code is that of its error.
     """
     checks = list(machine_checks())
     url = cli.url_if_given()
@@ -72,7 +72,7 @@ def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
 def docs(cli: Invocation, *, page: str | None) -> None:
     """List the pages of the documentation, or print one.
 
-    They are those of this version, and need no network. Messages name them as docs/import.md.
+    The pages are those of this version, and need no network. Messages name them as docs/import.md.
     """
     folder = pages_folder()
     pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}

@@ -59,8 +59,8 @@ def rewrite(
 
     The work runs on Spark, or with --in-process without it.
 
-    Key ranges are given as to scan; without one, all rows are concerned. Files without a row that differs stay as they
-    are. Older versions and tags keep the rows as they were: docs/erasure.md.
+    Key ranges are given as to scan; by default all rows are considered. Files in which no row changes are kept. Older
+    versions and tags keep the original rows: docs/erasure.md.
     """
     assignments = dict(changes)
     if len(assignments) < len(changes):
@@ -90,7 +90,7 @@ def rewrite(
 @options.table
 @options.ranges
 @options.where
-@click.option("--also", metavar="URL", multiple=True, help="A further folder with copies of rows. May be repeated.")
+@click.option("--also", metavar="URL", multiple=True, help="Another folder with copies of rows. May be repeated.")
 @options.launcher
 def erase_report(
     cli: Invocation,
@@ -107,8 +107,8 @@ def erase_report(
 
     Reads the data files of all versions, files that wait for deletion, orphans, files of requests, and the exports and
     quarantines on record. If the predicate names only row key columns, keys in the log, checkpoints and summaries are
-    searched too. Says which versions and tags need an object, and when it goes. Changes nothing. Exits with 3 unless
-    all was read and nothing was found.
+    searched too. Shows which versions and tags need an object, and when it will be deleted. Changes nothing. Exits with
+    3 unless everything was read and nothing was found.
     """
     found = cli.table(table)
     wanted = ranges.of(found.schema)

@@ -73,15 +73,19 @@ _SHARED = (
         **_OPTION,
         help=f"A storage option; may be repeated. Others: {OPTIONS_VARIABLE}, JSON.",
     ),
-    _shared("--log-url", metavar="URL", help="A log apart from the data: init creates it there, others trust it."),
+    _shared(
+        "--log-url",
+        metavar="URL",
+        help="A log outside the data: init creates it there, others trust it.",
+    ),
     _shared(
         "--commit-via",
         metavar="URL",
         help=f"Commit through this service. Default: {COMMIT_VIA_VARIABLE}; its token: {TOKEN_VARIABLE}.",
     ),
     _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
-    _shared("-q", "--quiet", is_flag=True, help="Neither notes nor progress on stderr; only errors."),
-    _shared("-v", "--verbose", "verbosity", count=True, help="Log what is done to stderr; -vv: every step."),
+    _shared("-q", "--quiet", is_flag=True, help="No notes and no progress on stderr; only errors."),
+    _shared("-v", "--verbose", "verbosity", count=True, help="Log operations to stderr; -vv: every step."),
     _shared("--log-format", type=click.Choice(["text", "json"]), help="Log lines as text or as JSON."),
     _shared("--no-pager", is_flag=True, help="Print long output directly. Default: LAKEBED_PAGER, PAGER or less."),
     _shared(
@@ -89,7 +93,7 @@ _SHARED = (
         "report_url",
         metavar="URL",
         shell_complete=completions.paths,
-        help="Write the outcome there, as JSON: a path or s3://…, gs://….",
+        help="Write the outcome as JSON to a path or s3://…, gs://….",
     ),
 )
 

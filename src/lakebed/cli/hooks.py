@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @options.table
 @click.option("--url", metavar="URL", help="Send each event to this URL, by POST.")
 @click.option("--command", "words", metavar="CMD", help="Run this command for each event, without a shell.")
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Only such transactions, as in `history`; repeat.")
+@click.option(
+    "--kind", "kinds", metavar="KIND", multiple=True, help="Only transactions of this kind, as in `history`; repeat."
+)
 @click.option("--since", metavar="VERSION", type=WholeNumber(min=0), help="Begin after this version.")
 @click.option(
     "--secret-file",
@@ -47,7 +49,7 @@ def add(
     since: int | None,
     secret_file: str | None,
 ) -> None:
-    """Tell a webhook or a command of the commits of a table.
+    """Notify a webhook or a command of the commits of a table.
 
     A service (`lakebed serve`) delivers each commit at least once, in version order. It runs commands only if it was
     started with --hook-commands.
@@ -67,7 +69,7 @@ def add(
 @command
 @options.row_format
 def list_hooks(cli: Invocation) -> None:
-    """List hooks, and what was delivered to them."""
+    """List hooks and their deliveries."""
     instance = cli.instance()
     documents = [_hook_document(instance, hook) for hook in read_hooks(instance.storage, {})]
     cli.out.document({"hooks": documents}, list(_hook_lines(documents)) or ["no hooks"])

@@ -38,11 +38,11 @@ def _share(text: str) -> float:
 
 @command
 @options.table
-@click.option("--log", "only_log", is_flag=True, help="Only the log: do not look for the files.")
+@click.option("--log", "only_log", is_flag=True, help="Check only the log, not the files.")
 @click.option("--deep", is_flag=True, help="Read every data file and summary.")
 @click.option("--sample", metavar="SHARE", type=_share, help="Read random files with this share of all bytes: 5%.")
 @click.option("--digests", is_flag=True, help="With --deep or --sample: decode no rows.")
-@click.option("--seed", metavar="N", type=int, help="Which files --sample reads; an earlier run prints its seed.")
+@click.option("--seed", metavar="N", type=int, help="Seed of --sample; each run prints its seed.")
 def verify(
     cli: Invocation, *, table: str, only_log: bool, deep: bool, sample: float | None, digests: bool, seed: int | None
 ) -> None:

@@ -1,6 +1,6 @@
-"""``lakebed jobs``: runs of jobs, how far they are, how they ended and why, and parked ones tried again.
+"""``lakebed jobs``: runs of jobs with their progress, outcomes and errors, and retries of parked jobs.
 
-Runs are those on record of all processes; with a table, the jobs that are open in its log as well. Errors:
+Lists the recorded runs of all processes; with a table, also the jobs that are open in its log. Errors:
 NotFoundError for an id that is not on record, RejectedError for a job that is not parked. Source: docs/jobs.md.
 """
 
@@ -47,9 +47,9 @@ _FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
     shell_complete=completions.tables,
     help="Only jobs of this table; or the id of a job.",
 )
-@click.option("--failed", is_flag=True, help="Only jobs that failed or were lost, or of which a task failed.")
-@click.option("--running", is_flag=True, help="Only jobs under way.")
-@click.option("--parked", is_flag=True, help="Only jobs that are not tried again before `lakebed jobs retry`.")
+@click.option("--failed", is_flag=True, help="Only jobs that failed, were lost, or had a failed task.")
+@click.option("--running", is_flag=True, help="Only jobs in progress.")
+@click.option("--parked", is_flag=True, help="Only jobs that are not retried until `lakebed jobs retry`.")
 @click.option(
     "--operation", metavar="KIND", type=click.Choice([str(kind) for kind in WorkKind]), help="Only jobs of this kind."
 )
@@ -67,9 +67,9 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first, of all tables or of one.
 
-    An import, a compaction of a table, an export and the like are jobs. A job whose process has ended without a word is
-    lost. With a table, the jobs of all processes that are open in its log are listed too. `list` may be left out, and
-    with the id of a job in place of a table the job is shown.
+    An import, a compaction of a table, an export and the like are jobs. A job whose process ended without recording an
+    outcome is lost. With a table, the jobs of all processes that are open in its log are listed too. `list` may be left
+    out, and with the id of a job in place of a table the job is shown.
     """
     options.check_at_most_one({"--failed": failed, "--running": running, "--parked": parked})
     if table is not None and _ID.fullmatch(table) and table not in cli.instance().tables():
@@ -102,10 +102,9 @@ def show_job(cli: Invocation, *, job: str) -> None:
 @command
 @click.argument("job", metavar="ID", help="The id of a parked job, or at least the last 8 characters of it.")
 def retry_job(cli: Invocation, *, job: str) -> None:
-    """Have a parked job tried again.
+    """Retry a parked job.
 
-    A service that finds the same operation of the same table failing again and again parks it. It looks for requests to
-    try again in every round.
+    A service parks an operation of a table that fails repeatedly. It checks for requests to retry in every round.
     """
     storage = cli.instance().storage
     run = run_details(storage, job).run

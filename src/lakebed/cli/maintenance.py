@@ -156,7 +156,7 @@ def join(cli: Invocation, *, table: str, dry_run: bool, launcher: str | None) ->
     """Join small neighbouring partitions.
 
     As far as the setting join_share allows. Some partitions are compacted first, on Spark: those with a file that was
-    merged away in one of them, where its rows must not come back.
+    merged away in one of them, whose rows must not reappear there.
     """
     if dry_run:
         found = cli.table(table)
@@ -191,7 +191,9 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 
 @command
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
-@click.option("--all", "--once", "every", is_flag=True, help="All tables, and refresh views: what a service does.")
+@click.option(
+    "--all", "--once", "every", is_flag=True, help="Maintain all tables and refresh views, as a service does."
+)
 @options.launcher
 @upkeep.memory
 def maintain(
@@ -249,19 +251,20 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 
 @command
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
-@click.option("--force", is_flag=True, help="Delete uncommitted objects although something is in doubt.")
+@click.option("--force", is_flag=True, help="Delete uncommitted objects even if something is in doubt.")
 @options.dry_run
 def gc(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> None:
-    """Delete what is no longer needed, of a table or of all.
+    """Delete objects that are no longer needed, of one table or of all.
 
     Without TABLE, the objects of dropped tables are deleted as well.
 
     A file is deleted when its last reference has been gone for longer than history_s, and no tag or pin needs it; a log
     entry when it is older than log_s.
 
-    Objects that crashes, lost races and second attempts left are deleted after orphan_age_s; a write that takes as long
-    is refused. None of them is deleted, unless forced, if more than 5% of the objects or 10,000 would be, if files are
-    missing, or if objects are of no known kind; those are never deleted. The command fails then, after all other steps.
+    Objects left by crashes, lost races and second attempts are deleted after orphan_age_s; a write that takes longer is
+    refused. Without --force none of them is deleted if more than 5% of the objects or 10,000 would be, if files are
+    missing, or if objects are of an unknown kind; the command then fails after all other steps. Objects of an unknown
+    kind are never deleted.
     """
     with open_pipeline(cli) as pipeline:
         report = pipeline.gc(table, dry_run=dry_run, force=force)
@@ -322,8 +325,8 @@ _operations = click.argument(
 def pause(cli: Invocation, *, table: str, operations: tuple[str, ...]) -> None:
     """Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.
 
-    Every service and `lakebed maintain` leave them out until `lakebed table resume`. Work that has begun goes on, and
-    commands that name an operation, such as `lakebed compact`, still do it.
+    Services and `lakebed maintain` skip them until `lakebed table resume`. Running operations continue, and commands
+    that name an operation, such as `lakebed compact`, still run it.
     """
     cli.instance().pause(table, *operations)
     _print_paused(cli, table)

@@ -1,4 +1,4 @@
-"""Options that say what rows with equal keys become, and which are hidden; ``lakebed view``: tables fed from others.
+"""Options for merge modes and filters; ``lakebed view``: tables that are computed from others.
 
 Errors: UsageError for modes that exclude each other, and for an age that is none. Source: docs/merging.md,
 docs/views.md.
@@ -35,7 +35,9 @@ _MODES: dict[str, MergeMode] = {
 def merge_options(function: Callable[..., None]) -> Callable[..., None]:
     """``--merge`` and ``--aggregate``, as one parameter ``merge``."""
 
-    @click.option("--merge", type=click.Choice([*_MODES]), help="What rows with equal keys become; default: keep-all.")
+    @click.option(
+        "--merge", type=click.Choice([*_MODES]), help="How rows with equal keys are merged; default: keep-all."
+    )
     @click.option(
         "--aggregate",
         metavar="NAME=FUNCTION",
@@ -55,9 +57,7 @@ def merge_options(function: Callable[..., None]) -> Callable[..., None]:
 def merge_of_made(function: Callable[..., None]) -> Callable[..., None]:
     """``--merge`` of commands that may make a table, as ``merge``; None if it is not given."""
 
-    @click.option(
-        "--merge", type=click.Choice([*_MODES]), help="What rows with equal keys become in a table that is made."
-    )
+    @click.option("--merge", type=click.Choice([*_MODES]), help="How rows with equal keys are merged in a new table.")
     @functools.wraps(function)
     def wrapped(*args: Any, merge: str | None, **given: Any) -> None:
         function(*args, merge=None if merge is None else _MODES[merge], **given)
@@ -89,9 +89,7 @@ def filter_lines(document: dict[str, Any]) -> list[str]:
 
 @command
 @click.argument("name", metavar="NAME", type=KEY_WORD, help="The view's name.")
-@click.option(
-    "--source", metavar="TABLE", required=True, shell_complete=completions.tables, help="The table that feeds it."
-)
+@click.option("--source", metavar="TABLE", required=True, shell_complete=completions.tables, help="The source table.")
 @click.option("--select", metavar="SQL", required=True, help="A query over the table `source`.")
 @click.option("--row-key", metavar="A,B", multiple=True, required=True, help="Row key columns of the query.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of the query.")
@@ -106,10 +104,10 @@ def create_view(
     sort_key: tuple[str, ...],
     merge: MergeMode,
 ) -> None:
-    """Create a view: a table that is fed from the rows of another one, through a query.
+    """Create a view: a table that is computed from the rows of another one by a query.
 
     The query sees new rows as they come, in parts: it may filter, compute columns and group, and has no limit, window
-    or join. With GROUP BY, --aggregate says how the groups of several parts are put together: sum for a count. The view
+    or join. With GROUP BY, --aggregate defines how the groups of several parts are combined: sum for a count. The view
     is empty until `lakebed view refresh` (docs/views.md).
     """
     keys = options.names(row_key) or [], options.names(sort_key) or []
@@ -124,7 +122,7 @@ def create_view(
 @options.table
 @click.option("--anew", is_flag=True, help="Read the whole source, and replace all rows of the view.")
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
-    """Add to a view what its source added since the last refresh, in one commit, in this process."""
+    """Add to a view the rows added to its source since the last refresh, in one commit, in this process."""
     from lakebed.maintenance.view_feed import refresh as feed
     from lakebed.maintenance.view_feed import view_source
 

@@ -42,12 +42,12 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
 @click.option("--row-key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing.")
 @click.option("--sort-key", metavar="C", multiple=True, help="With --row-key: the sort key of the new table.")
 @click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
-@click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, or turned into it.")
-@click.option("--ignore", metavar="A,B", multiple=True, help="Columns of the source that are left out.")
+@click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also converted from or to text.")
+@click.option("--ignore", metavar="A,B", multiple=True, help="Columns of the source to ignore.")
 @click.option("--version", metavar="N", help=_VERSION)
 @click.option("--catalog", metavar="NAME", help="With iceberg: a catalog of PyIceberg, where SOURCE is a table's name.")
 @options.run_once_id("--job-id")
-@click.option("--spark", is_flag=True, help="Read and sort on Spark: for more than this machine sorts in time.")
+@click.option("--spark", is_flag=True, help="Read and sort on Spark, for large tables.")
 @options.master
 def migrate(
     cli: Invocation,
@@ -68,8 +68,8 @@ def migrate(
 ) -> None:
     """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.
 
-    Rows that were deleted there are left out, and columns are matched by name. All rows become visible at once, after
-    they were counted against the source, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
+    Rows that were deleted there are skipped, and columns are matched by name. The rows are counted against the source;
+    all of them become visible at once, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
     """
     if launcher is not None and not spark:
         raise Code.ARGUMENTS_CONFLICT("--master says where Spark runs: add --spark, or leave it out")

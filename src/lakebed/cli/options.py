@@ -44,8 +44,8 @@ columns = click.option(
 )
 where = click.option("--where", metavar="PREDICATE", help="In SQL, over the table's columns: 'n > 3 AND s IS NULL'.")
 at = click.option("--at", metavar="WHEN", help=_AT, shell_complete=completions.tags)
-reverse = click.option("--reverse", is_flag=True, help="The last row first.")
-dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+reverse = click.option("--reverse", is_flag=True, help="Return the last row first.")
+dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, without doing it.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -122,7 +122,7 @@ def ranges(function: Callable[..., None]) -> Callable[..., None]:
 
     @_key("--from", "low", help="First key (inclusive).")
     @_key("--to", "high", help="End of the range (exclusive).")
-    @_key("--prefix", multiple=True, help="Keys whose first fields equal these. May be repeated.")
+    @_key("--prefix", multiple=True, help="Keys with these first fields. May be repeated.")
     @_key("--starts-with", multiple=True, help=_STARTS_WITH)
     @functools.wraps(function)
     def with_ranges(*args: Any, low: Any, high: Any, prefix: Any, starts_with: Any, **others: Any) -> None:

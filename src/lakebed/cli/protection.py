@@ -1,4 +1,4 @@
-"""Options of ``lakebed serve`` that say who may ask: tokens, identity tokens, TLS, other origins, and the audit log.
+"""Options of ``lakebed serve`` for access control: tokens, identity tokens, TLS, other origins, and the audit log.
 
 Errors: UsageError for options that exclude each other, for files that cannot be used, and for an address that other
 machines can reach without authentication. Source: docs/security.md.
@@ -54,9 +54,9 @@ class Protection:
         return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
 
     def authenticator(self, instance: Instance, host: str) -> Authenticator | None:
-        """What authenticates requests; None for a service on this machine of an instance without tokens.
+        """The authenticator of requests; None for a service on this machine of an instance without tokens.
 
-        Raises UsageError for an address that others can reach, if nobody could be told from anybody.
+        Raises UsageError for an address that others can reach, if there would be no authentication.
         """
         with optional_imports():
             from lakebed.security.authentication import BearerAuthenticator
@@ -118,7 +118,7 @@ _OPTIONS = (
         metavar="VALUE=ROLE",
         type=name_value,
         multiple=True,
-        help="The role that a value of the claim gives. May be repeated.",
+        help="The role for a value of the claim. May be repeated.",
     ),
     click.option("--jwt-roles-claim", "roles_claim", default="roles", show_default=True, help="The claim with roles."),
     click.option("--jwt-name-claim", "name_claim", default="sub", show_default=True, help="The claim with the name."),
@@ -126,7 +126,10 @@ _OPTIONS = (
         "--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the API."
     ),
     click.option(
-        "--audit-log", "audit_place", metavar="FILE", help="Write who asked what to this file, or - for stderr."
+        "--audit-log",
+        "audit_place",
+        metavar="FILE",
+        help="Log each request and its principal to this file, or - for stderr.",
     ),
 )
 

@@ -67,19 +67,19 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
 @click.argument(
     "table", metavar="[TABLE]", required=False, shell_complete=completions.tables, help="The table to scan."
 )
-@click.option("--sql", "statement", metavar="STATEMENT", help="In place of TABLE: a query in SQL.")
+@click.option("--sql", "statement", metavar="STATEMENT", help="A query in SQL, instead of TABLE.")
 @options.row_choice
 @click.option(
     "--url",
     metavar="URL",
     shell_complete=completions.paths,
-    help="Write the rows to this empty folder, in place of keeping them.",
+    help="Write the rows to this empty folder instead of keeping them.",
 )
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(["parquet", "csv", "json"]),
-    help="Of the files at --url. Default: parquet.",
+    help="Format of the files at --url. Default: parquet.",
 )
 @service
 def submit(
@@ -97,7 +97,7 @@ def submit(
     file_format: str | None,
     lake: RemoteInstance,
 ) -> None:
-    """Have a service run a scan of a table, or a query in SQL, in the background.
+    """Submit a scan of a table, or a query in SQL, to a service.
 
     The options that choose rows are those of `lakebed scan`. Prints the id, for the other commands.
     """
@@ -143,7 +143,7 @@ def list_queries(cli: Invocation, *, lake: RemoteInstance) -> None:
 @query_id
 @service
 def show_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
-    """Show how far a query is, or how it ended."""
+    """Show the progress or the outcome of a query."""
     _print_state(cli, lake.submitted_query(query).state())
 
 
@@ -153,7 +153,7 @@ def show_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
 @options.row_format
 @service
 def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInstance) -> None:
-    """Print the rows of a query, when it has ended."""
+    """Print the rows of a query after it has ended."""
     out = cli.out
     options.check_at_most_one({"--format": out.row_format, "--json": out.as_json, "--parquet": parquet})
     with lake.submitted_query(query).rows() as rows:
@@ -171,7 +171,7 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
 @query_id
 @service
 def cancel(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
-    """End a query; one that has ended is deleted with the rows that the service keeps."""
+    """Cancel a query, or delete one that has ended, with its rows."""
     _print_state(cli, lake.submitted_query(query).cancel())
 
 

@@ -43,7 +43,7 @@ def get(
     """Print all rows of a key, or of many keys.
 
     A key is given as words, one for each row key field in order: numbers, text, hex digits for binary, dates and times
-    in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is no number needs `--` before it.
+    in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is not a number needs `--` before it.
     Rows of many keys are printed in key order, those of a repeated key once.
     """
     options.check_one({"KEY": key, "--keys": keys})
@@ -73,7 +73,7 @@ def scan(
     """Print rows in key order.
 
     All rows, or those of the ranges given; rows in several ranges are printed once. Keys are given as to get; bounds
-    may have fewer fields than the key. A word that begins with a minus sign and is no number needs the form
+    may have fewer fields than the key. A word that begins with a minus sign and is not a number needs the form
     --from=-x. Give TABLE before options that take several words.
     """
     snapshot = cli.snapshot(table, at)
@@ -111,7 +111,7 @@ def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: 
 @command
 @options.table
 @options.ranges
-@click.option("--exact", is_flag=True, help="No estimate.")
+@click.option("--exact", is_flag=True, help="Read keys instead of estimating.")
 @options.at
 def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, at: str | None) -> None:
     """Count rows.
@@ -138,7 +138,7 @@ def sample(
 ) -> None:
     """Print random rows, in key order.
 
-    Every row is as likely as any other, and none comes twice.
+    Every row is equally likely, and none is repeated.
     """
     snapshot = cli.snapshot(table, at)
     _print_table(snapshot.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
@@ -176,7 +176,7 @@ def explain(
     at: str | None,
     **how: Any,
 ) -> None:
-    """Read a key or ranges, and print what the read took.
+    """Read a key or ranges, and print statistics of the read.
 
     With KEY as get, otherwise as scan. Prints partitions and files read, files skipped by key bounds and by filters,
     row groups, pages and bytes read, and the time of each step.

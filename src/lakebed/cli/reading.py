@@ -53,8 +53,8 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
     formats = (*FORMATS, *more_formats)
 
     @click.option("--format", type=click.Choice(formats), help="The format of the files. Default: by content and name.")
-    @click.option("--delimiter", metavar="C", help="What is between the cells of CSV: one character, or tab.")
-    @click.option("--quote", metavar="C", help='What CSV cells are quoted with. Default: ".')
+    @click.option("--delimiter", metavar="C", help="The delimiter of CSV: one character, or tab.")
+    @click.option("--quote", metavar="C", help='The quote character of CSV. Default: ".')
     @click.option("--header/--no-header", default=None, help="Whether the first line of CSV has the names of columns.")
     @click.option("--names", metavar="A,B", multiple=True, help="Names of the columns of CSV without a header.")
     @click.option(
@@ -65,10 +65,12 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
         multiple=True,
         help="The type of a column. May be repeated.",
     )
-    @click.option("--null", "nulls", metavar="WORD", multiple=True, help="What stands for null, beside an empty cell.")
-    @click.option("--timezone", metavar="ZONE", help="The zone of times without one, such as Europe/Berlin.")
-    @click.option("--date-format", metavar="FORMAT", help="Of dates and times that are not ISO 8601: %d.%m.%Y.")
-    @click.option("--encoding", metavar="NAME", help="Of text. Default: UTF-8, or UTF-16 with a byte order mark.")
+    @click.option("--null", "nulls", metavar="WORD", multiple=True, help="A word that means null, like an empty cell.")
+    @click.option("--timezone", metavar="ZONE", help="The time zone of times without one, such as Europe/Berlin.")
+    @click.option("--date-format", metavar="FORMAT", help="Format of dates and times that are not ISO 8601: %d.%m.%Y.")
+    @click.option(
+        "--encoding", metavar="NAME", help="Encoding of text. Default: UTF-8, or UTF-16 with a byte order mark."
+    )
     @functools.wraps(function)
     def with_reading(*args: Any, **given: Any) -> None:
         delimiter = given.pop("delimiter")
@@ -213,7 +215,7 @@ def _with_key_advice(instance: Instance, table: str) -> Error:
 def infer(
     cli: Invocation, *, file: str, key: tuple[str, ...], sort_key: tuple[str, ...], reading: ReadingOptions
 ) -> None:
-    """Show the columns of a file, as they are detected; with --key, print a schema for them.
+    """Show the detected columns of a file; with --key, print a schema for them.
 
     The schema goes to stdout, so that `lakebed schema infer users.csv --key id > users.json` makes a file for `lakebed
     table create --schema`; what was detected goes to stderr. Needs no instance.

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @options.files("files", "FILE...", "Files, folders or globs of Parquet.")
 @click.option("--again", is_flag=True, help="Ingest them once more, even if they are recorded.")
 def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
-    """Record files that `lakebed ingest` is to add.
+    """Record files to be added by `lakebed ingest`.
 
-    A file is known by its URL, size and version. A file that is recorded, or was ingested in the last log_s, is
-    not submitted again, nor one that is older than the record, unless --again is given.
+    A file is identified by its URL, size and version. Without --again, a file that is recorded, was ingested within
+    log_s, or is older than the record is not submitted again.
     """
     found = cli.table(table)
     with committed_on_interrupt(found.log):
@@ -98,7 +98,7 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 
 @command
 @options.table
-@click.option("--force", is_flag=True, help="Whether due or not.")
+@click.option("--force", is_flag=True, help="Also requests that are not due.")
 @click.option("--method", type=click.Choice([str(one) for one in Method]), help="Default: by the size of each job.")
 @options.launcher
 def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: str | None) -> None:

@@ -1,6 +1,6 @@
 """``lakebed serve``.
 
-What the options say is checked before anything listens. Requests end before maintenance does. Errors: UsageError.
+Options are checked before the service listens. Requests end before maintenance does. Errors: UsageError.
 Source: docs/service.md.
 """
 
@@ -48,7 +48,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
         default=60.0,
         show_default=True,
         type=click.FloatRange(min=0, min_open=True),
-        help="How long a request may take to arrive, and its answer to be sent.",
+        help="The time limit for receiving a request, and for sending its answer.",
     )
     @click.option(
         "--sql-memory",
@@ -57,7 +57,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
         default=1024,
         show_default=True,
         type=WholeNumber(min=1),
-        help="What one statement in SQL may take. Four run at once.",
+        help="Memory limit of one SQL statement. Four run at once.",
     )
     @functools.wraps(function)
     def with_limits(
@@ -87,7 +87,7 @@ flight_port = click.option(
     default=8017,
     show_default=True,
     type=WholeNumber(0, 65535),
-    help="Its port; 0: a free one.",
+    help="The port; 0: a free one.",
 )
 @flight_port
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
@@ -96,14 +96,14 @@ flight_port = click.option(
     default=100,
     show_default=True,
     type=WholeNumber(min=0),
-    help="Tables with metrics of their own.",
+    help="The number of tables with their own metrics.",
 )
 @click.option(
     "--read-cache",
     "read_cache_bytes",
     metavar="BYTES",
     type=WholeNumber(min=0),
-    help="What the read cache may hold. Default: 1 GiB.",
+    help="Size of the read cache. Default: 1 GiB.",
 )
 @click.option("--otlp", metavar="URL", help="Send metrics and traces to a collector, by OTLP/HTTP.")
 @click.option(
@@ -129,11 +129,11 @@ def serve(
     protection: Protection,
     upkeep: Upkeep,
 ) -> None:
-    """Maintain all tables, answer queries over HTTP, and show pages.
+    """Maintain all tables, answer queries over HTTP, and serve pages.
 
-    Work of many bytes is done by Spark if this machine has it, or where --master says; other work by worker processes.
+    Large operations run on Spark, if this machine has it or at --master; others run in worker processes.
 
-    The first Ctrl-C or SIGTERM ends requests and commits that have begun, and cancels the rest; the second kills.
+    The first Ctrl-C or SIGTERM completes running requests and commits, and cancels the rest; the second kills.
     """
     with optional_imports():
         from lakebed.monitoring.monitor import Monitor

@@ -1,7 +1,7 @@
 """``lakebed sql``: a query in SQL, or several.
 
 At a terminal without a statement there is a prompt (:mod:`lakebed.cli.sql_prompt`). Otherwise statements are read from
-stdin. In both a statement ends with a semicolon; an error ends the statements of stdin, and not the prompt.
+stdin. In both cases a statement ends with a semicolon. An error ends the statements of stdin, but not the prompt.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def sql(
 ) -> None:
     """Print the rows of a query over any tables, or prompt for queries.
 
-    SQL is DataFusion's, and only reads. Conditions on a prefix of the row key decide what is read. A table as it was is
-    named with a version, a tag or a time: FROM flights@12, flights@audited, "flights@2026-01-31T12:00:00Z". Names are
-    case-sensitive, and in double quotes unless they are plain words: "my-table". Rows have no order without ORDER BY.
-    A --param is a number, true, false or null, or otherwise a text, also in double quotes: --param '"7"'. SHOW TABLES,
-    DESCRIBE, SUMMARIZE, EXPLAIN ANALYZE and information_schema are supported. Without a STATEMENT: a prompt, or
-    statements from stdin, each ended by a semicolon.
+    The dialect is DataFusion's; statements are read-only. Conditions on a prefix of the row key are pushed down. To
+    read an old version of a table, append a version, a tag or a time: FROM flights@12, flights@audited,
+    "flights@2026-01-31T12:00:00Z". Names are case-sensitive, and need double quotes unless they are plain words:
+    "my-table". Rows have no order without ORDER BY. A --param is a number, true, false or null, or otherwise a text,
+    also in double quotes: --param '"7"'. SHOW TABLES, DESCRIBE, SUMMARIZE, EXPLAIN ANALYZE and information_schema are
+    supported. Without a STATEMENT: a prompt, or statements from stdin, each ended by a semicolon.
     """
     out = cli.out
     check_seconds("--timeout", timeout)

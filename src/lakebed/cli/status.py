@@ -55,10 +55,10 @@ _WHY_CHARS = 100
     f"{TOKEN_VARIABLE}.",
 )
 def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ...]) -> None:
-    """Show tables, backlogs and errors, and what comes next and why.
+    """Show tables, backlogs, errors, and the next operations with their reasons.
 
-    It is read from the store alone, whether or not a service runs, and changes nothing. What the last hour cost counts
-    commits. Reads are not recorded: the services that are named are asked what they answered in the last minutes.
+    Reads only the store, whether or not a service runs, and changes nothing. The cost of the last hour counts commits.
+    Reads are not recorded; each --service is queried for its reads of the last minutes.
     """
     found = status(cli.instance(), tables or None)
     services = services_asked(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     shell_complete=completions.paths,
     help="A path, file://, s3://, gs:// or az://.",
 )
-@click.option("--among-others", is_flag=True, help="Even if the folder holds other files.")
+@click.option("--among-others", is_flag=True, help="Allow a folder that holds other files.")
 def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
     """Create an instance, by default in the folder lake."""
     instance = lakebed.create(
@@ -72,14 +72,14 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 @click.argument("name", metavar="NAME")
 @options.file("--schema", "A JSON file with the schema.")
 @click.option(
-    "--schema-from", metavar="FILE", shell_complete=completions.paths, help="Take columns and types of a data file."
+    "--schema-from", metavar="FILE", shell_complete=completions.paths, help="Take columns and types from a data file."
 )
 @click.option("--row-key", "--key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns, with --schema-from.")
 @reading_options
 @options.file("--split-points", "Keys to split the table at, one a line.")
 @click.option("--set", "settings", metavar="NAME=VALUE", type=name_value, multiple=True, help="May be repeated.")
-@click.option("--offline", is_flag=True, help="Neither compact nor split it until `table alter --online`.")
+@click.option("--offline", is_flag=True, help="Do not compact or split it until `table alter --online`.")
 @merge_options
 def create(
     cli: Invocation,
@@ -208,8 +208,8 @@ def _remark(field: lakebed.Field) -> str:
 def files(cli: Invocation, *, table: str) -> None:
     """List data files, partition by partition.
 
-    A file that reaches over several partitions is listed in each. Rows are those in the partition, with a ~ where they
-    are an estimate; size and keys are the whole file's.
+    A file that spans several partitions is listed in each. Rows are those in the partition, with a ~ if they are an
+    estimate; size and keys are those of the whole file.
     """
     found = cli.table(table)
     state = found.state()
@@ -229,7 +229,7 @@ def files(cli: Invocation, *, table: str) -> None:
 def partitions(cli: Invocation, *, table: str) -> None:
     """List partitions: their key ranges, rows and files.
 
-    `runs` is how many sorted runs a read of the partition merges.
+    `runs` is the number of sorted runs that a read of the partition merges.
     """
     found = cli.table(table)
     state = found.state()
@@ -287,25 +287,25 @@ _CHANGES: dict[str, Callable[..., SchemaChange | FilterChange]] = {
 @options.table
 @click.option("--add", metavar="NAME TYPE", nargs=2, help="Add a value field; existing rows have null in it.")
 @click.option("--drop", metavar="NAME", help="Drop a value field.")
-@click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field, of the keys as well.")
+@click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field; key fields can be renamed too.")
 @click.option("--widen", metavar="NAME TYPE", nargs=2, help=f"Widen a value field: {_LADDERS}.")
-@click.option("--allow-nulls", metavar="NAME", help="Let a value field be null.")
-@click.option("--filter", metavar="PREDICATE", help="Show only rows that meet it, in SQL: 'n > 3'.")
-@click.option("--no-filter", is_flag=True, help="Show all rows again, as far as they are there.")
+@click.option("--allow-nulls", metavar="NAME", help="Make a value field nullable.")
+@click.option("--filter", metavar="PREDICATE", help="Show only rows for which it is true, in SQL: 'n > 3'.")
+@click.option("--no-filter", is_flag=True, help="Show all rows that still exist.")
 @click.option(
     "--age-off",
     metavar="NAME=AGE",
     type=name_value,
     help="Hide rows with an older time: at=30d, at=12h, at='30d of ms'.",
 )
-@click.option("--no-age-off", is_flag=True, help="End the age-off.")
+@click.option("--no-age-off", is_flag=True, help="Remove the age-off.")
 @click.option("--rename-to", metavar="NEW_NAME", help="Rename the table; nothing moves.")
 @click.option("--online", is_flag=True, help="Compact and split the table when due.")
-@click.option("--offline", is_flag=True, help="Neither compact nor split the table.")
+@click.option("--offline", is_flag=True, help="Do not compact or split the table.")
 def alter(cli: Invocation, *, table: str, rename_to: str | None, online: bool, offline: bool, **changes: Any) -> None:
     """Change a table's schema, filter, name or state; no file is rewritten.
 
-    Takes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
+    Makes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
     type, such as '{"list": "string"}'.
     """
     schema_changes = {f"--{name.replace('_', '-')}": words for name, words in changes.items()}
@@ -347,7 +347,9 @@ def _type(text: str) -> Any:
 
 @command
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=completions.tables)
-@click.option("--defaults", is_flag=True, help="Every setting with its unit, default and meaning; needs no instance.")
+@click.option(
+    "--defaults", is_flag=True, help="List every setting with its unit, default and meaning; needs no instance."
+)
 @options.row_format
 def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None:
     """Show the settings in force.

@@ -1,7 +1,8 @@
-"""``lakebed tail``: the change feed of a table, and with ``--follow`` each new version as it comes.
+"""``lakebed tail``: the change feed of a table, and with ``--follow`` each new version as it is committed.
 
-A look for a new version costs one or two requests, so the pause between two grows while nothing comes. The command ends
-when the reader of stdout is gone. Errors: UsageError; those of :meth:`lakebed.Table.changes`. Source: docs/changes.md.
+A check for a new version costs one or two requests, so the pause between checks grows while there is none. The command
+ends when the reader of stdout exits. Errors: UsageError; those of :meth:`lakebed.Table.changes`. Source:
+docs/changes.md.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def tail(
 ) -> None:
     """Print what versions changed, and follow new ones.
 
-    A line for each row that came or went, with the version and what happened (docs/changes.md): insert, delete,
-    update_before and update_after, or remove_range with the range as JSON. Versions come in order; in a version removed
-    ranges first, then rows in key order.
+    One line for each row that was added or deleted, with the version and the kind of change (docs/changes.md): insert,
+    delete, update_before and update_after, or remove_range with the range as JSON. Versions come in order; in a version
+    removed ranges first, then rows in key order.
     """
     options.check_at_most_one({"--until": until, "--follow": follow})
     if follow and cli.out.row_format in BINARY:

@@ -69,7 +69,7 @@ class Upkeep:
 def upkeep(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a service's maintenance, as one parameter ``upkeep``."""
 
-    @click.option("--no-maintenance", is_flag=True, help="Answer, and leave maintenance to others.")
+    @click.option("--no-maintenance", is_flag=True, help="Answer requests only, without maintenance.")
     @options.launcher
     @memory
     @click.option(
@@ -77,7 +77,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         default=2,
         show_default=True,
         type=WholeNumber(1, 1000),
-        help="Operations at once that bring rows, and as many that compact, split or collect garbage.",
+        help="Concurrent operations that add rows, and as many that compact, split or collect garbage.",
     )
     @click.option(
         "--follow",
@@ -86,7 +86,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         default=1.0,
         show_default=True,
         type=click.FloatRange(0.01, 86_400),
-        help="Look for new versions of a table so often; of one that rests, up to 60 times as rarely.",
+        help="How often to check a table for new versions; an idle table is checked up to 60 times less often.",
     )
     @click.option(
         "--period",
@@ -103,7 +103,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         default=300.0,
         show_default=True,
         type=click.FloatRange(min=0),
-        help="Stop Spark and worker processes that had no work for so long.",
+        help="Stop Spark and worker processes after this time without work.",
     )
     @functools.wraps(function)
     def with_upkeep(

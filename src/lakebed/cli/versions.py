@@ -1,6 +1,4 @@
-"""``lakebed history``, ``tag`` and ``restore``: the versions of a table, what made each, names that keep their
-files, and the way back to one.
-"""
+"""``lakebed history``, ``tag`` and ``restore``: versions of a table, the transactions that made them, and tags."""
 
 from __future__ import annotations
 
@@ -44,15 +42,15 @@ VALUE_CHARS_MAX = 1_000
 @options.limit(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
 @click.option("--entries", is_flag=True, help="Print the entries of the log.")
 @click.option("--entry", metavar="N", type=WholeNumber(min=1), help="Print log entry N in full.")
-@click.option("--failures", is_flag=True, help="Print calls that failed, and why; within jobs_kept_s.")
+@click.option("--failures", is_flag=True, help="Print calls that failed within jobs_kept_s, and why.")
 @options.row_format
 def history(
     cli: Invocation, *, table: str, limit: int | None, entries: bool, entry: int | None, failures: bool
 ) -> None:
     """List what happened to a table, newest first.
 
-    One line a transaction. Times are the store's. A minus sign stands where the log does not say, as for the rows that
-    a compaction replaces.
+    One line a transaction. Times are the store's. A minus sign means that the log does not record the value, such as
+    the rows that a compaction replaces.
     """
     options.check_at_most_one({"--entries": entries, "--entry": entry, "--failures": failures})
     found = cli.table(table)
@@ -139,7 +137,7 @@ name_argument = click.argument("name", metavar="NAME")
 def create_tag(cli: Invocation, *, table: str, name: str, version: int | None) -> None:
     """Name a version of a table and keep its files.
 
-    A tagged version can be read (get, scan --at NAME) however old it becomes.
+    A tagged version stays readable (get, scan --at NAME) until the tag is dropped.
     """
     found = cli.table(table)
     tagged = found.tag(name, version)
@@ -181,10 +179,10 @@ def list_tags(cli: Invocation, *, table: str) -> None:
 @options.dry_run
 @options.yes
 def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: bool) -> None:
-    """Give a table the rows of an older version back; asks for its name first.
+    """Restore the rows of an older version; asks for the table's name first.
 
-    One commit, which moves no data. What was written since is gone as well; it stays readable at its own version, so a
-    restore is undone by another. Schema, settings and tags stay.
+    One commit, which moves no data. Everything written since is undone; it stays readable at its own version, so a
+    restore can be undone by another. Schema, settings and tags do not change.
     """
     found = cli.table(table)
     target = found.at(**moment_in(moment)).state

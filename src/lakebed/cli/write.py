@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 _key = click.option(
     "--key", metavar="A,B", multiple=True, help="Row key columns: makes the table if it does not exist."
 )
-_sort_key = click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of a table that is made.")
+_sort_key = click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of a new table.")
 _column = click.option(
     "--column",
     metavar="FIELD=COLUMN",
     type=name_value,
     multiple=True,
-    help="The source's column of a field. May be repeated.",
+    help="The source column for a field. May be repeated.",
 )
-_ignore_extra = click.option("--ignore-extra", is_flag=True, help="Leave out columns that the table lacks.")
+_ignore_extra = click.option("--ignore-extra", is_flag=True, help="Ignore columns that the table lacks.")
 _cast = click.option(
-    "--cast", metavar="A,B", multiple=True, help="Fields that are also read from text, in files with types."
+    "--cast", metavar="A,B", multiple=True, help="Fields that may also be parsed from text, in files with types."
 )
 
 
@@ -71,8 +71,8 @@ _cast = click.option(
 @_column
 @_ignore_extra
 @_cast
-@click.option("--partial", is_flag=True, help="Leave columns that a file lacks as older rows of its keys have them.")
-@click.option("--row-kind", metavar="COLUMN", help="The column that says what each row does: c, u, d, +I, +U, -D …")
+@click.option("--partial", is_flag=True, help="Keep the older values of columns that a file lacks.")
+@click.option("--row-kind", metavar="COLUMN", help="The column with the kind of each row: c, u, d, +I, +U, -D …")
 @reading_options
 @options.run_once_id("--commit-id")
 def write(
@@ -95,10 +95,10 @@ def write(
 
     Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON; text may be compressed (gzip, zstd, bzip2, xz). All files
     become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
-    lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; what
-    is not given of its form is detected (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table
-    that does not exist is made of the columns of the files. --partial and --row-kind are for tables that merge by
-    latest (docs/merging.md).
+    lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; its
+    form is detected unless given (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table that does
+    not exist is created from the columns of the files. --partial and --row-kind are for tables that merge by latest
+    (docs/merging.md).
     """
     operation = Operation.of(partial, row_kind)
     keys = Keys.of(key, sort_key, merge)
@@ -172,7 +172,7 @@ def _added_text(added: Added, read: int) -> str:
 @options.table
 @options.key
 @options.file("--keys", "In place of KEY: a text file, one key a line, as in CSV.")
-@click.option("--where", metavar="PREDICATE", help="In place of KEY: all keys whose rows meet it, in SQL: 'n > 3'.")
+@click.option("--where", metavar="PREDICATE", help="All keys with rows for which it is true, instead of KEY: 'n > 3'.")
 @options.run_once_id("--commit-id")
 @options.yes
 def delete(
@@ -210,7 +210,7 @@ def _deleted(report: DeleteReport) -> str:
 @command
 @options.table
 @options.ranges
-@click.option("--fence", is_flag=True, help="Also keep out writes and compactions that began before.")
+@click.option("--fence", is_flag=True, help="Also refuse writes and compactions that began earlier.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @options.yes
 def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, dry_run: bool, yes: bool) -> None:
@@ -258,7 +258,7 @@ _sources = options.files("sources", "SOURCE...")
     "--quarantine",
     metavar="URL",
     shell_complete=completions.paths,
-    help="Write rows that do not fit there, and import the others.",
+    help="Write rows that do not fit to this folder, and import the others.",
 )
 @options.run_once_id("--job-id")
 @click.option(
