@@ -1,8 +1,8 @@
-# Two words to begin with: `make demo` and `make test`.
+# Start with `make demo` and `make test`.
 #
-# A machine needs Python 3.11 or later, nothing of ours. Everything goes into .venv, from locks in which each
-# package has its hash: first the tools that build packages, then the packages, so that no build fetches a tool that
-# is not locked. What starts Spark also sees to Java, and what starts PostgreSQL to that.
+# Only Python 3.11 or later is required. Everything is installed into .venv, from lock files with hashes: first the
+# build tools, then the packages, so that no build fetches a tool that is not locked. Targets that start Spark or
+# PostgreSQL install Java or PostgreSQL if necessary.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -12,31 +12,32 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 STAMP_OF_DOCS := .venv/.installed-docs
-# Once for each set of packages: the archive that the JVMs of tests start from.
+# The class archive from which the JVMs of tests start; made once for each set of packages.
 CLASSES := .venv/.class-archive
 
-# What `make test-python` makes an environment of.
+# The Python of the environment of `make test-python`.
 PYTHON ?= python3
 
-# Tests start some hundred processes. Each would compile the source again if it might not keep what it has compiled.
+# Tests start some hundred processes. Without bytecode caches each would compile the source again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# All folders of tests but those that need more than Python, Java and PostgreSQL.
+# All folders of tests except those that need more than Python, Java and PostgreSQL.
 TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walks/,$(wildcard tests/*/))
-# Those that start Spark, and the others.
+# The folders that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
-# A worker takes a file at a time, in the order of tests/conftest.py, which says how many; never many, since some start servers.
+# A worker takes one file at a time, in the order of tests/conftest.py, which sets the number of workers; few, because
+# some tests start servers.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# One of them with the session of Spark that most tests share, the other with those that start JVMs of their own, which
-# waits more than it works (tests/conftest.py).
+# One worker runs the tests that share a Spark session, the other those that start their own JVMs and are mostly idle
+# (tests/conftest.py).
 SPREAD_OF_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
-# Python, and Java, for a recipe that starts Spark.
+# Sets JAVA_HOME, for recipes that start Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
-# And PostgreSQL, for one that starts a server.
+# Sets POSTGRES_BIN, for recipes that start a PostgreSQL server.
 WITH_POSTGRES = POSTGRES_BIN="$$(scripts/ensure-postgres)" && export POSTGRES_BIN &&
 
-# One version of each package for every Python and system, and no word on where it came from.
+# One version of each package for all Python versions and systems, without comments on its origin.
 LOCK := --universal --fork-strategy fewest --generate-hashes --no-annotate --no-emit-index-url \
     --no-emit-find-links --custom-compile-command 'make lock'
 
@@ -45,33 +46,33 @@ help: ## Print these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 — \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F ' — ' '{ printf "%-17s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: $(STAMP) ## Real flights through Spark into a table, and back by key
+demo: $(STAMP) ## Import real flights with Spark, and read them by key
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# At once, for the second waits more than it works.
+# The two run in parallel, because test-spark is mostly idle.
 .PHONY: test
-test: $(CLASSES) ## Every test a change has to pass
+test: $(CLASSES) ## Run every test that a change has to pass
 	@MAKE="$(MAKE)" scripts/run-at-once test-core test-spark
 
 .PHONY: test-core
-test-core: $(STAMP) ## Those of them that start no Spark
+test-core: $(STAMP) ## Run the tests that do not start Spark
 	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(TESTS_OF_CORE) </dev/null
 
 .PHONY: test-spark
-test-spark: $(CLASSES) ## Those that do
+test-spark: $(CLASSES) ## Run the tests that start Spark
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) </dev/null
 
 .PHONY: coverage
-coverage: $(STAMP) ## As test-core, and fails if they take too few branches of the code
+coverage: $(STAMP) ## Run test-core and fail if too few branches are covered
 	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) --cov --cov-report= $(TESTS_OF_CORE) </dev/null
 	@$(BIN)/coverage json --quiet -o .coverage.json && $(BIN)/python scripts/check_coverage.py .coverage.json
 
 .PHONY: test-unit
-test-unit: $(STAMP) ## The tests that take seconds and need Python alone
+test-unit: $(STAMP) ## Run the tests that take seconds and need only Python
 	@$(BIN)/python -m pytest -q $(SPREAD) tests/unit </dev/null
 
 .PHONY: test-python
-test-python: ## The unit tests on another Python: make test-python PYTHON=python3.14
+test-python: ## Run the unit tests on another Python: make test-python PYTHON=python3.14
 	@"$(PYTHON)" -m venv .venv-other
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --requirement requirements-build.lock
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --no-build-isolation --requirement requirements.lock
@@ -79,13 +80,13 @@ test-python: ## The unit tests on another Python: make test-python PYTHON=python
 	@.venv-other/bin/python -m pytest -q $(SPREAD) tests/unit </dev/null
 
 .PHONY: test-walks
-test-walks: $(STAMP) ## What a new user does first, from the built wheel in empty environments
+test-walks: $(STAMP) ## Run the first steps of a new user, from the built wheel in empty environments
 	@$(WITH_JAVA) CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q --durations=0 tests/walks </dev/null
 
-# The readers, writers, sorts and merges: what uses PyArrow and DataFusion most.
+# The readers, writers, sorts and merges, which use PyArrow and DataFusion most.
 LOWEST := .venv-lowest
 .PHONY: test-lowest
-test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of PyArrow, DataFusion and others
+test-lowest: $(STAMP) ## Run some unit tests with the lowest versions of PyArrow, DataFusion and others
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable .
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python duckdb hypothesis 'pandas<3' polars pydantic pytest \
@@ -93,11 +94,11 @@ test-lowest: $(STAMP) ## A part of the unit tests with the lowest versions of Py
 	@$(LOWEST)/bin/python -m pytest -q tests/unit/read tests/unit/ingest tests/unit/sorting \
 	    tests/unit/merging tests/unit/test_table.py </dev/null
 
-# Not what needs a later version (docs/compatibility.md): streams.
+# Without streams, which need a later version (docs/compatibility.md).
 SPARK_OLDEST := .venv-spark-oldest
 TESTS_OF_OLDEST := $(patsubst %,tests/spark/test_%.py,placement import ingest export datasource doors key_types_on_spark connect)
 .PHONY: test-spark-oldest
-test-spark-oldest: $(STAMP) ## The pipeline and the data source on the lowest version of Spark
+test-spark-oldest: $(STAMP) ## Test the pipeline and the data source on the lowest version of Spark
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SPARK_OLDEST)
 	@$(BIN)/uv pip install --quiet --python $(SPARK_OLDEST)/bin/python --editable \
 	    '.[connect,duckdb,flight,polars,serve,spark]' 'pyspark[connect]==4.0.*' adbc-driver-flightsql adbc-driver-manager \
@@ -105,43 +106,43 @@ test-spark-oldest: $(STAMP) ## The pipeline and the data source on the lowest ve
 	@$(WITH_JAVA) $(SPARK_OLDEST)/bin/python -m pytest -q $(SPREAD_OF_SPARK) -m 'slow or not slow' $(TESTS_OF_OLDEST) </dev/null
 
 .PHONY: test-browser
-test-browser: $(STAMP) ## The pages in a real Chromium, which is found or installed
+test-browser: $(STAMP) ## Test the pages in Chromium, which is installed if necessary
 	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q tests/browser </dev/null
 
 .PHONY: test-stores
-test-stores: $(STAMP) ## The same store contract on servers for S3, GCS and Azure; needs Go and npm
+test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure; needs Go and npm
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
 .PHONY: test-deploy
-test-deploy: $(STAMP) ## What is in deploy/, with a real helm (needs Go if there is none), and the steps of the image (as root, with debootstrap)
+test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
 	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/unit/deploy tests/walks/test_image.py </dev/null
 
 .PHONY: check
-check: $(STAMP) ## Lint, format, types, and the direction of imports
+check: $(STAMP) ## Check lint, format, types, and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 .PHONY: format
-format: $(STAMP) ## Mend what ruff can mend
+format: $(STAMP) ## Fix what ruff can fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 .PHONY: docs
-docs: $(STAMP_OF_DOCS) ## The documentation as a site in site/, built strictly and without the network
+docs: $(STAMP_OF_DOCS) ## Build the documentation as a site in site/, strictly and offline
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: pictures
-pictures: $(STAMP) ## The pictures of the documentation, taken again: pages, a notebook, a terminal
+pictures: $(STAMP) ## Take the pictures of the documentation again: pages, a notebook, a terminal
 	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m scripts.take_pictures docs/images
 
 .PHONY: bench
-bench: $(STAMP) ## The benchmarks, each with its peers in the same run
+bench: $(STAMP) ## Run the benchmarks, each with its peers in the same run
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: $(STAMP) ## A million random schedules of the protocol, random steps and random tables, more examples of each property, and the slow tests
+soak: $(STAMP) ## Run a million random schedules of the protocol, random steps and tables, more examples of each property, and the slow tests
 	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
 	@$(BIN)/python -m pytest -q tests/adversarial/test_merging_machine.py --hypothesis-profile nightly </dev/null
 	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly tests/unit </dev/null
@@ -150,7 +151,7 @@ soak: $(STAMP) ## A million random schedules of the protocol, random steps and r
 	@$(MAKE) test-stores
 
 .PHONY: lock
-lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest versions it allows
+lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest versions that it allows
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group build --output-file requirements-build.lock
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group dev --all-extras \
 	    --constraint requirements-build.lock --output-file requirements.lock pyproject.toml
@@ -158,7 +159,7 @@ lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest 
 	    --constraint requirements.lock --output-file requirements-docs.lock
 
 .PHONY: clean
-clean: ## Remove .venv, caches and what the demo left
+clean: ## Remove .venv, caches and the files of the demo
 	rm -rf .venv .venv-other .venv-lowest .venv-spark-oldest .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -170,12 +171,12 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Without it the tests only take longer, so what goes wrong here stops nothing.
+# A failure is ignored, because the archive only makes tests faster.
 $(CLASSES): $(STAMP)
 	@$(WITH_JAVA) $(BIN)/python -m lakebed.spark.class_archive >/dev/null 2>&1 || true
 	@touch $@
 
-# Only for the site; its packages have the versions of the other locks where they are in both.
+# Only for the site; packages that are also in the other lock files have the same versions.
 $(STAMP_OF_DOCS): $(STAMP) requirements-docs.lock
 	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements-docs.lock
 	@touch $@

@@ -1,4 +1,4 @@
-"""Fails if tests took too few branches: ``python scripts/check_coverage.py COVERAGE.json``, of `make coverage`.
+"""Fails if tests covered too few branches: ``python scripts/check_coverage.py COVERAGE.json``, of `make coverage`.
 
 The data are those of ``coverage json``. What is not measured, and why: ``[tool.coverage.run]`` in pyproject.toml.
 """
@@ -12,19 +12,19 @@ from pathlib import Path, PurePath
 from lakebed.model.documents import load
 
 CORE_PERCENT_MIN = 95.0
-"""Of state, the log, plans and strategies, which decide what rows a table has."""
+"""The minimum for state, the log, plans and strategies, which decide what rows a table has."""
 REST_PERCENT_MIN = 85.0
 
 
 @dataclass(slots=True)
 class Taken:
-    """Branches there are, and those that were taken."""
+    """The number of branches, and of covered branches."""
 
     taken: int = 0
     total: int = 0
 
     def add(self, taken: int, total: int) -> None:
-        """Count the branches of one more module."""
+        """Add the branches of another module."""
         self.taken += taken
         self.total += total
 

@@ -1,4 +1,4 @@
-"""Shows the roles of docstrings (:class:`lakebed.Table`, :func:`open`) as code: Markdown does not know them."""
+"""Shows the roles of docstrings (:class:`lakebed.Table`, :func:`open`) as code, because Markdown has no roles."""
 
 from __future__ import annotations
 

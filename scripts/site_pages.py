@@ -1,4 +1,4 @@
-"""A hook of MkDocs: what the site has beside ``docs/``: README.md as its first page, other pages, and the examples.
+"""A hook of MkDocs that adds pages from outside ``docs/``: README.md as the first page, other pages, and the examples.
 
 Links between these and the pages in ``docs/`` are rewritten to their places on the site.
 """
