@@ -1,7 +1,7 @@
 """Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds.
 
-Errors are here at once. What else is public is imported when it is first asked for, with the libraries that it needs.
-``open`` is not in ``__all__``, so that ``from lakebed import *`` leaves Python's own.
+Errors are imported at once; other public names are imported on first use, with the libraries that they need. ``open``
+is not in ``__all__``, so that ``from lakebed import *`` does not shadow the built-in.
 """
 
 from typing import TYPE_CHECKING
@@ -122,12 +122,12 @@ _HOMES = {
     "set_state_cache_bytes": "lakebed.log.segments",
     "status": "lakebed.service.store_status",
 }
-"""The module of each name that is not here yet."""
+"""The module of each name that is imported on first use."""
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_HOMES})
 
 
-if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__ = lazy_names(__name__, _HOMES)

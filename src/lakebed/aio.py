@@ -1,4 +1,4 @@
-"""Reads for servers that run an event loop: each in a thread of its own, so that the loop is never blocked.
+"""Reads for servers that run an event loop: each runs in a thread, so that the loop is never blocked.
 
     from lakebed import aio
 
@@ -6,7 +6,7 @@
     async for batch in aio.scan(table, KeyRange.prefix("N14228")):
         ...
 
-The loop's default executor bounds how many reads run at once; set another one for more.
+The loop's default executor bounds the number of concurrent reads; set a larger one for more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def get_many(table: Readable, keys: Any, **options: Any) -> pa.Table:
 
 
 async def scan(table: Readable, *ranges: KeyRange, **options: Any) -> AsyncIterator[pa.RecordBatch]:
-    """As :meth:`Table.scan`, batch by batch; ends the scan when the loop over it ends, however it does."""
+    """As :meth:`Table.scan`, batch by batch; ends the scan when the loop over it ends for any reason."""
     reader = await asyncio.to_thread(table.scan, *ranges, **options)
     try:
         while (batch := await asyncio.to_thread(next, reader, None)) is not None:

@@ -1,4 +1,4 @@
-"""The door to time, randomness and ids: nothing else in the package may read a clock or draw a random number.
+"""The only access to time, randomness and ids: nothing else in the package may read a clock or draw a random number.
 
 Tests and simulations replace these functions, so that one seed replays everything. Lint enforces the rule.
 """
@@ -15,7 +15,7 @@ Chance = random.Random
 
 
 def now() -> datetime:
-    """The local wall clock, aware, UTC. For people only: nothing that deletes or orders may rest on it."""
+    """The local wall clock, aware, UTC. For display only: nothing may be deleted or ordered by it."""
     return datetime.now(UTC)
 
 
@@ -29,12 +29,12 @@ def sleep(seconds: float) -> None:
 
 
 def jitter_s(limit_s: float) -> float:
-    """A random wait in [0, limit_s): full jitter, so that writers who lost together do not meet again."""
+    """A random wait in [0, limit_s): full jitter, so that writers that lost the same race do not collide again."""
     return random.random() * limit_s  # noqa: S311 - spreads retries, guards nothing
 
 
 def chance(seed: int | None) -> Chance:
-    """What draws at random; the same seed draws the same again, and None never does."""
+    """A random generator; the same seed gives the same sequence, None a new one."""
     return Chance(seed)
 
 
@@ -46,7 +46,7 @@ def random_token() -> str:
 def new_id() -> str:
     """A UUIDv7 (RFC 9562, 5.7) as text: 48 bits of milliseconds, then random bits.
 
-    Its time is a hint for people who list a bucket; no decision may read it.
+    Its time is a hint for people who list a bucket; no code may depend on it.
     """
     milliseconds = int(time.time() * 1000)
     value = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")

@@ -1,4 +1,4 @@
-"""What can go wrong, grouped by what a handler would do.
+"""Error classes, grouped by how a caller reacts.
 
     Error
     |-- UsageError            change the request (also a ValueError)
@@ -15,12 +15,12 @@
     |-- DamagedError          stored bytes are not those that were written; restore the object
     `-- UnsupportedFormatError    upgrade Lakebed, or export with the Lakebed that wrote it
 
-Core types: :class:`Code` says which error it is, :class:`Facts` which values it carries. Every error has a message
-(what happened, with which value, what to do), a ``code``, the ``kind`` of its class, and facts that read as attributes
-(``error.table``, ``error.version``).
+Core types: :class:`Code` is the cause of an error, :class:`Facts` are the values that it carries. Every error has a
+message (what happened, with which value, what to do), a ``code``, the ``kind`` of its class, and facts that read as
+attributes (``error.table``, ``error.version``).
 
-Rules: a code is never removed, renamed or given another meaning, and belongs to one class. ``docs/errors.md`` says of
-each code what happened and what to do.
+Rules: a code is never removed, renamed or given another meaning, and belongs to one class. ``docs/errors.md`` describes
+each code and its remedy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Code(StrEnum):
-    """Which error it is, for programs; ``group`` is the kind of the class that carries it. Append-only."""
+    """The cause of an error, for programs; ``group`` is the kind of the class that carries it. Append-only."""
 
     group: str
 
@@ -343,7 +343,7 @@ class Error(Exception):
     kind: str = "error"
 
     def __init__(self, message: str, *, code: Code, **facts: Unpack[Facts]) -> None:
-        # It may quote a value that UTF-8 cannot hold, and is to be printed, logged and sent all the same.
+        # A message may quote a value that UTF-8 cannot encode, but must be printable.
         self.message = message if message.isascii() else message.encode("utf-8", "backslashreplace").decode()
         super().__init__(self.message)
         self.code = code
@@ -374,7 +374,7 @@ def _rebuild(cls: type[Error], message: str, code: Code, facts: Facts) -> Error:
 
 
 class UsageError(Error, ValueError):
-    """The request cannot mean anything; nothing was read or written."""
+    """The request is invalid; nothing was read or written."""
 
     kind = "usage"
 
@@ -398,7 +398,7 @@ class NotFoundError(Error, LookupError):
 
 
 class NotRetainedError(NotFoundError):
-    """What was asked for is too old: its files, or its log entries, are not kept any more."""
+    """The requested version is too old: its files, or its log entries, are no longer retained."""
 
     kind = "not_retained"
 
@@ -416,19 +416,19 @@ class RejectedError(Error):
 
 
 class AccessError(Error):
-    """A service does not know who asks, or does not allow the request to that principal."""
+    """A service could not authenticate the caller, or does not permit the request to that principal."""
 
     kind = "access"
 
 
 class ContentionError(Error):
-    """Others kept winning the log; nothing was committed and it is safe to try again."""
+    """Other writers won every attempt; nothing was committed, and a retry is safe."""
 
     kind = "contention"
 
 
 class UnknownOutcomeError(Error):
-    """The store stopped answering while a commit was under way: it may or may not be there."""
+    """The store stopped responding during a commit, which may or may not have been made."""
 
     kind = "unknown_outcome"
 
@@ -440,13 +440,13 @@ class StorageError(Error):
 
 
 class UnsafeStoreError(StorageError):
-    """The store does not keep create-if-absent, so two writers could both believe that they won."""
+    """The store does not honour create-if-absent, so two writers could both commit the same version."""
 
     kind = "unsafe_store"
 
 
 class DamagedError(Error):
-    """Bytes read back are not the bytes that were written; ``name`` says which object."""
+    """Bytes read back are not the bytes that were written; ``name`` is the object."""
 
     kind = "damaged"
 
@@ -463,7 +463,7 @@ _CLASSES: dict[str, type[Error]] = {
 
 
 def error_of_kind(kind: str, message: str) -> Error:
-    """The error of a class, by its kind, whose code this version does not know."""
+    """An error by its kind, for a code that this version does not have."""
     return _CLASSES.get(kind, Error)(message, code=Code.FOREIGN_ERROR)
 
 

@@ -1,6 +1,6 @@
 """Runs jobs in batches: opens the jobs of a batch, has their tasks executed together, and finishes each job.
 
-:func:`run` is the loop of compaction and of ingest. The caller gives what is planned and three functions:
+:func:`run` is the loop of compaction and of ingest. The caller passes the plans and three functions:
 ``open_batch`` makes jobs of some plans, ``execute`` runs tasks (on Spark, in worker processes or in this process), and
 ``on_done`` commits a job; it may return plans to try again. An export or an attach is one job, and calls its executor
 directly.
@@ -39,7 +39,7 @@ Execute = Callable[[Sequence[Task]], Sequence[Result | Error]]
 
 
 class Planned(Protocol):
-    """What a job is made of."""
+    """The plan of a job."""
 
     @property
     def task_count(self) -> int:
@@ -47,11 +47,11 @@ class Planned(Protocol):
 
 
 class RunningJob(Protocol[Task_co]):
-    """A job under way."""
+    """A running job."""
 
     @property
     def tasks(self) -> Sequence[Task_co]:
-        """What has to be done for it."""
+        """The tasks of the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 :class:`Settings` has the values in force: a table's own value comes before the instance's default, which comes before
 the default here. Only values that a user set are stored, by name.
 
-Rules. Values are validated before they are stored. What one setting requires of another is computed here and nowhere
-else (:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own
-value. A stored name that this version does not have is an error, never ignored. Pure: no I/O.
+Rules. Values are validated before they are stored. Dependencies between settings are computed only here
+(:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own value. A
+stored name that this version does not have is an error, never ignored. Pure: no I/O.
 
 Source: docs/decisions/0041, 0044; docs/retention.md for the four times.
 """
@@ -29,9 +29,7 @@ GIB = 1024 * MIB
 
 
 class Strategy(StrEnum):
-    """Which runs of a partition compaction merges; the rules are in
-    :mod:`lakebed.maintenance.compaction.strategies`.
-    """
+    """How compaction chooses runs; the rules are in :mod:`lakebed.maintenance.compaction.strategies`."""
 
     BASIC = "basic"
     SIZE_RATIO = "size-ratio"
@@ -40,7 +38,7 @@ class Strategy(StrEnum):
 
 
 class SchemaGrowth(StrEnum):
-    """What becomes of a column of written rows that the table has no field for."""
+    """How columns of written rows that are not fields of the table are treated."""
 
     REFUSE = "refuse"
     ADD = "add"
@@ -134,7 +132,7 @@ class Settings:
 
     @property
     def log_retention_s(self) -> int:
-        """How long log entries and request keys are kept: not less than the versions that need them."""
+        """How long log entries and request keys are kept: at least as long as the versions that need them."""
         return max(self.log_s, self.history_s)
 
 

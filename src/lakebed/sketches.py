@@ -1,6 +1,6 @@
-"""Sketches: small values that stand for many, for the aggregate functions ``mean``, ``hll`` and ``quantiles``.
+"""Sketches: compact summaries of many values, for the aggregate functions ``mean``, ``hll`` and ``quantiles``.
 
-A table that aggregates rows keeps in one column what it needs to merge further rows later:
+A table that aggregates rows keeps an intermediate state in one column, so that more rows can be merged later:
 
 * ``mean``: a struct of ``sum`` (float64) and ``count`` (int64);
 * ``hll``: a HyperLogLog sketch of Apache DataSketches, for the number of distinct values, in a binary column;
@@ -11,8 +11,8 @@ A table that aggregates rows keeps in one column what it needs to merge further 
 bytes are those of Spark (``hll_sketch_agg``, ``kll_sketch_agg_double``) and of DataSketches in other languages.
 
 Rules: the library of DataSketches may crash the process on bytes that are not a sketch, so the layout of every sketch
-is checked before it is given to the library (:mod:`lakebed.model.sketch_layout`). Null values are left out, and so is
-NaN by ``quantiles``.
+is checked before it is given to the library (:mod:`lakebed.model.sketch_layout`). Null values are ignored;
+``quantiles`` also ignores NaN.
 
 Errors: UsageError where the package ``datasketches`` is missing (``pip install 'lakebed[sketches]'``), for a type that
 cannot be counted, and for a rank that is not from 0 to 1; SchemaMismatchError for bytes that are not a sketch.
@@ -113,12 +113,12 @@ def mean(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def hll_estimate(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """About how many distinct values each HLL sketch has seen, in float64; null for null."""
+    """The estimated number of distinct values of each HLL sketch, in float64; null for null."""
     return _read(column, lambda sketch: _hll_of(sketch).get_estimate())
 
 
 def quantile(column: pa.Array | pa.ChunkedArray, rank: Any) -> pa.Array:
-    """About the least value of each KLL sketch that has ``rank`` (0 to 1) of its values at or below it, in float64.
+    """The estimated quantile of each KLL sketch: the least value with ``rank`` (0 to 1) of the values at or below it.
 
     0.5 is the median. Null for null, and for a sketch of no values.
     """

@@ -1,11 +1,11 @@
-"""What the library measures of itself while it works, for a service that publishes it.
+"""Measurements of the library while it works, for a service that publishes them.
 
-Code that does something worth measuring calls :func:`measure` with a number, or does it inside a :func:`span`, which
-measures how long it took. What receives this is a :class:`Sink`, such as :class:`lakebed.monitoring.monitor.Monitor`.
-:mod:`lakebed.monitoring.definitions` lists everything that is measured, with its labels.
+Code calls :func:`measure` with a number, or runs inside a :func:`span`, which measures its duration. Measurements are
+received by a :class:`Sink`, such as :class:`lakebed.monitoring.monitor.Monitor`. :mod:`lakebed.monitoring.definitions`
+lists everything that is measured, with its labels.
 
 Rules. Without a sink, which is the usual case, nothing is computed: a span is an object that does nothing, and a point
-lookup looks at :data:`sink` and calls no function. A sink must not raise, and must be safe to call from many threads.
+lookup tests :data:`sink` without calling a function. A sink must not raise, and must be safe to call from many threads.
 The label ``table`` has the id of a table, which does not change when the table is renamed.
 """
 
@@ -28,7 +28,7 @@ Ended = Callable[[BaseException | None], None]
 
 
 class Sink(Protocol):
-    """Receives what is measured."""
+    """Receives measurements."""
 
     def measured(self, name: str, value: float, labels: Labels) -> None:
         """Take one value of the measure ``name``: a sample of a histogram, or what to add to a counter."""
@@ -49,7 +49,7 @@ trace_parent: ContextVar[str] = ContextVar("trace_parent", default="")
 
 
 def install(new: Sink | None) -> None:
-    """Send all that is measured in this process to a sink; None: to none."""
+    """Send all measurements of this process to a sink; None: to none."""
     global sink  # noqa: PLW0603 - one of each process
     sink = new
 
@@ -139,7 +139,7 @@ Result = TypeVar("Result")
 
 
 def carried(work: Callable[P, Result]) -> Callable[P, Result]:
-    """The same work, for another thread: what it does is a part of the span that is current here."""
+    """The same work, for another thread: its spans become children of the current span."""
     if sink is None:
         return work
     here = copy_context()

@@ -1,4 +1,4 @@
-"""Reads a table to its end, and says what that took. Core function: :func:`explained`."""
+"""Runs a read to its end, and returns its statistics. Core function: :func:`explained`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handles of tables, snapshots, parts of them and instances have in common, opened here or through a service.
+"""The common parts of handles of tables, snapshots, parts of them and instances, opened here or through a service.
 
 Core types: :class:`RowConversions`, the rows of a scan for other libraries (streams convert themselves, see
 :class:`lakebed.model.frames.Frames`); :class:`TableNames`, an instance as a container of tables.
@@ -36,7 +36,7 @@ class SharedHandle:
 
 
 class RowConversions(SharedHandle, ABC):
-    """What has rows that can be scanned."""
+    """A handle with rows that can be scanned."""
 
     __slots__ = ()
 
@@ -92,9 +92,9 @@ class TableNames(SharedHandle, ABC, Generic[Table_co]):
         return len(self.tables())
 
     def __bool__(self) -> bool:
-        # An instance without tables is not nothing: `lake or default` must not read the names.
+        # An instance without tables is truthy: `lake or default` must not read the names.
         return True
 
     def _ipython_key_completions_(self) -> list[str]:
-        """What follows ``lake["`` in notebooks."""
+        """Completions after ``lake["`` in notebooks."""
         return self.tables()

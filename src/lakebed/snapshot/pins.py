@@ -58,8 +58,8 @@ class Pins:
 def read_pins(storage: Storage, table_id: str) -> Pins:
     """The pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
 
-    One request if there are none. Raises DamagedError or UnsupportedFormatError for a living pin that cannot be read:
-    what it holds is not known.
+    One request if there are none. Raises DamagedError or UnsupportedFormatError for a live pin that cannot be read,
+    because its version is unknown.
     """
     if not _listed(storage, table_id):
         return Pins(frozenset(), ())
@@ -103,7 +103,7 @@ class Pin:
             self._storage.delete([self._name])
 
     def put(self, version: int) -> None:
-        """Pin that version instead of the one before. Raises StorageError."""
+        """Pin that version instead of the previous one. Raises StorageError."""
         with self._writing:
             self._data = encode_header(table=self._table_id, version=version, reader=this_writer())
             self._storage.replace(self._name, self._data)

@@ -1,16 +1,16 @@
-"""A snapshot as a policy shows it: the rows and columns that one reader may see, and no others.
+"""The part of a snapshot that a policy shows: the rows and columns that one reader may see.
 
 Core type: :class:`RestrictedSnapshot`. Every read has two stages. The first reads the table, merged and filtered as for
 anyone, and evaluates the predicate of the policy; it reads no hidden column, nor the values of a masked one. The second
-works on what is left: it adds the masks, and evaluates the caller's predicate. So nothing of the caller's is evaluated
-over a hidden row: neither an error, such as a division by zero, nor a count or a limit can tell that there is one. The
-engine, which reorders the conditions of one statement as it likes, gets the rows of the first stage only.
+works on the remaining rows: it adds the masks, and evaluates the caller's predicate. The caller's expressions are never
+evaluated over a hidden row, so neither an error, such as a division by zero, nor a count or a limit can reveal one. The
+engine may reorder the conditions of one statement, so it gets only the rows of the first stage.
 
-The caller's predicate decides which keys are read, by conditions on key columns, which a policy cannot hide. That shows
-in the time that a read takes, as the number of hidden rows among these keys does.
+Conditions of the caller on key columns, which a policy cannot hide, determine which keys are read. The time of a read
+therefore depends on the number of hidden rows among these keys.
 
 Errors: those of :class:`~lakebed.snapshot.snapshot.Readable`; AccessError for a policy that cannot be applied, and for
-what is of all rows of a table, such as its files.
+operations on all rows of a table, such as listing its files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EVALUATION_CODES = (Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID)
 
 
 class PartialRows(RowConversions):
-    """A handle of a part of a table: what it does not declare is of all rows, and is refused."""
+    """A handle of a part of a table: methods that it does not declare concern all rows, and are refused."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -65,7 +65,7 @@ class RestrictedSnapshot(PartialRows):
         self._whole = whole
         self._policy = policy
         types = {field.name: field.type for field in whole.schema.fields}
-        # A mask of a column that is not there is refused by the schema, below.
+        # A mask of a missing column is refused by the schema, below.
         self._masks = {name: _mask(name, text, types[name]) for name, text in policy.masks if name in types}
         self.schema: Schema = policy.schema_of(
             whole.schema, [name for name, value in self._masks.items() if not value.is_valid]
@@ -187,7 +187,7 @@ class RestrictedSnapshot(PartialRows):
 
     @cached_property
     def _predicate(self) -> Predicate | None:
-        """That of the policy, over all columns. Raises AccessError if it does not fit them."""
+        """The predicate of the policy, over all columns. Raises AccessError if it does not fit them."""
         if self._policy.where is None:
             return None
         with evaluating():
@@ -210,7 +210,7 @@ class RestrictedSnapshot(PartialRows):
         return list(dict.fromkeys((*self.columns_read(names), *own)))
 
     def _shown(self, found: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
-        """What is visible of rows in memory."""
+        """The visible part of rows in memory."""
         arrow = self._raw(raw).schema.arrow_of(names)
         # Predicates are over the values of dictionaries.
         batches: Iterable[pa.RecordBatch] = values_of(found, self._whole.schema).to_batches()
@@ -228,7 +228,7 @@ class RestrictedSnapshot(PartialRows):
 
 
 def refused(what: str) -> Error:
-    """The error for what is of all rows of a table."""
+    """The error for an operation on all rows of a table."""
     return Code.PERMISSION_MISSING(
         f"{what} is of all rows of the table, and a role of this principal shows a part of them; use get, get_many, "
         "scan, count, sample, prefixes, changes or SQL",
@@ -249,7 +249,7 @@ def _mask(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
 
 @contextmanager
 def evaluating(why: str = "its row filter cannot be evaluated for the rows of the table") -> Iterator[None]:
-    """Keep the engine's message from the caller: it may have a value of a hidden row."""
+    """Hide the engine's message from the caller, because it may contain a value of a hidden row."""
     try:
         yield
     except Error as error:

@@ -1,9 +1,9 @@
 """Other views of a table's rows, for one read: ``raw`` and ``apply``.
 
-*Raw.* :func:`raw_rows` gives a snapshot of the rows of all files, as they arrived: before any merge, and before the
-table's filter. Rows of a table with the mode ``Latest`` have a further column ``__lakebed_kind``: null or 0 for a whole
-row, 1 for a partial row, whose missing columns are null, and 2 for a delete. What a write or a compaction has merged
-is one row. Rows with equal keys come in any order.
+*Raw.* :func:`raw_rows` returns a snapshot of the rows of all files as stored, before any merge of the read and before
+the table's filter. Rows of a table with the mode ``Latest`` have a further column ``__lakebed_kind``: null or 0 for a
+whole row, 1 for a partial row, whose missing columns are null, and 2 for a delete. Rows that a write or a compaction
+has merged are one row. Rows with equal keys are in no particular order.
 
 *Apply.* A merge function (:mod:`lakebed.merging.rows_function`) is called over the merged rows that the table's filter
 shows: :func:`applied_scan` and :func:`applied_rows`. It gets whole keys with all columns; predicate, columns and limit
@@ -95,14 +95,14 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
     names: Sequence[str],
     limit: int | None,
 ) -> RowStream:
-    """What a function gives for the rows of the ranges; of these rows those for which ``where`` is true."""
+    """The result of a function for the rows of the ranges, filtered by ``where``."""
     function, predicate = function_named(apply), None
     if where is not None:
         from lakebed.engine.predicate import check_where
         from lakebed.read.expressions import narrow
 
         predicate = check_where(where, now.schema.arrow)
-        # A function gives rows of the keys that it gets, so other row keys are not needed. All rows of these are.
+        # A function returns rows only for the keys of its input, so only all rows of these keys are needed.
         narrower, _ = narrow(ranges, predicate.parts, now.schema)
         planned = coarser(plan(now.state, narrower), ranges)
     else:
@@ -112,7 +112,7 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
 
 
 def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Sequence[str]) -> pa.Table:
-    """What a function gives for rows in memory, which are all rows of some keys."""
+    """The result of a function for rows in memory, which are all rows of some keys."""
     found = _called(function_named(apply), now, rows.to_batches())
     return pa.Table.from_batches(selected(found, None, names, None), now.schema.arrow_of(names))
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Readable(RowConversions):
-    """What can be read of a table.
+    """The reads of a table.
 
     A :class:`~lakebed.table.table.Table` reads its latest version, each method looking for a newer one first. A
     :class:`Snapshot` reads the version that it is of.
@@ -133,22 +133,22 @@ class Readable(RowConversions):
     ) -> RowStream:
         """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
 
-        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
-        which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows for
+        which it is not true are skipped, and do not count for ``limit``. With ``reverse`` the last row comes first.
         ``raw`` gives the rows of all files before any merge, with a column ``__lakebed_kind`` if the table has deletes;
         ``apply`` calls a merge function, itself or by the name of an installed one, over the merged rows of whole keys,
-        and ``where``, ``columns`` and ``limit`` apply to what it gives (:mod:`lakebed.snapshot.row_views`).
+        and ``where``, ``columns`` and ``limit`` apply to its result (:mod:`lakebed.snapshot.row_views`).
         ``max_staleness`` and ``at_least`` are as for :meth:`get`.
 
         A stream: close it, or read it to its end. Memory does not grow with the number of rows. A scan holds a slice
-        of each file that it merges, about 12 MiB. Where many files overlap, as many are merged at once as fit the
-        setting ``memory_limit_bytes``, the others by way of local disk. A reverse scan spills the rows of a key to
-        local disk if they do not fit.
+        of each file that it merges, about 12 MiB. If many files overlap, as many are merged at once as
+        ``memory_limit_bytes`` allows; the others are merged through local disk. A reverse scan spills the rows of a key
+        to local disk if they do not fit.
 
         Raises:
             BadKeyError: a range is upside down or does not fit the key.
             UsageError: a column that the table does not have, a negative limit, or an invalid predicate; a function
-                that is not installed, fails, or gives what it may not.
+                that is not installed, fails, or returns invalid rows.
             NotFoundError: the version ``at_least`` does not come within ten seconds.
         """
         from lakebed.snapshot.row_views import applied_scan, raw_choice
@@ -165,13 +165,13 @@ class Readable(RowConversions):
 
     @timed_read("count")
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
+        """The number of rows with a key in any of the ranges (all rows if none is given); each counts once.
 
-        Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
-        ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
-        Where rows of overlapping files are merged by the table's merge mode, or a file has deletes, it is an estimate
-        as well, between the rows of one file and those of all; ``exact`` reads the keys of these files and merges them.
-        Raises BadKeyError for a range that is upside down or does not fit the key.
+        If a range cuts a file and its summary has no exact rank there, the count is an estimate with the bounds
+        ``rows_min`` and ``rows_max``, off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys
+        there instead. If rows of overlapping files are merged by the table's merge mode, or a file has deletes, the
+        count is also an estimate, between the rows of one file and those of all; ``exact`` reads and merges the keys of
+        these files. Raises BadKeyError for a range that is inverted or does not fit the key.
         """
         from lakebed.read.counting import count
 
@@ -182,9 +182,9 @@ class Readable(RowConversions):
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """Random rows, in key order: ``rows`` of them, or all if there are fewer.
 
-        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most some
-        thousands. The same ``seed`` gives the same rows of a version, as long as its files are not compacted.
-        Where rows of overlapping files are merged by the table's merge mode, all rows are read to draw some of them.
+        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most a few
+        thousand. The same ``seed`` gives the same rows of a version, as long as its files are not compacted. If rows of
+        overlapping files are merged by the table's merge mode, all rows are read to draw the sample.
 
         Raises UsageError for a negative number of rows, or a column that the table does not have.
         """
@@ -220,7 +220,7 @@ class Readable(RowConversions):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Explanation:
-        """Read what :meth:`get` or :meth:`scan` would, and return what that took.
+        """Run the read of :meth:`get` or :meth:`scan`, and return its statistics.
 
         ``selection`` has the values of a key, or ranges, or nothing for all rows; the options are those of
         :meth:`scan`. The read is a real one, to its end, and its rows are dropped.
@@ -236,7 +236,7 @@ class Readable(RowConversions):
     # -- for other libraries ------------------------------------------------------------------------------------
 
     def lazy_polars(self) -> pl.LazyFrame:
-        """A Polars lazy frame: columns and limits go down to the table, and what predicates say of the key.
+        """A Polars lazy frame: columns, limits and predicates on the key are pushed down.
 
         Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
         missing.
@@ -269,8 +269,8 @@ class Readable(RowConversions):
     def files(self, *ranges: KeyRange) -> pa.Table:
         """The files that hold the rows of some ranges (all if none is given), for engines that read Parquet themselves.
 
-        A row for each reference, in key order: the file, its URL, the partition, and which keys of it count there. Only
-        where ``whole`` is true do all rows of a file count, and its URL alone will do; see
+        A row for each reference, in key order: the file, its URL, the partition, and which of its keys are live there.
+        All rows of a file are live only if ``whole`` is true; then its URL suffices; see
         :func:`lakebed.inspect.report.files_table`.
 
         Nothing is verified: an engine that reads files by itself checks no digests. ``to_arrow``, ``register`` and
@@ -282,7 +282,7 @@ class Readable(RowConversions):
         return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
 
     def partitions(self) -> pa.Table:
-        """One row a partition, in key order: its range, the rows and bytes of its files, files and runs.
+        """One row per partition, in key order: its range, the rows and bytes of its files, files and runs.
 
         Rows of files are not merged yet: a table with a merge mode may have fewer, see :meth:`count`.
         """
@@ -301,7 +301,7 @@ class Readable(RowConversions):
         register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
 
     def plot_partitions(self) -> Picture:
-        """The key space as SVG: each partition as wide as its share of the rows, in the colour of its number of files.
+        """The key space as SVG: the width of a partition is its share of the rows, its colour the number of files.
 
         Shows itself in notebooks, and has ``save(path)``. Reads no data files.
         """
@@ -311,7 +311,7 @@ class Readable(RowConversions):
         return partitions_picture(KeySpace.of(self.snapshot().state))
 
     def _repr_html_(self) -> str:
-        """Its figures, key space and fields, for notebooks; reads no data files."""
+        """Figures, key space and fields for notebooks; reads no data files."""
         from lakebed.drawing.table_view import table_view
 
         now = self.snapshot()
@@ -329,7 +329,7 @@ class Snapshot(Readable):
     """Where the table can be opened again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as where the table is, and its version, and pins nothing (:mod:`lakebed.table.reopening`)."""
+        """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.reopening`)."""
         if self.reopening is None:
             raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
         address, table_id = self.reopening

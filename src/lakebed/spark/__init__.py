@@ -1,11 +1,11 @@
-"""The pipeline: what is done to whole tables, by tasks on Apache Spark or in worker processes of this machine.
+"""The pipeline: operations on whole tables, by tasks on Apache Spark or in worker processes of this machine.
 
 Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. It
 needs ``pip install lakebed[spark]`` and Java 17 or later. With the launcher :class:`InProcess` neither is needed, and
 PySpark is not imported. No other part of Lakebed imports PySpark.
 
-What is public is imported when it is first asked for: every Python worker of Spark imports a module of this package,
-and none of them a pipeline.
+Public names are imported on first use, because every Python worker of Spark imports a module of this package, but not
+the pipeline.
 """
 
 from typing import TYPE_CHECKING
@@ -34,5 +34,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__ = lazy_names(__name__, _HOMES)

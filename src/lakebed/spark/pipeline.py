@@ -1,6 +1,6 @@
-"""The public face of the pipeline: what is done to whole tables, on Spark or in worker processes.
+"""The public interface of the pipeline: operations on whole tables, on Spark or in worker processes.
 
-Every call plans on the driver, hands tasks to Spark or to worker processes, and commits on the driver. Tasks return
+Every call plans on the driver, submits tasks to Spark or to worker processes, and commits on the driver. Tasks return
 metadata and commit nothing. A session is started when the first call needs one; splitting and garbage collection read
 and write only metadata and need no Java.
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 class Pipeline:
     """Import, ingest, compaction, rewrites, splitting, joining, export and garbage collection, of one instance.
 
-    A ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    A ``session`` is used as it is and never stopped. Without one, ``launcher`` selects where Spark runs: a
     :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
     is active in this process is used instead of a master. A session that the pipeline starts is stopped by
     :meth:`close` or at the end of a ``with`` block.
@@ -62,7 +62,7 @@ class Pipeline:
     With ``launcher="in-process"``, or ``"in-process[4]"`` for at most four at once, there is no Spark: tasks run in
     worker processes of this machine, which end with :meth:`close` or the ``with`` block.
 
-    ``progress`` is called with how far each call is; by default a bar shows it on a terminal and in a notebook.
+    ``progress`` is called with the progress of each call; by default a bar shows it on a terminal and in a notebook.
 
     A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
     its note says what was committed. A second KeyboardInterrupt does not wait.
@@ -239,7 +239,7 @@ class Pipeline:
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
-        """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
+        """Merge the runs that the strategy chooses, by default the table's (setting ``compaction_strategy``).
 
         ``full`` merges each partition with more than one run into one; for the others see
         :mod:`lakebed.maintenance.compaction.strategies`. Runs that do not overlap become one without being rewritten.
@@ -259,10 +259,10 @@ class Pipeline:
     ) -> RewriteReport:
         """Delete rows, or change value columns of rows, in all files that have them, in one atomic commit.
 
-        ``delete_where`` is a predicate in SQL: rows for which it is true go. ``set`` maps value columns to SQL
+        ``delete_where`` is a predicate in SQL: rows for which it is true are deleted. ``set`` maps value columns to SQL
         expressions over the row as it was; rows for which ``where`` is true, by default all, take their values. Both
-        apply to rows with a key in any of the ranges, by default to all. Functions that do not depend on the row alone
-        do not exist. Rows that are committed meanwhile stay as they were written. See docs/erasure.md.
+        apply to rows with a key in any of the ranges, by default to all. Expressions must depend only on their row.
+        Rows that are committed meanwhile are not changed. See docs/erasure.md.
 
         Raises:
             UsageError, BadKeyError: nothing to do, an invalid text or range, a key column in ``set``.
@@ -279,7 +279,7 @@ class Pipeline:
 
     @interruptible
     def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
-        """Make one partition of small neighbours that come to at most half of the limits of a split.
+        """Join small neighbouring partitions that are together within half of the limits of a split.
 
         Metadata only, and without Spark, except that partitions are compacted first if a file keeps them apart, because
         it was merged away in one of them and not in the others.
@@ -301,7 +301,7 @@ class Pipeline:
         at: int | None = None,
         progress: Callback | None = None,
     ) -> ExportReport:
-        """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty folder.
+        """Write the table's rows in key order to files of about ``file_bytes`` in an empty folder.
 
         The rows are those of the version ``at``, by default the latest, which is pinned meanwhile. ``where`` is a
         predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is the largest number of
@@ -333,7 +333,7 @@ class Pipeline:
 
         The rows are those with a key in any of the ranges, by default all, for which the predicate ``where`` is true.
         All objects of the table are read, the exports and quarantines on record, and the folders ``also``. ``erased``
-        of the report is true if nothing was found and all was read. See docs/erasure.md for what it cannot know.
+        of the report is true if nothing was found and all was read. See docs/erasure.md for what is not searched.
 
         Raises:
             UsageError, BadKeyError: neither a predicate nor a range, or an invalid one, or an invalid URL.
@@ -343,12 +343,12 @@ class Pipeline:
         return self.maintenance(table, progress).search(rows, tuple(also), self.instance.storage_options)
 
     def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
-        """Delete what is no longer needed, of a table, or of all tables and of dropped ones; needs no Spark.
+        """Delete objects that are no longer needed, of one table, or of all tables and dropped ones; needs no Spark.
 
         That is: files without references for ``history_s``, log entries older than ``log_s``, and objects that were
-        written and never committed for ``orphan_age_s``. The last are left alone, unless ``force`` is given, if
-        something is in doubt (``GcReport.orphans``): a table that misses files, objects of no known kind, or more
-        orphans than 5% of its objects or 10,000. An error of one table is in ``GcReport.errors``. Lists all objects.
+        written and never committed for ``orphan_age_s``. Orphans are kept, unless ``force`` is given, if something is
+        in doubt (``GcReport.orphans``): a table that misses files, objects of no known kind, or more orphans than 5% of
+        its objects or 10,000. An error of one table is in ``GcReport.errors``. Lists all objects.
         """
         return gc(self.instance, None if table is None else [self._table(table)], dry_run=dry_run, force=force)
 
@@ -366,7 +366,7 @@ class Pipeline:
 
     @interruptible
     def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:
-        """Add to a view what was added to its source since the last refresh, in one commit.
+        """Add to a view the rows added to its source since the last refresh, in one commit.
 
         ``anew`` reads the whole source, and replaces all rows of the view. The whole of a large source is read on
         Spark, if the pipeline has it; all else in this process.
@@ -374,8 +374,8 @@ class Pipeline:
         Raises:
             UsageError: the table is no view, or its query fails on a row of the source.
             NotFoundError: its source was dropped.
-            RejectedError: rows of the source were removed or changed, or the versions that the view lacks are not
-                retained any more (``view_not_fed``): refresh it anew. Or another process fed the view meanwhile.
+            RejectedError: rows of the source were removed or changed, or the versions that the view lacks are no longer
+                retained (``view_not_fed``): refresh it with ``anew``. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
         from lakebed.spark.view_backfill import refresh_view

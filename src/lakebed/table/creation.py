@@ -1,4 +1,4 @@
-"""What a new table is made of, as the caller gives it: name, settings, schema, merge mode and split points; checked."""
+"""Checks the arguments of a new table: name, settings, schema, merge mode and split points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_name(name: Any) -> None:
-    """Raises UsageError for what can be no table's name."""
+    """Raises UsageError for an invalid name of a table."""
     if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
         length = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else ""
         raise Code.NAME_INVALID(
@@ -35,14 +35,14 @@ def check_name(name: Any) -> None:
 
 
 def own_settings(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a table has of its own, checked. Raises UsageError."""
+    """The settings of a table, checked. Raises UsageError."""
     if not isinstance(own, Mapping):
         raise Code.ARGUMENT_INVALID(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
     return {name: value for name, value in settings.validate(own).items() if value is not None}
 
 
 def first_schema(schema: Schema) -> Schema:
-    """The schema as that of a new table, its expressions checked."""
+    """The schema of a new table, with checked expressions."""
     first = Schema(schema.row_key, schema.sort_key, schema.values)
     _check_new(first)
     if not first.generated:
@@ -77,7 +77,7 @@ def new_view(  # noqa: PLR0913 - what a view is made of
 ) -> CreateTable:
     """The creation of a view with the columns of the query, of which ``keys`` are the row key and the sort key.
 
-    Raises UsageError for a query that cannot feed a view, or whose groups the merge mode does not put together.
+    Raises UsageError for a query that cannot feed a view, or whose groups the merge mode cannot combine.
     """
     from lakebed.engine.row_query import RowQuery
 
@@ -97,7 +97,7 @@ def new_view(  # noqa: PLR0913 - what a view is made of
 
 
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:
-    """The merge mode, if rows of the schema can be merged so, and its function is here. Raises UsageError."""
+    """The merge mode, if it fits the schema and its function is installed. Raises UsageError."""
     found = check_mode(mode, schema)
     if isinstance(found, Custom):
         check_custom(found, schema)
@@ -105,7 +105,7 @@ def checked_mode(mode: Any, schema: Schema) -> MergeMode:
 
 
 def check_query_fits(proposal: ProposeSchema, state: TableState) -> None:
-    """Raise UsageError if the query of the merge mode does not fit the schema that a change would give."""
+    """Raise UsageError if the query of the merge mode does not fit the schema after a change."""
     if isinstance(state.merge, Custom) and state.merge.sql:
         resolved = proposal.resolve(state)
         if isinstance(resolved, AlterSchema):

@@ -4,8 +4,8 @@ A delete is a write of tombstones, one for each key. They hide older rows throug
 drops both.
 
 By a predicate, the keys are found in one version, and the tombstones arrive later: they would also hide a row that was
-written in between. So the write carries a guard over the keys (:mod:`lakebed.state.transactions.key_guard`). If a file
-that may have such rows has arrived, nothing is committed, and the rows are looked for in the newest version, for at
+written in between. The write therefore has a guard over the keys (:mod:`lakebed.state.transactions.key_guard`). If a
+file that may have such rows has arrived, nothing is committed, and the search is repeated in the newest version, at
 most :data:`TRIES_MAX` times.
 
 Core types: :class:`DeleteReport`. Errors: those of reads and writes. Source: docs/decisions/0053.
@@ -39,9 +39,9 @@ TRIES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport(FactsView):
-    """What a delete did: ``keys`` were deleted at ``version``, which is the latest known if there were none.
+    """The result of a delete: ``keys`` were deleted at ``version``, which is the latest known if there were none.
 
-    Keys that were given are counted whether they had rows or not. ``repeated``: the commit id was committed before, at
+    Given keys are counted whether they had rows or not. ``repeated``: the commit id was committed before, at
     that version, and nothing was deleted now.
     """
 
@@ -63,7 +63,7 @@ def delete(table: TableWrites, keys: Any, where: str | None, write: Write) -> De
     if where is None:
         return _written(table, key_rows(keys, table.snapshot(0.0)), write)
     if write.base_version is None and write.commit_id is not None:
-        # That of the first try: a repeat is recognised by it.
+        # The base version of the first attempt, by which a repeat is recognised.
         write = replace(write, base_version=state.version)
     for _ in range(TRIES_MAX):
         try:
@@ -99,7 +99,7 @@ def _written(table: TableWrites, keys: pa.Table | pa.RecordBatchReader, write: W
 
 
 def named(snapshot: Snapshot) -> tuple[str, ...]:
-    """The columns that name what a delete hides."""
+    """The key columns of a delete."""
     mode, schema = snapshot.state.merge, snapshot.schema
     return schema.sort_names if isinstance(mode, Latest) and mode.by == "sort_key" else schema.row_key_names
 

@@ -1,4 +1,4 @@
-"""A table in one document: its schema, its size, how it merges rows and what it hides. Pure but for a count."""
+"""The description of a table as one document: schema, size, merge mode and filter. Pure except for a count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
     state = table.state()
     rows, error_rows = table_rows(state)
     if state.filter_version or not isinstance(state.merge, KeepAll):
-        # The rows of files are not those of the table.
+        # The files have other rows than the table.
         counted = table.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows
     used = file_sizes(state).values()
@@ -48,7 +48,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
 
 
 def filter_document(state: TableState) -> dict[str, Any]:
-    """What a table hides, as JSON values; null where it hides nothing."""
+    """The filter and the age-off as JSON values; null if there is none."""
     field = age_field(state.row_filter, state.created)
     cut = datetime.fromtimestamp(state.age_off_cut_us // 1_000_000, UTC)
     aged = None if field is None else {"field": field.name, "age_s": state.row_filter.age_s, "cut": cut.isoformat()}

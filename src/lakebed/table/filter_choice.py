@@ -1,4 +1,4 @@
-"""Which rows of a table are visible: changes of its filter, checked by the engine that will evaluate it, and age-off.
+"""Changes of a table's filter, checked by the engine that will evaluate it, and its age-off.
 
 Errors: UsageError for changes; StorageError for the age-off.
 """
@@ -50,9 +50,9 @@ def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> Pr
 
 
 def age_off(table: Table) -> None:
-    """Do what is due. A table without an age-off takes no request; one with it asks the store for its time.
+    """Advance the cut if due. A table without an age-off takes no request; with one, the time of the store is read.
 
-    The outcomes do not matter: another process did it, or the next round will. Raises StorageError.
+    Outcomes are ignored: another process did it, or the next round will. Raises StorageError.
     """
     state = table.state()
     if not state.row_filter.age_field:

@@ -1,8 +1,8 @@
 """An instance: one root URL with a catalog and many tables.
 
-Creating a table writes entry 1 of its own log under a fresh id, then registers the name in the catalog's log, which is
-where the name is won; the loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry
-after which the table's log refuses everything. If the second is missing, garbage collection commits it.
+Creating a table writes entry 1 of its own log under a fresh id, then registers the name in the catalog's log, which
+decides races for it; the loser leaves an orphan. Dropping works in reverse: first the catalog, then a last entry after
+which the table's log refuses everything. If that entry is missing, garbage collection commits it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Instance(InstanceQueries):
         return f"<lakebed instance at {self.url}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as where the instance is, with its storage options (:mod:`lakebed.table.reopening`)."""
+        """Pickles as the URL of the instance, with its storage options (:mod:`lakebed.table.reopening`)."""
         return self.address.instance, ()
 
     def __enter__(self) -> Self:
@@ -100,9 +100,9 @@ class Instance(InstanceQueries):
         self.close()
 
     def close(self) -> None:
-        """Wait for the checkpoints that this process still writes for the instance, as a process does when it ends.
+        """Wait for the checkpoints that this process is writing for the instance, as a process does when it exits.
 
-        Needed only before the folder of the instance is removed. The instance can be used again.
+        Only needed before the folder of the instance is removed. The instance can still be used afterwards.
         """
         self._catalog.wait_for_checkpoint()
         with self._opening:
@@ -112,7 +112,7 @@ class Instance(InstanceQueries):
 
     @cached_property
     def tracker(self) -> Recorder:
-        """What records the runs of jobs in this process."""
+        """The recorder of job runs in this process."""
         from lakebed.tracker.recorder import Recorder
 
         return Recorder(self.storage, lambda: settings.in_force(self._defaults(), {}).jobs_kept_s)
@@ -130,16 +130,17 @@ class Instance(InstanceQueries):
         merge: MergeMode = KEEP_ALL,
         if_not_exists: bool = False,
     ) -> Table:
-        """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut partitions at.
+        """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) that divide partitions.
 
-        ``merge`` says what rows with equal keys become: :class:`~lakebed.model.merge_modes.KeepAll`, ``Latest``,
+        ``merge`` is the rule for rows with equal keys: :class:`~lakebed.model.merge_modes.KeepAll`, ``Latest``,
         ``First``, ``Aggregate`` or ``Custom``.
 
         With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so. With
         ``if_not_exists``, a table of that name is returned as it is if it has the same schema and merge mode.
 
         Raises:
-            ExistsError: the name is taken; with ``if_not_exists``, by a table that differs, and the message says how.
+            ExistsError: the name is taken; with ``if_not_exists``, by a different table (the message names the
+                difference).
             RejectedError: dropped tables were deleted at the same time; create it again.
             UsageError: a bad name, split point or setting, an expression that cannot generate its field, or a merge
                 mode that does not fit the schema.
@@ -172,13 +173,14 @@ class Instance(InstanceQueries):
         sort_key: Sequence[str] = (),
         **options: Any,
     ) -> Table:
-        """Make a table that is fed from the rows of another: ``select`` is SQL over the table ``source``.
+        """Create a view of another table: ``select`` is SQL over the table ``source``.
 
         Its columns are those of the query; ``row_key`` and ``sort_key`` name the key fields, ``options`` are those of
-        :meth:`create_table`. The view is empty until :meth:`lakebed.spark.Pipeline.refresh`, and changes by that alone.
+        :meth:`create_table`. The view is empty until :meth:`lakebed.spark.Pipeline.refresh`, and only changed by
+        refreshes.
 
         Raises as :meth:`create_table`; NotFoundError if there is no source; UsageError for a query that cannot be
-        applied to rows as they come, such as one with a limit, a join or a window.
+        applied incrementally, such as one with a limit, a join or a window.
         """
         from lakebed.table.creation import check_name, new_view
 
@@ -203,7 +205,7 @@ class Instance(InstanceQueries):
         return sorted(table.name for table in self._catalog.follow().tables.values())
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        """Rename a table; no data are moved. Raises NotFoundError, ExistsError."""
         from lakebed.table.creation import check_name
 
         check_name(new_name)
@@ -212,10 +214,10 @@ class Instance(InstanceQueries):
         self._handle(found.id, new_name).name = new_name
 
     def drop_table(self, name: str) -> None:
-        """Take a table away; every later use of it is refused.
+        """Drop a table; every later use of it is refused.
 
-        Raises NotFoundError. Another error may come after the name is free: its message says so, and ``lakebed gc``
-        finishes the drop.
+        Raises NotFoundError. If another error is raised after the name was freed, its message says so, and ``lakebed
+        gc`` finishes the drop.
         """
         found = self._find(name)
         table = self._handle(found.id, name)
@@ -234,7 +236,7 @@ class Instance(InstanceQueries):
         return self._find(name).online
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - the value, not a switch of behaviour
-        """Take a table's splitting and compaction out of service, or back; ingest and queries always go on.
+        """Switch splitting and compaction of a table on or off; ingest and queries are not affected.
 
         Raises UsageError for a value that is neither True nor False.
         """
@@ -246,16 +248,16 @@ class Instance(InstanceQueries):
         return self._find(name).paused
 
     def pause(self, name: str, *operations: str) -> None:
-        """Pause operations of a table, by default all: services and ``maintain`` leave them out until :meth:`resume`.
+        """Pause operations of a table, by default all: services and ``maintain`` skip them until :meth:`resume`.
 
         An operation is ``ingest``, ``compaction``, ``splitting``, ``refresh`` or ``gc``. Calls that name one, such as
-        :meth:`lakebed.spark.Pipeline.compact`, still do it, and work that has begun goes on. Raises UsageError for
+        :meth:`lakebed.spark.Pipeline.compact`, still run it, and running operations continue. Raises UsageError for
         another name, NotFoundError.
         """
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=True), name)
 
     def resume(self, name: str, *operations: str) -> None:
-        """End a pause of operations, by default of all. Raises as :meth:`pause`."""
+        """Resume paused operations, by default all. Raises as :meth:`pause`."""
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=False), name)
 
     # -- settings -----------------------------------------------------------------------------------------------
@@ -266,13 +268,13 @@ class Instance(InstanceQueries):
         return {name: getattr(in_force, name) for name in settings.NAMES}
 
     def set(self, **changes: Any) -> None:
-        """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
+        """Change defaults for all tables that do not set their own; None restores Lakebed's default."""
         self._change(SetDefaults(settings.validate(changes)), "settings")
 
     # -- for the pipeline and services ------------------------------------------------------------------------------
 
     def catalog(self) -> CatalogState:
-        """The catalog as it is now; two requests, also if there is nothing new."""
+        """The latest catalog; two requests, even if there is nothing new."""
         return self._catalog.follow()
 
     def opened(self, found: CatalogTable) -> Table:
@@ -288,7 +290,7 @@ class Instance(InstanceQueries):
         return self._logs.open(table_prefix(table_id))
 
     def release(self, table_id: str) -> None:
-        """Let go of the state of a table that nobody uses; the next use reads it again."""
+        """Release the state of a table that is not in use; the next use reads it again."""
         with self._opening:
             self._recent.pop(table_id, None)
 
@@ -301,9 +303,9 @@ class Instance(InstanceQueries):
         return {found.id: found.name for found in self._catalog.head.state.tables.values()}
 
     def unnamed_logs(self) -> list[str]:
-        """The ids of tables that have a log and never had a name: creations that lost their name, died or go on.
+        """The ids of tables with a log but never a name: creations that lost their name, failed or are in progress.
 
-        Lists all logs; where there is a candidate, reads the whole log of the catalog.
+        Lists all logs; if there is a candidate, reads the whole log of the catalog.
         """
         there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
         found = there - set(self.table_ids())
@@ -318,23 +320,23 @@ class Instance(InstanceQueries):
         )
 
     def fence_creations(self) -> None:
-        """Refuse every creation of a table that is under way: its log may be deleted as that of a lost one."""
+        """Refuse every creation of a table that is in progress: its log may be deleted as that of a failed creation."""
         self._change(FenceCreations(), "creations")
 
     def unnamed(self, table_id: str) -> Table:
-        """A table by its id, whether the catalog has it or not. Raises UsageError for an invalid id."""
+        """A table by its id, even if it is not in the catalog. Raises UsageError for an invalid id."""
         if not is_id(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
         return self._made(table_id, table_id)
 
     def take_catalog_ahead(self, manifest: bytes | None) -> None:
-        """The manifest of the catalog's checkpoint, as it was read while the instance was opened."""
+        """Use the manifest of the catalog's checkpoint that was read while the instance was opened."""
         self._catalog.checkpoints.take_ahead(manifest)
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _register(self, name: str, created: CreateTable, *, online: bool) -> Table:
-        """Make a table, and give it its name."""
+        """Create a table, and register its name."""
         catalog = self._catalog.follow()
         if catalog.named(name) is not None:
             raise _taken(name)

@@ -1,6 +1,6 @@
-"""The querying half of an instance: SQL over its tables, by their names.
+"""SQL over the tables of an instance, by their names.
 
-A name in a statement is a table's, with more after it for a table as it was, or for its rows before any merge.
+A name in a statement is that of a table, optionally with a suffix for an old version or for its rows before any merge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RAW = "$raw"
 
 
 class InstanceQueries(TableNames[Table]):
-    """What statements read of an instance. Safe to use from many threads."""
+    """An instance as statements read it. Safe to use from many threads."""
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None, log_url: str | None) -> None:
         self.storage = storage
@@ -44,12 +44,12 @@ class InstanceQueries(TableNames[Table]):
 
     @property
     def location(self) -> dict[str, Any]:
-        """The arguments with which :func:`lakebed.open` opens the instance in a process that reads it."""
+        """The arguments of :func:`lakebed.open` in a process that reads the instance."""
         return {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
 
     @abstractmethod
     def catalog(self) -> CatalogState:
-        """The catalog as it is now."""
+        """The latest catalog."""
 
     @abstractmethod
     def opened(self, found: CatalogTable) -> Table:
@@ -57,7 +57,7 @@ class InstanceQueries(TableNames[Table]):
 
     @abstractmethod
     def _defaults(self) -> dict[str, Any]:
-        """The settings of the instance that are known, without a request."""
+        """The known settings of the instance, without a request."""
 
     def _repr_html_(self) -> str:
         """Its tables with their figures, for notebooks. Reads the states of the first ones only."""
@@ -80,21 +80,21 @@ class InstanceQueries(TableNames[Table]):
         Read it batch by batch, or whole: ``.to_arrow()``, ``.to_pandas()``, ``.to_polars()``. ``parameters`` are the
         values of ``?`` or ``$1`` in the statement, in order, or those of ``$name`` by name.
 
-        Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
-        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before any merge
-        (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key
-        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY.
-        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
-        functions make is not: give the statement a limit of its own.
+        Names are case-sensitive. To read an old version of a table, append a version, a tag or a time: ``FROM
+        "flights@12"``, ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before
+        any merge (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key (``=``, ``IN``, ``BETWEEN``,
+        ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY. Memory for sorts, groups and
+        joins is bounded by the instance's ``memory_limit_bytes``. Results of functions are not: give the statement its
+        own limit.
 
-        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
-        all its memory, or its time, is beyond the limit (:mod:`lakebed.sql.limited`). Both count from when that
-        process is ready. Close the reader, or drop it, to end the process.
+        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a separate process, which is killed when its
+        total memory, or its time, exceeds the limit (:mod:`lakebed.sql.limited`). Both are measured from when that
+        process is ready. Close or drop the reader to end the process.
 
         Raises:
             UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
-                ones). A parameter without a value, or a value that has no literal. An invalid limit, one that the
-                statement exceeds, or a limit on a ``memory://`` instance.
+                ones). A parameter without a value, or a value that has no literal. An invalid or exceeded limit, or a
+                limit on a ``memory://`` instance.
             NotFoundError: no such table, tag or version.
         """
         check_text("statement", statement)
@@ -110,7 +110,7 @@ class InstanceQueries(TableNames[Table]):
         return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
 
     def sql_engine(self) -> tuple[SqlEngine, int]:
-        """What runs statements, and how much memory its pool has by the settings."""
+        """The engine that runs statements, and the memory of its pool by the settings."""
         if self._sql is None:
             from lakebed.sql.query import SqlEngine
 
@@ -122,7 +122,7 @@ class InstanceQueries(TableNames[Table]):
         return settings.in_force(self._defaults(), {}).memory_limit_bytes
 
     def snapshot_named(self, name: str) -> Snapshot | None:
-        """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
+        """The snapshot for a name in a statement, such as ``flights``, or ``flights@12`` (a version, a tag or a time).
 
         ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
         NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
@@ -139,5 +139,5 @@ class InstanceQueries(TableNames[Table]):
 
 
 def table_in(name: str) -> str:
-    """The table that a name in a statement is of: ``flights`` in ``flights$raw@12``."""
+    """The table of a name in a statement: ``flights`` in ``flights$raw@12``."""
     return name.partition("@")[0].removesuffix(_RAW)

@@ -1,8 +1,8 @@
-"""Makes and opens instances: the object that marks one, and where its logs are.
+"""Creates and opens instances: the object that marks one, and the location of its logs.
 
 ``instance.json`` marks the root and gives the format version; it is never rewritten.
 
-Errors: UsageError for URLs, NotFoundError, ExistsError; UnsafeStoreError for a store that instances cannot be on.
+Errors: UsageError for URLs, NotFoundError, ExistsError; UnsafeStoreError for a store that is not safe for instances.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def create(
     among_others: bool = False,
     exist_ok: bool = False,
 ) -> Instance:
-    """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
+    """Create a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
 
     ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``postgresql://…``,
-    ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
-    are never stored, and a password in ``log_url``, which is, is refused.
+    ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the provider's usual chain is
+    used. They are never stored. ``log_url`` is stored, so a password in it is refused.
 
-    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one. With
-    ``exist_ok``, an instance that is there already is opened, as by :func:`open`.
+    A folder that holds other files is refused unless ``among_others`` is true, because it is usually the wrong one.
+    With ``exist_ok``, an existing instance is opened, as by :func:`open`.
 
     Raises:
-        UsageError: a URL cannot be meant, or holds a password; or there are other files.
+        UsageError: a URL is invalid, or contains a password; or there are other files.
         ExistsError: there is an instance already, without ``exist_ok``.
         UnsafeStoreError: the store ignores create-if-absent.
-        StorageError: it cannot be reached or written.
+        StorageError: the store cannot be reached or written.
     """
     check_flag("exist_ok", exist_ok)
     try:
@@ -114,15 +114,16 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
     """Open the instance at ``url``.
 
     An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
-    user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
-    the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
+    user opens one that somebody else created, ``log_url`` must give the expected log, or ``trust_log_url`` must accept
+    the one that is named, because opening the instance connects to it. The decision is stored in the user's
+    configuration.
 
-    With ``commit_via``, the URL of a service (``lakebed serve``), data files go to the store as ever, and the commits
-    of tables through that service, which makes one entry of those of many processes; ``token`` is what it knows this
-    one by (docs/commit-via.md).
+    With ``commit_via``, the URL of a service (``lakebed serve``), data files are sent to the store, and commits through
+    that service, which combines those of many processes into one entry; ``token`` authenticates this process
+    (docs/commit-via.md).
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no instance.
         UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``; or ``commit_via`` is not
             the URL of a service.
         UnsupportedFormatError: a newer Lakebed wrote it.
@@ -160,7 +161,7 @@ def _commit_service(url: str | None, instance: str, token: str | None) -> Commit
 
 
 def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None] | None]:
-    """The object that marks the instance, and of a remote store the checkpoint of the catalog.
+    """The object that marks the instance and, on a remote store, the checkpoint of the catalog.
 
     The catalog is read next in any case. Requested at the same time, it costs no further round trip.
     """
@@ -174,7 +175,7 @@ def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None]
 
 
 def _other_place(url: str) -> str:
-    """The end of a message about an instance that is not there: what else may have been meant."""
+    """The end of a message about a missing instance: what may have been meant instead."""
     if found := re.match(r"(s3|gs|az|file|memory):/(?=[^/])", url):
         return f"; did you mean {found[1]}://{url[found.end() :]}?"
     if "://" not in url and Path(url).expanduser().is_file():

@@ -1,12 +1,12 @@
-"""Handles in other processes: instances, tables and snapshots are pickled as where they are, and opened again there.
+"""Handles in other processes: instances, tables and snapshots are pickled as their locations, and reopened there.
 
-A pickle has the URL of the instance, the storage options, and where commits go; of a table its id, of a snapshot its
-version too. Storage options and tokens are in it as they were given, so a pickle is as secret as they are. An instance
-that was opened without options has none in its pickle either: each process then uses the credentials of its own
-environment. A process opens each address once, however many handles it is sent.
+A pickle has the URL of the instance, the storage options and the commit service, for a table also its id, and for a
+snapshot its version. Storage options and tokens are in plain text, so a pickle is a secret. An
+instance that was opened without options has none in its pickle either: each process then uses the credentials of its
+own environment. A process opens each address once, however many handles it receives.
 
-A snapshot is read again at its version. Its pickle pins nothing: if the version is not retained any more, to unpickle
-it raises NotRetainedError, as :meth:`Table.at` does.
+A snapshot is read again at its version. A pickle pins nothing: if the version is no longer retained, unpickling raises
+NotRetainedError, as :meth:`Table.at` does.
 
 Core types. :class:`InstanceAddress`. Errors. Those of :func:`lakebed.open` and :meth:`Table.at`.
 """
@@ -39,7 +39,7 @@ class InstanceAddress:
 
     def instance(self) -> Instance:
         """The instance, which this process opens once."""
-        # Not that of another process which forked this one: its locks may be held by threads that are not here.
+        # Not that of the process which forked this one: its locks may be held by threads that do not exist here.
         key = os.getpid(), self
         with _opening:
             found = _opened.get(key)

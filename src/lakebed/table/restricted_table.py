@@ -1,4 +1,4 @@
-"""A table as a policy shows it: its reads at any version, and its changes. Nothing else of it can be reached.
+"""The part of a table that a policy shows: reads at any version, and changes. Nothing else is accessible.
 
 Core type: :class:`RestrictedTable`. Errors: those of the methods of :class:`~lakebed.table.table.Table` of the same
 names; AccessError for any other, and for a policy that cannot be applied.
@@ -72,7 +72,7 @@ class RestrictedTable(PartialRows):
         return RestrictedSnapshot(self._table.snapshot(max_staleness, at_least), self._policy)
 
     def at(self, **moment: Any) -> RestrictedSnapshot:
-        """As :meth:`Table.at`. Rows are shown by what they were at that version."""
+        """As :meth:`Table.at`. The policy is evaluated on the rows of that version."""
         return RestrictedSnapshot(self._table.at(**moment), self._policy)
 
     @contextmanager
@@ -101,8 +101,8 @@ class RestrictedTable(PartialRows):
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> RowStream:
-        """As :meth:`Table.changes`, of the visible rows: one that becomes visible is inserted, one that ceases to be is
-        deleted. A removed range is given as the deletes of its visible rows. ``where`` is refused, since it would be
+        """As :meth:`Table.changes`, for the visible rows: those that become visible are inserts, others that cease to
+        be deletes. A removed range is returned as deletes of its visible rows. ``where`` is refused, since it would be
         evaluated together with the policy; filter the stream instead.
         """
         if where is not None:

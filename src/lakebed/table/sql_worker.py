@@ -1,9 +1,9 @@
 """The worker process of one statement with limits: the other end of :mod:`lakebed.sql.limited`.
 
-A line of JSON on stdin says where the instance is. The worker loads its libraries, opens the instance, and waits for
-the second line, the statement. The answer on stdout is a line of JSON when the statement begins, and an Arrow
-IPC stream. An error is the last line of stderr, and the stream then has no end. When stdin ends, the caller is gone,
-and the process exits.
+A line of JSON on stdin has the location of the instance. The worker loads its libraries, opens the instance, and waits
+for the second line, the statement. The answer on stdout is a line of JSON when the statement begins, and an Arrow IPC
+stream. An error is the last line of stderr, and the stream then has no end. When stdin ends, the caller has exited, and
+the process exits too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
     place = load(sys.stdin.buffer.readline())
     lake = None
     with suppress(Exception):
-        # An error comes again when there is a statement to fail.
+        # The error is raised again by the statement.
         lake = _prepared(place)
     line = sys.stdin.buffer.readline()
     if not line:
@@ -78,7 +78,7 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
 
 
 def _prepared(place: Mapping[str, Any]) -> Instance:
-    """The instance, after all that every statement needs: libraries, threads of the engine, the catalog."""
+    """The instance, with everything loaded that a statement needs: libraries, threads of the engine, the catalog."""
     for name in _LOADED:
         importlib.import_module(name)
     lake = opening.open(**place)
@@ -129,12 +129,12 @@ def _report(error: BaseException) -> None:
 
 
 def _warm(engine: SqlEngine, pool_bytes: int) -> None:
-    """Make the engine start its threads, which are not the statement's to pay for."""
+    """Make the engine start its threads, so that no statement has to wait for them."""
     engine.run("SELECT 1", pool_bytes).read_all()
 
 
 def _set_backstop(bytes_max: int) -> None:
-    """Let the system refuse what the process claims beyond this many bytes more than it has."""
+    """Limit the address space to this many bytes more than the process has now."""
     try:
         import resource
     except ImportError:

@@ -1,7 +1,7 @@
-"""The handle of a table: write, administer, and read the latest version. Maintenance is the pipeline's.
+"""The handle of a table: write, administer, and read the latest version. Maintenance is done by the pipeline.
 
 Reads are declared in :class:`~lakebed.snapshot.snapshot.Readable`. Each of them first probes the log for newer entries
-(one request) unless ``max_staleness`` allows an older version; what this process wrote is always seen.
+(one request) unless ``max_staleness`` allows an older version. Writes of this process are always visible.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Table(TableWrites):
 
     @cached_property
     def tracker(self) -> Recorder:
-        """What records the runs of jobs on this table, in this process."""
+        """The recorder of job runs on this table in this process."""
         from lakebed.tracker.recorder import Recorder
 
         return Recorder(self.storage) if self._tracker is None else self._tracker()
@@ -99,9 +99,9 @@ class Table(TableWrites):
 
         Raises:
             NotFoundError: a path or glob matches nothing.
-            UsageError: no file, one named twice, a device or a pipe, or one that does not end as Parquet does.
+            UsageError: there is no file, a file is named twice, is a device or a pipe, or does not end as Parquet does.
             RejectedError: too many requests are open; nothing was submitted.
-            ContentionError, UnknownOutcomeError: submit them again, which submits what is not on record yet.
+            ContentionError, UnknownOutcomeError: submit them again; files that are already recorded are skipped.
         """
         from lakebed.ingest.requests import submit
 
@@ -110,7 +110,7 @@ class Table(TableWrites):
     def withdraw(self, *requests: str) -> WithdrawReport:
         """Withdraw open requests, by their ids or the URLs of their files; they may be submitted again.
 
-        Raises NotFoundError, and withdraws none, if one of them is not open.
+        Raises NotFoundError, and withdraws none, if any of them is not open.
         """
         from lakebed.ingest.requests import withdraw
 
@@ -119,7 +119,7 @@ class Table(TableWrites):
     # -- what there is ------------------------------------------------------------------------------------------
 
     def requests(self) -> pa.Table:
-        """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
+        """One row per request: open requests, then the last rejected ones, with the reason of the last failure."""
         from lakebed.ingest.requests import requests_table
 
         return requests_table(self.state(), self.log.last_modified_or_epoch)
@@ -130,9 +130,9 @@ class Table(TableWrites):
         """Name a version, by default the latest, and keep it readable while the tag exists; returns the version.
 
         Raises:
-            UsageError: not a name.
-            NotFoundError, NotRetainedError: there is no such version, or not any more.
-            RejectedError: the tag stands at another version, or files of that version may be deleted.
+            UsageError: the name is invalid.
+            NotFoundError, NotRetainedError: the version does not exist, or is no longer retained.
+            RejectedError: the tag exists at another version, or files of that version may be deleted.
         """
         found, stands = self._taggable(check_tag(name), version)
         if not stands:
@@ -140,12 +140,12 @@ class Table(TableWrites):
         return found
 
     def untag(self, name: str) -> int:
-        """Take a tag away; returns the version. Raises RejectedError if there is none of that name."""
+        """Remove a tag; returns the version. Raises RejectedError if there is none of that name."""
         check_tag(name)
         return self.commit(RemoveTag(name))
 
     def tags(self) -> dict[str, int]:
-        """The tags and the versions they stand at."""
+        """The tags and their versions."""
         return dict(sorted(self.state().tags.items()))
 
     # -- what happened ------------------------------------------------------------------------------------------
@@ -159,29 +159,29 @@ class Table(TableWrites):
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> RowStream:
-        """What the versions after ``since`` changed, up to ``until``, by default the latest.
+        """The changes of the versions after ``since`` up to ``until``, by default the latest.
 
         Each is a version (0: before the first), a time, or a text that names one of these or a tag, as for ``--at``.
         The rows have the columns ``_version``, ``_change`` and ``_range``, and then those of the table at ``until``, or
-        ``columns`` of them. They come by version; in a version removed ranges first, then rows in key order.
-        ``_change`` is one of:
+        ``columns`` of them. They are ordered by version; within a version removed ranges come first, then rows in key
+        order. ``_change`` is one of:
 
-        * ``insert``, ``delete``: this row came, or went.
-        * ``update_before``, ``update_after``: the old and the new row of a key, one after the other, where a table has
-          one row for each key.
-        * ``remove_range``: all rows with a key in ``_range`` went, which is JSON; the columns of the table are null.
+        * ``insert``, ``delete``: the row was added, or deleted.
+        * ``update_before``, ``update_after``: the old and the new row of a key, in this order, in tables that have one
+          row for each key.
+        * ``remove_range``: all rows with a key in ``_range`` (JSON) were removed; the columns of the table are null.
 
         Applied in this order to the rows at ``since``, they give the rows at ``until``. Compactions, splits and joins
-        change no rows. With ``ranges`` and ``where`` it is the same of the rows with keys in the ranges for which the
+        change no rows. ``ranges`` and ``where`` restrict the feed to rows with keys in the ranges for which the
         predicate is true. Memory is bounded as for :meth:`scan`.
 
         Raises:
-            NotFoundError: a version, time or tag that is not there.
+            NotFoundError: a version, time or tag does not exist.
             NotRetainedError: ``since`` is older than :attr:`earliest_retained_version` of the error, the earliest
                 version from which changes can be read. Also while the stream is read, if it takes longer than
                 ``history_s``.
-            UsageError, BadKeyError: as :meth:`scan`; ``until`` is older than ``since``; or the table has a column with
-                the name of one of the three.
+            UsageError, BadKeyError: as :meth:`scan`; ``until`` is older than ``since``; or a column of the table has
+                the name of one of these three columns.
         """
         from lakebed.changes.feed import changes
         from lakebed.read.row_stream import returned_stream
@@ -190,24 +190,24 @@ class Table(TableWrites):
         return returned_stream(rows, schema)
 
     def outcome(self, request_key: str) -> int | None:
-        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.
+        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired.
 
-        After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
+        After an unknown outcome None is not final: a commit in progress may still arrive. Repeat the call to settle it.
         """
         check_request_key("request_key", request_key)
         return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
+        """One row per transaction, newest first, with writer and time (by the store's clock). Reads ``limit`` entries.
 
-        Raises UsageError for a limit that is none, DamagedError for an entry that is not the one that was written.
+        Raises UsageError for an invalid limit, DamagedError for a damaged entry.
         """
         from lakebed.inspect.history import history_table
 
         return history_table(self.history_rows(limit))
 
     def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
-        """The same as a stream of values, each entry read when it is its turn."""
+        """The same as a stream of values; entries are read lazily."""
         from lakebed.inspect.history import history_rows
 
         return history_rows(self.log, self.id, limit)
@@ -220,9 +220,10 @@ class Table(TableWrites):
         return failures_table(read_failures(self.storage, self.id))
 
     def verify(self, *, files: bool = False, deep: bool | Deep = False) -> VerificationReport:
-        """Whether the log is whole, its checkpoint true to it and, with ``files``, every referenced object there.
+        """Check that the log is complete and matches its checkpoint and, with ``files``, that all objects exist.
 
-        ``deep`` reads every data file and summary as well, ``Deep(share=0.05)`` some of them. Findings are values.
+        ``deep`` also reads every data file and summary, ``Deep(share=0.05)`` some of them. Findings are returned as
+        values.
         """
         from lakebed.inspect.verification import checked_arguments, verify
 
@@ -235,24 +236,26 @@ class Table(TableWrites):
         return {name: getattr(in_force, name) for name in settings.NAMES}
 
     def settings_in_force(self) -> Settings:
-        """The same as one value, of the newest state known: no request once the table was read."""
+        """The same as one value, from the newest known state: no request after the table was read once."""
         return settings.in_force(self._defaults(), (self.log.head.state if self.version else self.state()).settings)
 
     def set(self, **changes: Any) -> int:
-        """Change settings of this table; None takes the instance's default again. Returns the version."""
+        """Change settings of this table; None restores the instance's default. Returns the version."""
         return self.commit(AlterSettings(settings.validate(changes)))
 
     def alter(self, *changes: SchemaChange | SetMerge | FilterChange) -> int:
         """Change the schema by values such as :class:`AddField`, in order, all or none; returns the version.
 
-        No file is rewritten: rows that are there are read as the new schema has them. A single :class:`SetMerge`
+        No file is rewritten: existing rows are read with the new schema. A single :class:`SetMerge`
         changes the merge mode of a table without rows. A :class:`SetFilter`, an :class:`AgeOff` or both change which
         rows are visible: at once for all reads from this version on. Compaction drops hidden rows for good.
 
         Raises:
             UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none; values of
-                several kinds together; a filter that is no predicate over a row, or an age-off by no time field.
-            RejectedError: the latest schema, or the merge mode, does not allow one; the message says which and why.
+                several kinds together; a filter that is not a predicate over a row, or an age-off by a field that is
+                not a time.
+            RejectedError: the latest schema, or the merge mode, does not allow one of the changes; the message says
+                which and why.
         """
         match changes:
             case (SetMerge() as change,):

@@ -1,4 +1,4 @@
-"""The half of a table's handle that changes rows: it adds, deletes, removes and restores them, each in one commit."""
+"""The part of a table's handle that adds, deletes, removes and restores rows, each call in one commit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class TableWrites(TableReads):
-    """What one process writes to one table. Safe to use from many threads."""
+    """Writes of one process to one table. Safe to use from many threads."""
 
     name: str
-    """Its name when the handle was made."""
+    """The table's name when the handle was made."""
 
     @property
     def version(self) -> int:
@@ -37,7 +37,7 @@ class TableWrites(TableReads):
         """The latest schema known to this process."""
         return (self.log.head.state if self.log.head.version else self.state()).created
 
-    def write(  # noqa: PLR0913 - what users say of a write
+    def write(  # noqa: PLR0913 - public parameters
         self,
         data: Any,
         *,
@@ -57,34 +57,36 @@ class TableWrites(TableReads):
 
         Columns are matched by name with the latest schema known to this process; a nullable field may be missing. If
         the setting ``schema_growth`` is ``add``, other columns become nullable fields in the same commit; with
-        ``ignore_extra`` they are left out. Rows that fit that schema are accepted even if another process has altered
-        the table since. No rows make no entry.
+        ``ignore_extra`` they are ignored. Rows that fit that schema are accepted even if another process has altered
+        the table since. A write without rows makes no log entry.
 
-        Values of another type are converted if each keeps its value: 5 of an int64 or a float column into an int32
-        field. The first that does not is refused, with its row. Text is no number or time: with ``casts="text"``, or
-        ``casts=["amount", …]`` for some fields alone, it is read as one, whole numbers and dates become text, and
-        times without a zone are those of UTC. Files without types (CSV, JSON lines) are read as the table's types.
+        Values of another type are converted if the conversion is lossless: the int64 or float 5 fits into an int32
+        field. Otherwise the write is refused with the first such value and its row. Text is parsed as numbers or times
+        only with ``casts="text"``, or ``casts=["amount", …]`` for these fields; then integers and dates are also
+        converted to text, and times without a zone are in UTC. Files without types (CSV, JSON lines) are read as the
+        table's types.
 
-        Rows with equal keys become what the table's merge mode says, those of ``data`` in their order. By
-        :class:`Latest` a write is an upsert; with ``partial``, the columns that ``data`` lacks stay as older rows have
-        them. ``row_kind`` names a column that says what each row does, in the letters of Debezium (``c``, ``r``, ``u``,
-        ``d``) or Paimon (``+I``, ``+U``, ``-D``; rows of ``-U`` are left out).
+        Rows with equal keys are merged by the table's merge mode, in the order of ``data``. With :class:`Latest` a
+        write is an upsert; with ``partial``, columns that ``data`` lacks keep the values of older rows. ``row_kind``
+        names a column with the kind of each row, in the letters of Debezium (``c``, ``r``, ``u``, ``d``) or Paimon
+        (``+I``, ``+U``, ``-D``; rows of kind ``-U`` are ignored).
 
         ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
         the first commit. Commit ids are remembered for ``log_s``. To repeat a write later than that, pass the
-        :attr:`version` of before the first call as ``base_version`` to every call: a repeat that is too old to be
-        checked then raises UnknownOutcomeError and adds nothing. By default it is the version when the call begins.
+        :attr:`version` from before the first call as ``base_version`` to every call: a repeat that is too old to be
+        checked then raises UnknownOutcomeError and adds nothing. The default is the version when the call begins.
 
         Raises:
             UsageError: an invalid id or base version; ``partial`` or ``row_kind``, but the table does not merge by
-                Latest; data that are no rows, such as a pandas frame whose index has a name.
-            NotFoundError: no such file.
-            SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
-                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8; or no
-                field can have the name or type of a new column; or a row kind is unknown, or an aggregate too large.
+                Latest; data that cannot be read as rows, such as a pandas frame whose index has a name.
+            NotFoundError: a file does not exist.
+            SchemaMismatchError: a column is unknown, missing but not nullable, of a type that cannot be converted
+                losslessly, or null in a key; it holds a value that its type does not allow, such as text that is not
+                UTF-8; the name or type of a new column is not allowed; a row kind is unknown; or an aggregate is too
+                large.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. A write is rejected if it took longer than
-                ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches over two million partitions.
+                ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches more than two million partitions.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.operation import Operation
@@ -106,19 +108,19 @@ class TableWrites(TableReads):
 
         ``keys`` are as :meth:`get_many` takes them; whether they have rows is not looked up. If the table merges by
         ``Latest(by="sort_key")``, give an Arrow table with the sort key columns too: a delete hides the rows of a key
-        up to that sort key, and none that has a greater one, whenever it is written.
+        up to that sort key, but no row with a greater one, whenever it is written.
 
-        ``where`` is a predicate as :meth:`scan` takes it: the rows of which it is true are found in the latest version,
-        and their keys deleted. A row that is written while this runs is never lost: if one may have a key that was
-        found, the rows are looked for again, for at most ten times.
+        ``where`` is a predicate as for :meth:`scan`: the rows for which it is true are found in the latest version, and
+        their keys deleted. A row that is written meanwhile is never lost: if one may have such a key, the search is
+        repeated, at most ten times.
 
-        Older versions and tags still show the rows; :meth:`remove` takes away whole key ranges at once. ``commit_id``
+        Older versions and tags still show the rows; :meth:`remove` removes whole key ranges. ``commit_id``
         and ``base_version`` are as for :meth:`write`.
 
         Raises as :meth:`write`, and:
             UsageError: keys and a predicate, or neither; an invalid predicate.
-            BadKeyError: a key that does not fit.
-            ContentionError: nothing was deleted; the keys that the predicate finds were written again and again.
+            BadKeyError: a key does not fit.
+            ContentionError: nothing was deleted, because the keys that the predicate finds were written repeatedly.
         """
         from lakebed.ingest.run import Write
         from lakebed.table.deletion import delete
@@ -133,23 +135,22 @@ class TableWrites(TableReads):
         depth: int | None = None,
         fence: bool = False,
     ) -> int:
-        """Take away all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
+        """Remove all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
 
         ``prefix`` names keys by the values of the first row key fields: a value, a tuple of several, or a list of
-        prefixes. ``choose`` is a function of :meth:`prefixes` at ``depth``: it returns a truth value for each of them,
-        or the prefixes to remove, as a list or as an Arrow table. If it chooses none, or the list is empty, nothing is
+        prefixes. ``choose`` is a function of :meth:`prefixes` at ``depth``: it returns a boolean for each of them, or
+        the prefixes to remove, as a list or as an Arrow table. If it chooses none, or the list is empty, nothing is
         committed, and the latest version is returned.
 
-        Older versions and tags still show the rows, and :meth:`restore` brings them back; their bytes stay in files
-        that hold others too until those are compacted. Log order decides: rows that are committed later are there,
-        those that were committed before this, even while ``choose`` ran, are not. With a ``fence``, writes and
-        compactions that began before are refused if the key bounds of a file of theirs overlap a range, even without a
-        row inside.
+        Older versions and tags still show the rows, and :meth:`restore` brings them back. Files that also hold other
+        rows keep their bytes until they are compacted. Log order decides: rows committed later are kept; rows committed
+        before, even while ``choose`` ran, are removed. With a ``fence``, writes and compactions that began earlier are
+        refused if the key bounds of one of their files overlap a range, even if no row is inside.
 
         Raises:
-            UsageError: nothing to remove is named (for all rows give ``KeyRange()``); ``choose`` without ``depth`` or
-                beside ranges or prefixes, or it returns something else, such as truth values for more prefixes.
-            BadKeyError: a range is upside down, or values do not fit the key.
+            UsageError: nothing to remove is given (for all rows pass ``KeyRange()``); ``choose`` without ``depth`` or
+                together with ranges or prefixes, or it returns something else, such as too many booleans.
+            BadKeyError: a range is inverted, or values do not fit the key.
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
@@ -168,26 +169,27 @@ class TableWrites(TableReads):
         return self.commit(removal(snapshot.state, snapshot.reader, self.storage, going, fence=fence))
 
     def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
-        """Give the table the rows that it had after a version, at a time or at a tag; returns the new version.
+        """Restore the rows of a version, a time or a tag; returns the new version.
 
-        One commit, which moves no data. What was written since then is gone as well, up to this very commit, and all
-        of it stays readable at its own version: a restore is undone by another. If the rows are in the same files and
-        partitions now, nothing is committed. Give one of the three, as to :meth:`at`.
+        One commit, which moves no data. Everything written since is undone, but stays readable at its own version, so a
+        restore can be undone by another. If the rows are already in the same files and partitions, nothing is
+        committed. Give one of the three arguments, as for :meth:`at`.
 
-        Schema, settings and tags stay as they are: fields that were dropped since are not shown, fields that were added
-        are null. Commit ids and submitted files stay on record: a repeat of a write that was undone adds nothing, and
-        returns the version of the first. Compactions that run over partitions that change are closed.
+        Schema, settings and tags do not change: fields that were dropped since are not shown, fields that were added
+        are null. Commit ids and submitted files stay recorded: a repeat of a write that was undone adds nothing, and
+        returns the version of the first. Running compactions of partitions that change are closed.
 
         Raises:
-            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
-            NotRetainedError: files of that version are deleted, or will be. A tag keeps those of a version.
+            NotFoundError: the tag does not exist; or the version or time is in the future, or before the table was
+                created.
+            NotRetainedError: files of that version are deleted, or will be. A tag retains a version.
             ContentionError: nothing was restored.
             UnknownOutcomeError: it may have been done; repeat it.
         """
         return self.commit(ProposeRestore(self.at(version=version, time=time, tag=tag).state))
 
     def layout(self) -> Layout:
-        """How data files of this table are written."""
+        """The layout of new data files of this table."""
         from lakebed.parquet.layout import Layout
 
         return Layout.of(self.schema, self.settings_in_force())
