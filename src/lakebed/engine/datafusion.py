@@ -115,7 +115,8 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
 
     ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is made.
     """
-    config = SessionConfig(dict(options)).with_target_partitions(os.cpu_count() or 1)
+    # With one partition, the engine has hash joins even where they are switched off.
+    config = SessionConfig(dict(options)).with_target_partitions(max(os.cpu_count() or 1, 2))
     config = config.with_create_default_catalog_and_schema(enabled=False).with_default_catalog_and_schema(*default)
     runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
     return SessionContext(config, runtime)

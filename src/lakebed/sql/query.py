@@ -63,6 +63,7 @@ from lakebed.sql.catalog_statements import (
 )
 from lakebed.sql.functions import register
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
+from lakebed.sql.same_names import options_off
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
@@ -162,7 +163,7 @@ class SqlEngine:
             name: Table(pads.dataset(empty_table(nullable(snapshot.schema.arrow))))
             for name, snapshot in snapshots.items()
         }
-        scans = self._scans(context, text, empties, snapshots)
+        scans, off = self._scans(context, text, empties, snapshots)
         read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
@@ -175,12 +176,12 @@ class SqlEngine:
                 tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
-        frame = self._planned(context, text, tables)
+        frame = self._planned(context, text, tables, off)
         schema = schema_of(frame, text)
         try:
             stream = started(frame, read, text)
         except DisorderError:
-            frame = self._planned(context, text, tables, _SORTED_AT_ONCE)
+            frame = self._planned(context, text, tables, (*off, _SORTED_AT_ONCE))
             stream = started(frame, read, text)
         return schema, batches_of(frame, stream, schema, read)
 
@@ -234,18 +235,18 @@ class SqlEngine:
             return list(dict.fromkeys(self._named.looked_up))
 
     def _planned(
-        self, context: SessionContext, text: str, tables: Mapping[str, Table], option: str | None = None
+        self, context: SessionContext, text: str, tables: Mapping[str, Table], off: Sequence[str] = ()
     ) -> DataFrame:
-        """Plan the statement over the tables, with one option of the engine switched off."""
+        """Plan the statement over the tables, with some options of the engine switched off."""
         with self._lock:
             self._named.tables = tables
-            if option is not None:
+            for option in off:
                 context.sql(f"SET {option} = 'false'")
             try:
                 with translate_errors(partial(self._not_planned, text=text)):
                     return context.sql_with_options(text, read_only())
             finally:
-                if option is not None:
+                for option in off:
                     context.sql(f"SET {option} = 'true'")
 
     def _not_planned(self, error: BaseException, text: str) -> Error:
@@ -262,18 +263,20 @@ class SqlEngine:
 
     def _scans(
         self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]
-    ) -> dict[str, _Scans]:
+    ) -> tuple[dict[str, _Scans], tuple[str, ...]]:
+        """What the statement reads of each table, and the options of the engine to switch off for it."""
         frame = self._planned(context, text, empties)
         with translate_errors(partial(refused, statement=text)):
             optimized = frame.optimized_logical_plan()
         found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
         seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
-        if seen != optimized.display_indent().count("TableScan: "):
+        has_hidden = seen != optimized.display_indent().count("TableScan: ")
+        if has_hidden:
             # Some scans are inside expressions, which the bindings do not show.
-            return {
+            found = {
                 name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()
             }
-        return found
+        return found, options_off(optimized, has_hidden=has_hidden)
 
 
 # -- names ------------------------------------------------------------------------------------------------------
