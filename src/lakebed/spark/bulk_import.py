@@ -33,7 +33,7 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.send import check_runs, commit_files
+from lakebed.ingest.send import check_runs, commit_files, discard
 from lakebed.ingest.sources import SUFFIXES, find_files
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.outcomes import Committed, version_of
@@ -50,7 +50,7 @@ from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
-from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
+from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
@@ -250,8 +250,7 @@ class Importer:
             counted = True
             raise
         finally:
-            # Staged files are never committed, so they are deleted in any case.
-            unstage(staged, self.table.storage, self.table.id)
+            self._unstage(staged)
             if quarantine is not None and not counted:
                 quarantine.discard()
         if report.repeated:
@@ -312,8 +311,12 @@ class Importer:
             self._split_partitions(found, sample)
             made = self._exchange(found, self._divided(found, sample, shuffle))
         finally:
-            unstage(staged, self.table.storage, self.table.id)
+            self._unstage(staged)
         return Ingested(made, sum(part.taken for part in staged))
+
+    def _unstage(self, staged: Sequence[Staged]) -> None:
+        """Delete staged files, which are never committed."""
+        discard(self.table.storage, self.table.id, [new for part in staged for new in part.files])
 
     def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         partitions = self.table.state().partitions.boundaries

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import Code
+from lakebed.errors import Code, StorageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_rows, send_run
 from lakebed.ingest.source_rows import SourceRows, conformed_rows
-from lakebed.model.files import NewFile, object_names
+from lakebed.model.files import NewFile
 from lakebed.spark.batch import (
     ArrowFunction,
     Place,
@@ -46,7 +47,7 @@ from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
 from lakebed.spark.scattered import Scattered
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
-from lakebed.storage.retries import put_until_clear
+from lakebed.storage.retries import create_until_clear
 from lakebed.tracker.recorder import NO_RUN, RunHandle
 
 if TYPE_CHECKING:
@@ -96,25 +97,30 @@ class Quarantine:
             )
 
     def finish(self, rejected: Sequence[RejectedRows], facts: Mapping[str, Any]) -> None:
-        """Put ``_SUCCESS``, after the commit. Raises StorageError if the store does not answer clearly."""
+        """Put ``_SUCCESS``, after the commit. Raises StorageError, which says that the rows are imported."""
         names = [name for one in rejected for name in one.names]
         self.discard(keep=names)
         if not names:
             return
         files = [name.removeprefix(f"{self.job}/") for name in names]
         document = {**facts, "job": self.job, "rows": sum(one.rows for one in rejected), "files": files}
-        storage = self.place.connect()
-        data = json.dumps(document, indent=1).encode()
-        put_until_clear(
-            lambda: storage.create(self._success_name, data),
-            f"{self.url}/_SUCCESS (the rows are imported, and the rejected ones are there)",
-        )
+        try:
+            create_until_clear(self.place.connect(), self._success_name, json.dumps(document, indent=1).encode())
+        except StorageError as error:
+            raise error.restated(
+                f"the rows are imported, and the rejected ones are in {self.url}, without _SUCCESS ({error.message}); "
+                "do not import them again"
+            ) from error
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Delete the files of this attempt, except for ``keep``: all after a failure, or those of repeated tasks."""
+        """Delete the files of this attempt, except for ``keep``: all after a failure, or those of repeated tasks.
+
+        A best effort: ``_SUCCESS`` does not name them.
+        """
         storage = self.place.connect()
-        own = [o.name for o in storage.list(self.job) if o.name.startswith(f"{self.job}/{self.attempt}-")]
-        storage.delete([name for name in own if name not in keep])
+        with suppress(StorageError):
+            own = [o.name for o in storage.list(self.job) if o.name.startswith(f"{self.job}/{self.attempt}-")]
+            storage.delete([name for name in own if name not in keep])
 
 
 class RejectedRowsWriter:
@@ -194,12 +200,6 @@ def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
     staged = tuple(sorted(decoded, key=lambda part: part.partition))
     record_tasks(run, frame.sparkSession, [(part.taken, part.times) for part in staged])
     return staged
-
-
-def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
-    """Delete staged files, which no log names."""
-    files = [new.file for part in staged for new in part.files]
-    storage.delete([name for f in files for name in object_names(table_id, f)])
 
 
 def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:

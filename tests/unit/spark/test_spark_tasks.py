@@ -5,8 +5,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 
 import lakebed
 from lakebed import DamagedError, Schema
@@ -20,41 +18,10 @@ from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, s
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Staging, stage
+from tests.unit.spark.sessions import Frame, Session
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 ROWS = pa.table({"k": range(100), "v": [str(n) for n in range(100)]}, schema=SCHEMA.arrow)
-
-
-class Frame:
-    """A frame of one row a partition, and what Spark does with it."""
-
-    def __init__(self, session, parts):
-        self.sparkSession = session
-        self.parts = parts
-
-    def mapInArrow(self, function, _schema):  # noqa: N802 - Spark's name
-        arrived = cloudpickle.loads(cloudpickle.dumps(function))
-        try:
-            return Frame(self.sparkSession, [list(arrived(iter(part))) for part in self.parts])
-        except Exception as error:  # noqa: BLE001 - as Spark does
-            # The text of an exception is all that arrives.
-            raise PySparkException(f"[UDF] {error}") from None
-
-    def toArrow(self):  # noqa: N802 - Spark's name
-        return pa.Table.from_batches([batch for part in self.parts for batch in part])
-
-
-class Session:
-    """As much of a session as tasks need."""
-
-    def range(self, start, end, step, partitions):
-        assert (start, end, step) == (0, partitions, 1)
-        return Frame(self, [[pa.record_batch({"id": [number]})] for number in range(partitions)])
-
-    def addTag(self, _):  # noqa: N802 - Spark's name
-        """Nothing can be cancelled."""
-
-    removeTag = interruptTag = addTag  # noqa: N815 - Spark's names
 
 
 def work(limit, value):
