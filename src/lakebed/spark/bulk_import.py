@@ -95,7 +95,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class ImportRequest:
     """The request key of an import, and the version when it began."""
 
     key: str | None
@@ -128,7 +128,7 @@ class Importer:
             )
         source_frames.check_format(format)
         state = self.table.state()
-        request = _Request(job_id, state.version)
+        request = ImportRequest(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, 0, first, repeated=True)
         check_runs(self.table)
@@ -136,11 +136,10 @@ class Importer:
         shuffle = self._shuffle(self.table.layout(), state.merge)
         reading = reading or SourceReading()
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
-        home = self.table.storage
         if is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
             return self._staged(self._read_by_spark(given, format, shuffle, reading), request, quarantine)
-        files = find_files(given, home, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
-        if not are_parquet(files, home, replace(reading.options, format=format)):
+        files = find_files(given, self.table.storage, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
+        if not are_parquet(files, self.table.storage, replace(reading.options, format=format)):
             return self._staged(self._divided_files(files, format, shuffle, reading), request, quarantine)
         found, shuffle, conformer = self._parquet(files, shuffle, reading)
         if quarantine is None:
@@ -199,7 +198,7 @@ class Importer:
         rows = partial(source_frames.named_rows, source=name)
         return SourceToStage(frame, rows, shuffle, conformer, name)
 
-    def _staged(self, source: SourceToStage, request: _Request, quarantine: Quarantine | None) -> ImportReport:
+    def _staged(self, source: SourceToStage, request: ImportRequest, quarantine: Quarantine | None) -> ImportReport:
         """Stage the rows of a source, then import what was staged."""
         try:
             staging = Staging(source.shuffle, source.conformer, quarantine)
@@ -237,7 +236,7 @@ class Importer:
         return quarantine
 
     def _from_staged(
-        self, staged: Sequence[Staged], shuffle: Shuffle, request: _Request, quarantine: Quarantine | None
+        self, staged: Sequence[Staged], shuffle: Shuffle, request: ImportRequest, quarantine: Quarantine | None
     ) -> ImportReport:
         rejected = [part.rejected for part in staged]
         counted = False
@@ -324,7 +323,7 @@ class Importer:
         boundaries = divide(sample, partitions, reducers)
         return replace(shuffle, boundaries=boundaries, partitions=partitions)
 
-    def _shuffled(self, found: MapInput, shuffle: Shuffle, request: _Request) -> ImportReport:
+    def _shuffled(self, found: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
         sample = weigh(found.parts)
         self.stop.check()
         partitions_split = self._split_partitions(found, sample)
@@ -332,7 +331,7 @@ class Importer:
         files = self._exchange(found, shuffle)
         if self.progress is not None:
             self.progress(Progress(rows := sum(found.rows), rows, "commit"))
-        version, repeated = self._commit(files, request)
+        version, repeated = self.commit(files, request)
         return ImportReport(
             table=self.table.name,
             job=request.key or shuffle.job,
@@ -375,14 +374,17 @@ class Importer:
         record_tasks(self.record, session, tasks)
         return settle(dict(enumerate(found.rows)), reduced, shuffle.merge)
 
-    def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:
+    def commit(self, files: Sequence[NewFile], request: ImportRequest) -> tuple[int | None, bool]:
+        """Add files: the version, and whether the request was committed before; no version if there is nothing to add.
+
+        Raises KeyboardInterrupt if the call was asked to stop.
+        """
         if not files and request.key is None:
             return None, False
         self.stop.check()
-        outcome = commit_files(self.table, ProposeFiles(files, request.key, request.base_version))
-        if isinstance(outcome, Committed):
-            return outcome.version, outcome.repeated
-        return version_of(outcome, f"import into {self.table.name}"), False
+        outcome = commit_files(self.table, ProposeFiles(tuple(files), request.key, request.base_version))
+        version = version_of(outcome, f"import into {self.table.name}")
+        return version, isinstance(outcome, Committed) and outcome.repeated
 
 
 def split_before(table: Table, state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> int:

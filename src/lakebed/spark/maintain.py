@@ -43,7 +43,7 @@ from lakebed.spark.executors import (
 from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, in_phase
-from lakebed.spark.migration import migrate_on_spark
+from lakebed.spark.migration import migrate_rows
 from lakebed.spark.run_notes import noted, watching
 from lakebed.tracker.runs import Begun, WorkKind
 
@@ -134,7 +134,7 @@ class Maintenance:
         assert self.start is not None
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
-            return noted(run, migrate_on_spark(importer, source, chosen, job_id))
+            return noted(run, migrate_rows(importer, source, chosen, job_id))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.spark.pipeline.Pipeline.attach`."""

@@ -15,27 +15,41 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.ingest.send import check_runs, commit_files
+from lakebed.ingest.send import check_runs
 from lakebed.ingest.source_rows import SourceRows
 from lakebed.ingest.sources import plain
-from lakebed.log.outcomes import Committed, version_of
 from lakebed.migration.run import MigrationReport, Selection, check_count
 from lakebed.parquet.sizes import BATCH_BYTES, cut
+from lakebed.spark.bulk_import import Importer, ImportRequest
+from lakebed.spark.interrupt import interruptible
+from lakebed.spark.job_progress import Callback
 from lakebed.spark.scattered import values_in
 from lakebed.state.time_travel import committed_at
-from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
     from lakebed.migration.foreign_table import ForeignTable, RowsPart
-    from lakebed.spark.bulk_import import Importer
+    from lakebed.spark.pipeline import Pipeline
+    from lakebed.table.table import Table
 
 TASK_BYTES = 256 * 1024 * 1024
 """Parts are read together up to this size. A larger part is one task, which spills what does not fit into memory."""
 
 
-def migrate_on_spark(
-    importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None
+@interruptible
+def migrate_on_spark(  # noqa: PLR0913 - as a migration in this process, and the pipeline
+    pipeline: Pipeline,
+    table: Table | str,
+    source: ForeignTable,
+    chosen: Selection,
+    *,
+    job_id: str | None,
+    progress: Callback | None = None,
 ) -> MigrationReport:
+    """Add all rows of the source, in one commit, as an interruptible call of the pipeline."""
+    return pipeline.maintenance(table, progress).migrate(source, chosen, job_id)
+
+
+def migrate_rows(importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
     """Add all rows of the source, in one commit; a repeat with the same job id adds nothing."""
     table = importer.table
     state = table.state()
@@ -45,11 +59,7 @@ def migrate_on_spark(
     columns = pa.schema([one for one in source.schema if one.name not in chosen.ignored])
     counted = partial(check_count, source, table=table)
     made = importer.staged(bundled(source.parts()), _rows_of_parts, chosen.conformer, [(source.name, columns)], counted)
-    version, repeated = None, False
-    if made.files or job_id is not None:
-        outcome = commit_files(table, ProposeFiles(made.files, job_id, state.version))
-        version = version_of(outcome, f"migration into {table.name}")
-        repeated = isinstance(outcome, Committed) and outcome.repeated
+    version, repeated = importer.commit(made.files, ImportRequest(job_id, state.version))
     read = 0 if repeated else made.rows_read
     return MigrationReport(table.name, version, source.name, source.version, read, source.rows, repeated=repeated)
 
