@@ -1,0 +1,133 @@
+"""What the pipeline and the data source do on Spark, without a JVM: every call to the store is made in this process.
+
+The driver, its tasks and the workers of a stream open the store anew by the place that is sent to them, and get the one
+of the instance that the operation was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+
+from lakebed.engine import datafusion
+from lakebed.errors import Error
+from lakebed.migration.foreign_table import SourceLocation
+from lakebed.migration.hive import open_hive
+from lakebed.migration.run import Selection
+from lakebed.spark.batch import Place
+from lakebed.spark.bulk_import import Importer
+from lakebed.spark.datasource import spark_columns
+from lakebed.spark.datasource.data_source import DefaultSource
+from lakebed.spark.migration import migrate_rows
+from lakebed.storage import connect
+from lakebed.table.instance import Instance
+from tests.unit.retention.cases import Killed
+from tests.unit.spark.sessions import Session, attempted
+
+
+@contextlib.contextmanager
+def places_of(lake: Instance) -> Iterator[None]:
+    """Every place is that of the instance."""
+    context = SimpleNamespace(getLocalProperty=lambda _: lake.id, partitionId=lambda: 0, attemptNumber=lambda: 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Place, "connect", lambda _: lake.storage)
+        patch.setattr(Place, "open", lambda _, **__: Instance(lake.storage, {"instance": lake.id}))
+        patch.setattr(datafusion, "claim_one_core", lambda: None)
+        patch.setattr(pyspark.TaskContext, "get", lambda: context)
+        yield
+
+
+def importer(lake: Instance) -> Importer:
+    return Importer(Session, lake.table("t"), Place(lake.url))
+
+
+def imported(lake: Instance) -> None:
+    """Two files of text, which tasks stage before they are shuffled."""
+    with tempfile.TemporaryDirectory() as folder, places_of(lake):
+        for number, letters in enumerate(("amz", "bcd")):
+            made = {"k": list(letters), "v": [5] * 3, "w": ["x"] * 3}
+            pc.write_csv(pa.table(made), Path(folder, f"{number}.csv"))
+        importer(lake).run(folder, None, "once")
+
+
+def migrated(lake: Instance) -> None:
+    with tempfile.TemporaryDirectory() as folder, places_of(lake):
+        for part in "xy":
+            Path(folder, f"w={part}").mkdir()
+            pq.write_table(pa.table({"k": [part, "m"], "v": [5, 6]}), f"{folder}/w={part}/rows.parquet")
+        migrate_rows(importer(lake), open_hive(SourceLocation(folder, connect(folder))), Selection({}), "once")
+
+
+# -- a stream ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Checkpoint:
+    """What Spark keeps of a query: where its batches end, and how many of them are done."""
+
+    ends: list[str] = field(default_factory=list)
+    done: int = 0
+
+
+CHECKPOINTS: dict[str, Checkpoint] = {}
+"""By the id of the instance: a query that is started again goes on."""
+
+
+def streamed(lake: Instance) -> None:
+    """A stream from table ``t`` into table ``copy``, until there is nothing more.
+
+    Any error ends the query, which says nothing of what was committed: its checkpoint does.
+    """
+    try:
+        _streamed(lake, CHECKPOINTS.setdefault(lake.id, Checkpoint()))
+    except (Error, PySparkException) as error:
+        raise Killed from error
+
+
+def _streamed(lake, checkpoint):
+    given = {"instance": lake.url}
+    with places_of(lake):
+        source = DefaultSource({**given, "table": "t", "partition_bytes": "1"})
+        schema = source.schema()
+        reader = source.streamReader(schema)
+        if not checkpoint.ends:
+            checkpoint.ends.append(json.dumps(reader.initialOffset()))
+            checkpoint.done = 1
+        while True:
+            number = checkpoint.done
+            start = json.loads(checkpoint.ends[number - 1])
+            if number == len(checkpoint.ends):
+                end = reader.latestOffset(start, reader.getDefaultReadLimit())
+                if end == start:
+                    return
+                # Spark writes where a batch ends before it begins the batch.
+                checkpoint.ends.append(json.dumps(end))
+            _batch(reader, start, json.loads(checkpoint.ends[number]), (given, schema), number)
+            checkpoint.done += 1
+
+
+def _batch(reader, start, end, sink, number):
+    given, schema = sink
+    writer = DefaultSource({**given, "table": "copy"}).streamWriter(schema, overwrite=False)
+    tasks = pickle.dumps((reader, writer))
+
+    def task(part):
+        reading, writing = pickle.loads(tasks)
+        return writing.write(spark_columns.to_spark(rows, wanted) for rows in reading.read(part))
+
+    wanted = spark_columns.arrow_of(schema)
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions(start, end)]
+    writer.commit([attempted(lambda part=part: task(part)) for part in parts], number)
