@@ -260,30 +260,39 @@ def test_a_submitted_command_that_is_terminated_reports_it(  # noqa: PLR0917
     assert_holds(table)
 
 
-# A command that fails and its report, on a driver that is not on a worker: those of the test above.
-@pytest.mark.parametrize("found", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_driver_in_cluster_mode_reports_to_its_caller(
-    cluster: Cluster, store: Store, table: lakebed.Table, tmp_path: Path, found: bool
+TWICE = """import runpy, sys
+given = sys.argv[1:]
+for source in ("missing", "present"):
+    sys.argv[1:] = [word.replace("SOURCE", source) for word in given]
+    try:
+        runpy.run_path({application!r}, run_name="__main__")
+    except SystemExit:
+        pass
+"""
+"""The application twice in one driver, with other words: a second driver would start JVMs for half a minute."""
+
+
+def test_drivers_in_cluster_mode_report_to_their_callers(
+    cluster: Cluster, store: Store, table: lakebed.Table, tmp_path: Path
 ) -> None:
-    """It runs on a worker: its stdout is a file there, and spark-submit ends with 0 whatever came of it."""
-    pq.write_table(rows(0), tmp_path / "in.parquet")
-    path = tmp_path / "report.json"
+    """They run on a worker: their stdout is a file there, and spark-submit ends with 0 whatever came of it."""
+    pq.write_table(rows(0), tmp_path / "present.parquet")
+    (tmp_path / "twice.py").write_text(TWICE.format(application=str(APPLICATION)))
     settings = {"spark.standalone.submit.waitAppCompletion": "true", "spark.pyspark.python": sys.executable}
+    jar = next((SPARK_HOME / "jars").glob("spark-core_*.jar"))
     process = cluster.submit(
         *CLUSTER_MODE, *("--driver-memory", "512m"),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         # A jar, which is not used, then what the class takes: the program, and what its path is to hold.
-        application=(str(next((SPARK_HOME / "jars").glob("spark-core_*.jar"))), str(APPLICATION), str(ROOT / "src")),
-        command=("import", "t", str(tmp_path / ("in.parquet" if found else "no.parquet")), *options_of(store)),
-        report=path, store=store,
+        application=(str(jar), str(tmp_path / "twice.py"), str(ROOT / "src")),
+        command=("import", "t", str(tmp_path / "SOURCE.parquet"), *options_of(store)),
+        report=tmp_path / "SOURCE.json", store=store,
     )  # fmt: skip
     assert process.wait(TIMEOUT_S) == 0
-    if found:
-        assert reported(path)["report"]["rows"] == ROWS
-        assert_holds(table, 0)
-    else:
-        assert (reported(path)["exit_code"], reported(path)["error"]["kind"]) == (4, "not_found")
-        assert_holds(table)
+    failed = reported(tmp_path / "missing.json")
+    assert (failed["exit_code"], failed["error"]["kind"]) == (4, "not_found")
+    assert reported(tmp_path / "present.json")["report"]["rows"] == ROWS
+    assert_holds(table, 0)
 
 
 def driver_of(submitting: subprocess.Popen[str]) -> psutil.Process:
