@@ -1,1 +1,1 @@
-"""Retention: which versions stay readable, and the deletion of what no version needs."""
+"""Retention: which versions stay readable, and the deletion of objects that no version needs."""

@@ -1,18 +1,19 @@
-"""Deletion of objects that no log names: orphans of a table, and what dropped tables leave.
+"""Deletion of objects that no log names: orphans of a table, and the files of dropped tables.
 
 An *orphan* was written and never committed: after a crash, a lost race, a second attempt. Only its age distinguishes it
-from a file whose commit is under way, and a writer may be delayed for any time. So the age limit, the orphan cutoff, is
-itself a log entry: after it no older file can be committed, and files committed before it are in the state that is
-read afterwards. Steps: list the objects, commit the cutoff, read the state, delete. Objects of unknown kinds are
-reported and never deleted; retired files and segments are left to :mod:`lakebed.retention.run`.
+from a file whose commit is in progress, and a writer may be delayed for any time. The age limit, the orphan cutoff, is
+therefore itself a log entry: after it no older file can be committed, and files committed before it are in the state
+that is read afterwards. Steps: list the objects, commit the cutoff, read the state, delete. Objects of unknown kinds
+are reported and never deleted; retired files and segments are left to :mod:`lakebed.retention.run`.
 
-A table is *dropped* by the last entry of its own log, and by nothing else: a stale catalog makes no table look dropped.
-Its files are deleted when that entry is older than ``history_s`` and no pin is alive. The log stays, a few small
-objects: its last entry rejects writers that slept through the drop. A drop that was interrupted between the catalog and
-that entry is finished, if the log of the catalog has it. A table that is in no catalog otherwise, because the catalog
-was restored from an older copy, is reported and left alone. The logs of creations that lost the race for a name, or
-died before it, are deleted too: one entry each. A creation under way looks the same, so only logs older than
-``orphan_age_s`` go, and before that an entry of the catalog rejects every creation that began earlier.
+A table is *dropped* by the last entry of its own log, and by nothing else, so a stale catalog cannot make a table look
+dropped. Its files are deleted when that entry is older than ``history_s`` and no pin is alive. The log (a few small
+objects) is kept: its last entry rejects writers that were suspended during the drop. A drop that was interrupted
+between the catalog and that entry is finished, if the log of the catalog has it. A table that is missing from the
+catalog for another reason, such as a catalog restored from an older copy, is reported and kept. The logs of creations
+that lost the race for a name, or died before it, are deleted too: one entry each. A creation in progress looks the
+same, so only logs older than ``orphan_age_s`` are deleted, after an entry of the catalog has rejected every creation
+that began earlier.
 
 Listing takes one request per thousand objects, of the table or of the instance. Source: decision 0013.
 """
@@ -68,9 +69,9 @@ class OrphanReport(FactsView):
     """What was deleted (or, with ``dry_run``, would be): ``orphans`` of ``objects``, and ``temporaries`` of puts.
 
     Orphans are those with a last-modified time of the store less than ``before``, which is held back by the open job
-    ``held_by``, if any. ``unknown`` objects are left alone; ``unknown_names`` are some of them. Because of ``doubts``
-    nothing is deleted without ``force``; ``refused`` says that this was so. ``version`` is that of the entry with the
-    cutoff; None if an earlier one served, or none was needed.
+    ``held_by``, if any. ``unknown`` objects are kept; ``unknown_names`` are some of them. If there are ``doubts``,
+    nothing is deleted without ``force``, and ``refused`` is true. ``version`` is that of the entry with the cutoff;
+    None if an earlier one served, or none was needed.
     """
 
     table: str
@@ -90,7 +91,7 @@ class OrphanReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """The data objects of a table that has no name any more. ``waiting`` is why they stay; None: they do not."""
+    """The data objects of a dropped table. ``waiting`` is why they are kept; None: they are deleted."""
 
     id: str
     objects: int
@@ -115,7 +116,7 @@ class DroppedReport(FactsView):
 
 
 def refusal(report: OrphanReport) -> Error:
-    """The error for orphans that were left alone because of doubts."""
+    """The error for orphans that were kept because of doubts."""
     reason = "; ".join(report.doubts)
     return Code.ORPHANS_DOUBTFUL(
         f"no orphan of table {report.table} was deleted: {reason}. List more with a dry run; delete anyway with force",
@@ -198,7 +199,7 @@ def _check_reached(table: Table, state: TableState, last: int) -> None:
 
 
 def _delete(table: Table, planned: OrphanPlan) -> int:
-    """Delete the orphans, and what puts before that time left behind; returns how many those were."""
+    """Delete the orphans, and temporaries of puts before that time; returns the number of temporaries."""
     for start in range(0, len(planned.deletable), BATCH_OBJECTS):
         batch = planned.deletable[start : start + BATCH_OBJECTS]
         table.storage.delete([orphan.name for orphan in batch])
@@ -219,7 +220,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
         table_id = table_of_object(listed.name)
         if table_id is not None and table_id not in named and _goes(table_id, listed.name):
             found[table_id].append(listed)
-    # Once more: a table that was created meanwhile has a name now.
+    # Read again: a table that was created meanwhile now has a name.
     named, tables, purged = instance.table_ids(), [], None
     for table_id, objects in sorted(found.items()):
         if table_id in named:
@@ -241,7 +242,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 
 def _goes(table_id: str, name: str) -> bool:
-    """Whether an object goes with its table: the log stays, which says that the table was dropped."""
+    """Whether an object is deleted with its table: the log is kept, because it records the drop."""
     return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
 
 
@@ -254,7 +255,7 @@ def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:
     # After the fence: none of them can get a name any more, and one that has got it stays.
     lost = sorted(set(lost) & set(instance.unnamed_logs()))
     for table_id in lost:
-        # The entry goes last: by it the table is found again.
+        # The entry is deleted last, because the table is found by it.
         names = [one.name for one in instance.storage.list(table_prefix(table_id)) if log_of_entry(one.name) is None]
         instance.storage.delete(names)
         instance.unnamed(table_id).log.backend.remove([1])
@@ -271,7 +272,7 @@ def _purged(instance: Instance) -> frozenset[str]:
 
 
 def _waiting(table: Table, *, interrupted: bool, dry_run: bool) -> str | None:
-    """Why the table's files have to stay; None if they need not. Expired pins are deleted."""
+    """Why the table's files must be kept; None if they need not be. Expired pins are deleted."""
     state = table.state()
     if not state.dropped:
         if interrupted:

@@ -1,8 +1,8 @@
-"""What garbage collection may do now, as values: :class:`FilePlan`, :class:`LogPlan`, :class:`OrphanPlan`.
+"""Plans garbage collection, as values: :class:`FilePlan`, :class:`LogPlan`, :class:`OrphanPlan`.
 
-Each is planned from a table state, what was listed beside it, a time and settings. They are planned apart, and again
-after each step, because the order of the reads matters: pins are read after the state that has the retired files, and a
-state after the orphan cutoff was committed.
+Each is planned from a table state, listings, a time and settings. They are planned separately, and again after each
+step, because the order of the reads matters: pins are read after the state that has the retired files, and a state
+after the orphan cutoff was committed.
 
 Rules:
 
@@ -16,8 +16,8 @@ Rules:
   the state, because no transaction can add it any more. "Older" is strictly less, in microseconds of the store's clock,
   here and where an addition is rejected.
 
-The last-modified times of entries ascend with their versions, so binary search divides old entries from young ones:
-each time that is looked up may be a request. Pure: no I/O. Source: decisions 0011 and 0013; tests/model/deletion and
+The last-modified times of entries ascend with their versions, so old entries are found by binary search, because each
+lookup of a time may be a request. Pure: no I/O. Source: decisions 0011 and 0013; tests/model/deletion and
 tests/model/truncation.
 """
 
@@ -96,7 +96,7 @@ class LogPlan:
 class OrphanPlan:
     """``orphans`` are older than ``before_us``; ``deletable`` are those older than the cutoff in the state.
 
-    ``cutoff_us`` is what to raise the cutoff to so that all orphans are deletable; None: they are. An open job
+    ``cutoff_us`` is the cutoff at which all orphans are deletable; None: they already are. An open job
     ``held_by`` may hold ``before_us`` back. ``unknown`` are names of objects that are neither a data file nor a
     summary, ``missing`` of data files that the table refers to and that were not found, of all ``objects``.
     """
@@ -111,7 +111,7 @@ class OrphanPlan:
     objects: int
 
     def doubts(self) -> list[str]:
-        """Why nothing should be deleted before someone has looked."""
+        """Reasons for which nothing should be deleted without a manual check."""
         found = []
         if self.missing:
             found.append(f"{len(self.missing)} data files are not there, such as {self.missing[0]}: verify the table")
@@ -177,7 +177,7 @@ def plan_log(
     now: datetime,
     settings: Settings,
 ) -> LogPlan:
-    """What to do about a log whose ``retained`` checkpoints, above the log start, are these."""
+    """The plan for a log with these ``retained`` checkpoints above the log start."""
     keep_for = timedelta(seconds=settings.log_retention_s)
     return LogPlan(
         checkpoint_due(retained, state.version, last_modified_of, now - keep_for / CHECKPOINTS_RETAINED),
@@ -209,7 +209,7 @@ def truncation_version(
 def request_watermark(
     state: TableState, last_modified_of: Callable[[int], datetime | None], now: datetime, settings: Settings
 ) -> int | None:
-    """What the request watermark should be raised to; None: not yet, or no key has expired.
+    """The next request watermark; None: not due, or no key has expired.
 
     Keys that were committed within the retention of the log are kept, however low their base version, so a client can
     repeat a request without knowing that version. The age of requests before a truncated entry is unknown.
@@ -270,7 +270,7 @@ def plan_orphans(state: TableState, listing: ObjectListing, age_s: float) -> Orp
         for file_id, job in file_jobs(listing.before).items()
         if (name := data_object(state.table, job, file_id)) not in names and file_id in referenced
     ]
-    # No higher than is needed: if the store's clock is wrong for a while, no later upload is refused.
+    # No higher than necessary, so that no later upload is refused if the store's clock is temporarily wrong.
     needed_us = max((orphan.last_modified_us for orphan in orphans), default=-1) + 1
     return OrphanPlan(
         orphans=tuple(orphans),

@@ -65,7 +65,8 @@ REFUSALS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class CollectionReport(FactsView):
-    """What was deleted, or with ``dry_run`` would be. ``waiting`` files have no reference and are too young.
+    """What was deleted, or with ``dry_run`` would be deleted. ``waiting`` files have no reference and are
+    too young.
 
     ``pinned`` files are kept by pins of readers. ``checkpoint_segments`` are objects that only older
     checkpoints had named, ``sidecars`` those that no entry names, ``entries`` those that left the log, which is
@@ -89,7 +90,7 @@ class CollectionReport(FactsView):
 class GcReport(FactsView):
     """What :func:`gc` did: for each table by its log (``collections``) and by a listing of its objects (``orphans``).
 
-    ``dropped`` is empty if tables were named. ``errors`` are those of tables that were passed over.
+    ``dropped`` is empty if tables were named. ``errors`` are those of tables that were skipped.
     """
 
     collections: tuple[CollectionReport, ...]
@@ -102,10 +103,10 @@ class GcReport(FactsView):
 def gc(
     instance: Instance, tables: Iterable[Table] | None = None, *, dry_run: bool = False, force: bool = False
 ) -> GcReport:
-    """Delete all that is no longer needed, of these tables, or of all tables and of dropped ones.
+    """Delete objects that are no longer needed, of these tables, or of all tables and dropped ones.
 
-    Orphans that are in doubt are left alone and reported, unless ``force`` is given. Lists all objects of the tables:
-    one request per thousand objects. An error of one table does not keep the others from being collected.
+    Orphans in doubt are kept and reported, unless ``force`` is given. Lists all objects of the tables:
+    one request per thousand objects. After an error of one table the others are still collected.
     """
     collections, orphans, errors = [], [], []
     chosen = [instance.table(name) for name in instance.tables()] if tables is None else tables
@@ -148,7 +149,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
 def _collect(table: Table) -> CollectionReport:
     freed: list[DataFile] = []
     earlier = None
-    # Files retired by an earlier round go first: on a full disk, that frees the space for new entries.
+    # Files retired by an earlier round are deleted first, which frees space for new entries on a full disk.
     state = table.state()
     if _plan(table, state).retired:
         freed, _, _ = _unpinned(table, state)
@@ -265,12 +266,12 @@ def _purge_requests(table: Table) -> None:
         times = partial(last_modified_of, table)
         line = request_watermark(state, times, table.log.now(), table.settings_in_force())
         if line is not None:
-            # The outcome does not matter: another collector did it, or the next round will.
+            # The outcome is ignored: another collector did it, or the next round will.
             table.try_commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, line))
 
 
 def truncate(table: Table) -> tuple[int, int]:
-    """Truncate the log as far as is due; returns the log start, and how many entries were deleted.
+    """Truncate the log as far as due; returns the log start and the number of deleted entries.
 
     Does nothing if the store cannot keep a log start.
     """

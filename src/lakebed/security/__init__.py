@@ -1,1 +1,1 @@
-"""Who may do what: principals, their permissions, and what each of them may see of a table."""
+"""Principals, their permissions, and the parts of tables that they may see."""

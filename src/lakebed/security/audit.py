@@ -1,9 +1,9 @@
-"""The audit log: a line of JSON for each request of a service, that says who asked what, and how it ended.
+"""The audit log: a line of JSON for each request of a service, with principal, request and outcome.
 
 Core type: :class:`AuditLog`. Lines go to a file, which is rotated when it has :data:`FILE_BYTES`, or to stderr. A line
-has what was asked, statements included, and never a token, a cookie, a header or a row.
+has the request, including statements, but never a token, a cookie, a header or a row.
 
-Rule: a line that cannot be written, as on a full disk, is lost, and says so on stderr; requests go on.
+Rule: a line that cannot be written, for example on a full disk, is lost and reported on stderr; requests continue.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AuditLog:
 
 
 class _PrivateFiles(RotatingFileHandler):
-    """Files that their owner alone may read: they have statements, and these may have values in them."""
+    """Files that only their owner may read: statements may contain values."""
 
     def _open(self) -> Any:
         return open(os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8")  # noqa: PTH123

@@ -3,9 +3,9 @@
 Core type: :class:`IdentityTokens`. The key set is read again when its file changes, so keys are rotated by replacing
 the file; if the new one is not a key set, the old keys stay in force and the failure is logged.
 
-Rules: only signatures by public-key algorithms are accepted, whatever the token says of itself; keys of other kinds in
-the file are not used. The token must name the issuer and the audience, and must expire. Values of one claim are mapped
-to roles; a value without a mapping gives nothing.
+Rules: only signatures by public-key algorithms are accepted, whatever the token claims; keys of other kinds in the file
+are not used. The token must name the issuer and the audience, and must expire. Values of one claim are mapped to roles;
+a value without a mapping grants nothing.
 
 Errors: UsageError for a key set that cannot be read at the start; AccessError for a token that is not valid.
 """
@@ -43,7 +43,7 @@ _REFUSED = "the identity token is not valid"
 
 @dataclass(frozen=True, slots=True)
 class IdentityRules:
-    """What a token must say, and how it becomes a principal: ``roles`` has the role for a value of ``roles_claim``."""
+    """The rules for tokens and their principals: ``roles`` has the role for a value of ``roles_claim``."""
 
     issuer: str
     audience: str
@@ -72,12 +72,12 @@ class IdentityTokens:
         )
 
     def principal_of(self, text: str) -> Principal:
-        """Whoever the token is of. Raises AccessError if it is not valid, or gives no role."""
+        """The principal of the token. Raises AccessError if it is invalid, or gives no role."""
         try:
             token = jwt.decode(text, self._current(), algorithms=list(self._rules.algorithms))
             self._claims.validate(token.claims)
         except (JoseError, *UNREADABLE) as error:
-            # The kind of failure only: messages of the library may quote the token.
+            # Only the kind of failure, because messages of the library may quote the token.
             raise Code.NOT_AUTHENTICATED(f"{_REFUSED} ({_kind(error)}); sign in again") from None
         name = token.claims.get(self._rules.name_claim)
         if not isinstance(name, str) or not name:

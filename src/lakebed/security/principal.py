@@ -1,4 +1,4 @@
-"""Principals: whoever makes a request of a service, and what that one is allowed.
+"""Principals: the callers of a service, and their permissions.
 
 A door of the service (HTTP, Flight SQL) authenticates each request by an :class:`Authenticator`, asks the
 :class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` and :meth:`Principal.sql`
@@ -38,7 +38,7 @@ class Principal:
 
     @classmethod
     def everywhere(cls, name: str, permission: Permission) -> Principal:
-        """One with the same permission on all tables, whole."""
+        """A principal with the same permission on all rows of all tables."""
         return cls(name, (BUILT_IN[permission.name.lower()],))
 
     def permission(self, table: str | None = None) -> Permission | None:
@@ -64,9 +64,9 @@ class Principal:
             raise self._missing(permission.name.lower(), table)
 
     def require_all_rows(self, table: str) -> None:
-        """Raise AccessError unless the principal may read the table whole: for what counts or lists rows of all.
+        """Raise AccessError unless the principal may read the table whole: for operations that count or list all rows.
 
-        Files, partitions, the history and jobs say things of rows that a row filter hides.
+        Files, partitions, the history and jobs reveal rows that a row filter hides.
         """
         self.require(Permission.READ, table)
         if self.policy(table) is not None:
@@ -100,8 +100,8 @@ class Principal:
         """The rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
 
         With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
-        dropped: one of the ``spare`` workers of the instance, or a new one. Without, it runs in this process: only
-        where it serves one caller.
+        dropped: one of the ``spare`` workers of the instance, or a new one. Without limits, it runs in this process:
+        only for a process that serves one caller.
         """
         from lakebed.security.sql import run
 
@@ -122,11 +122,11 @@ class Principal:
         raise Code.ROLE_INVALID(f"not a principal: {shown(document)}")
 
     def visible(self, tables: Iterable[Named]) -> list[Named]:
-        """Those of the tables, or of their names, that this principal may know of."""
+        """The tables, or names of tables, that are visible to this principal."""
         return [one for one in tables if self.permission(one if isinstance(one, str) else one.name) is not None]
 
     def policy(self, table: str) -> Policy | None:
-        """What of the table is visible; None if all of it is."""
+        """The visible part of the table; None if all of it is visible."""
         return policy_of(role for role in self.roles if role.covers(table))
 
     def _missing(self, permission: str, table: str | None) -> Error:
@@ -145,7 +145,7 @@ class Authenticator(Protocol):
 
 
 class Open:
-    """Everyone may do everything: for a service that only this machine can reach."""
+    """Permits everything to everyone: for a service that only this machine can reach."""
 
     def authenticate(self, authorization: str | None) -> Principal:  # noqa: ARG002 - there is nothing to check
         """The local user, with every permission."""

@@ -1,9 +1,9 @@
-"""Roles: a permission on some tables or all, and what of their rows and columns it shows. Pure.
+"""Roles: a permission on some tables or all, and the rows and columns that it shows. Pure.
 
 Core type: :class:`Role`. What several roles together show of one table is a :class:`~lakebed.model.policies.Policy`.
 
 Rules: roles add up to the highest permission; their restrictions add up as well. A row is visible if every row filter
-is true for it, and a column is hidden or masked if any role says so. So another role never shows what one hides. A role
+is true for it, and a column is hidden or masked if any role says so. No other role shows what one role hides. A role
 with restrictions is for reading alone: who does not see all rows of a table may not change them.
 
 Tables are named, not identified: a role without a table list covers those that are created later, and one with a list

@@ -1,1 +1,1 @@
-"""The service: one process that maintains the tables of an instance, and has what its doors answer from."""
+"""The service: one process that maintains the tables of an instance and answers requests."""

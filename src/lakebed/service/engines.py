@@ -1,8 +1,8 @@
-"""Where a service carries out its work: in worker processes of this machine, or on Spark.
+"""Runs the work of a service in worker processes of this machine, or on Spark.
 
-Work of few bytes is done by worker processes, which are there within a second. Larger work goes to Spark. There is one
-session, which the first large work starts, and which all use at once; it is stopped, with its JVM, when it had no work
-for a while, and so are the workers. A session whose JVM died is forgotten: the next large work starts another.
+Small operations run in worker processes, which start within a second. Larger ones run on Spark. There is one shared
+session, which the first large operation starts. The session, with its JVM, and the workers are stopped after a while
+without work. If the JVM died, the next large operation starts another session.
 
 Without a launcher, Spark is used if this machine has it, and worker processes if not.
 
@@ -42,7 +42,7 @@ IN_PROCESS_BYTES_MAX = 512 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Engine:
-    """A pipeline, how many use it now, and when the last one was done with it."""
+    """A pipeline, the number of its current users, and when the last one released it."""
 
     pipeline: Pipeline
     session: Any = None
@@ -86,7 +86,7 @@ class Engines:
 
     @property
     def spark(self) -> SparkState:
-        """What Spark does now."""
+        """The state of Spark."""
         if self._is_starting:
             return SparkState.STARTING
         engine = self._spark
@@ -96,7 +96,7 @@ class Engines:
 
     @contextlib.contextmanager
     def pipeline(self, size_bytes: int) -> Iterator[Pipeline]:
-        """The pipeline for work of about so many bytes; Spark has been started if it is used.
+        """The pipeline for an operation of about this many bytes; Spark is started if it is used.
 
         Raises the errors of starting Spark. An error of the block becomes a transient one if Spark has died meanwhile.
         """
@@ -117,20 +117,20 @@ class Engines:
                 engine.used_s = clock.monotonic_s()
 
     def end_idle(self) -> None:
-        """End what had no work for a while; later, if a session is being started."""
+        """End workers and sessions that were idle for a while; later, if a session is being started."""
         if self._is_starting:
             return
         now_s = clock.monotonic_s()
         self._end(lambda engine: not engine.users and now_s - engine.used_s >= self._idle_s)
 
     def close(self) -> None:
-        """End all, also what is in use or is being started."""
+        """End everything, including what is in use or is being started."""
         self._end(lambda _: True)
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _has_spark(self) -> bool:
-        """Whether there is Spark for large work: where the launcher says, else if this machine can start it."""
+        """Whether Spark is available for large operations: by the launcher, otherwise if this machine can start it."""
         with self._starting:
             if self._remote is not None and not self._is_given:
                 self._is_given = True
@@ -140,7 +140,7 @@ class Engines:
     def _end(self, chosen: Callable[[_Engine], bool]) -> None:
         """End the engines that are chosen.
 
-        No session starts meanwhile: PySpark keeps one for the whole process, and would give out the one that ends.
+        No session starts meanwhile: PySpark has one session per process, and would return the one that ends.
         """
         with self._starting:
             with self._changing:
@@ -175,8 +175,8 @@ class Engines:
             return engine
 
     def _has_died(self, engine: _Engine, error: Exception) -> bool:
-        """Whether the session is of no use any more. A server elsewhere is connected to again after any failure of
-        Spark: its sessions end with it.
+        """Whether the session is unusable; with Spark Connect after any failure of Spark, which ends the server's
+        sessions.
         """
         if isinstance(self._remote, Remote):
             return isinstance(error, Error) and error.code == Code.SPARK_FAILED

@@ -1,4 +1,4 @@
-"""Follows the catalog of an instance and all of its tables, each when its turn comes.
+"""Follows the catalog of an instance and all of its tables, each on its own schedule.
 
 Core types: :class:`Follower`.
 """
@@ -32,8 +32,8 @@ BATCH_S = 0.1
 
 
 class Follower:
-    """The tables of an instance as a service knows them: ``watches`` by id, ``waiting`` those with operations that may
-    begin. Used by one thread at a time; so nothing that is done in each round takes longer where there are more tables.
+    """The tables of an instance in a service: ``watches`` by id, ``waiting`` those with operations that may
+    begin. Used by one thread at a time; so the time of a round does not grow with the number of tables.
 
     ``error`` is why the catalog cannot be read. ``spread``: the first garbage collections are spread over a period.
     """
@@ -58,7 +58,7 @@ class Follower:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def follow(self, now_s: float) -> None:
-        """Look at all whose turn it is."""
+        """Check all tables that are due."""
         if now_s >= self._catalog_at_s:
             self._follow_catalog(now_s)
             self._catalog_at_s = now_s + self.limits.follow_s
@@ -66,7 +66,7 @@ class Follower:
             self._follow_tables(now_s)
 
     def look(self) -> None:
-        """Look at the catalog and all tables now."""
+        """Check the catalog and all tables now."""
         now_s = clock.monotonic_s()
         self._catalog_at_s = now_s
         for watch in self.watches.values():
@@ -80,7 +80,7 @@ class Follower:
         return max(min(BATCH_S, longest_s / 10), min(next_s - clock.monotonic_s(), longest_s))
 
     def plan(self, watch: Watch, now_s: float) -> None:
-        """Find out what may begin on a table, and when it has its next turn."""
+        """Determine which operations may begin on a table, and when it is checked next."""
         source = self.watches.get(watch.summary.source) if watch.summary.source else None
         watch.plan(now_s, self.limits, 0 if source is None else source.summary.version)
         if watch.waiting:
@@ -90,12 +90,12 @@ class Follower:
         self.turn(watch, watch.follow_at_s)
 
     def turn(self, watch: Watch, at_s: float) -> None:
-        """Give a table its next turn."""
+        """Schedule the next check of a table."""
         watch.follow_at_s = at_s
         heapq.heappush(self._turns, (at_s, watch.found.id))
 
     def _follow_catalog(self, now_s: float) -> None:
-        """Take tables that are new, changed or gone. If the catalog cannot be read, nothing can: tables wait too."""
+        """Add, change or remove tables. If the catalog cannot be read, all tables wait."""
         try:
             catalog = self._instance.catalog()
         except (Error, OSError) as error:
@@ -117,7 +117,7 @@ class Follower:
             if watch is None:
                 watch = self.watches[table_id] = Watch(found, self._instance.log_of(table_id), now_s, now_s)
                 if self.spread:
-                    # Else a service that starts would collect the garbage of all tables at once.
+                    # Otherwise a service would collect the garbage of all tables when it starts.
                     ended_s = now_s - watch.share * self.limits.periods[TableOperation.GC]
                     watch.records[TableOperation.GC] = Record(ended_s=ended_s)
             elif watch.found is found and self._defaults is catalog.defaults:
@@ -142,7 +142,7 @@ class Follower:
         follow = map if self._is_near or len(watches) == 1 else self._threads.map
         changed = list(follow(lambda watch: watch.follow(self._instance), watches))
         moved = {watch.found.id for watch, new in zip(watches, changed, strict=True) if new}
-        # What feeds from a table that has moved is due as well.
+        # Views of a table that has changed are due as well.
         views = [w for w in self.watches.values() if w.summary.source in moved] if moved else []
         for watch in {w.found.id: w for w in (*watches, *views)}.values():
             watch.rest(self._instance, now_s)

@@ -1,15 +1,15 @@
-"""Tells hooks of the commits of their tables: each event at least once, the events of a hook in version order.
+"""Delivers the commits of tables to hooks: each event at least once, the events of a hook in version order.
 
-A thread looks at all hooks once a second; what has to be delivered is delivered by a pool of threads, one at a time for
-each hook. Events are read from the log, so nothing is lost while no service runs. After a failure the same events are
+A thread checks all hooks once a second; a pool of threads delivers pending events, one delivery at a time for each
+hook. Events are read from the log, so nothing is lost while no service runs. After a failure the same events are
 delivered again, after a wait that doubles up to :data:`WAIT_MAX_S`. A hook that fails affects no commit and no other
 hook, unless :data:`THREADS` of them hang at a time. A hook whose table was dropped is removed after the last event.
 
-What was delivered is stored at the end of a delivery, at most once in :data:`STORE_S` while there is more. A service
-that stops in between delivers those events again when it comes back.
+The delivered version is stored at the end of a delivery, at most once in :data:`STORE_S` while there is more. A service
+that stops in between delivers those events again after its restart.
 
-Several services of one instance deliver to the same hooks. One that finds that another has stored more leaves the hook
-alone for :data:`YIELD_S`, so that mostly one of them delivers. A receiver may see an event of another service again.
+Several services of one instance deliver to the same hooks. A service that finds a newer stored version skips the hook
+for :data:`YIELD_S`, so that usually only one of them delivers. A receiver may see an event of another service again.
 
 Core types: :class:`HookDelivery`. Source: docs/hooks.md.
 """
@@ -59,7 +59,7 @@ THREADS = 16
 
 @dataclass(slots=True)
 class _State:
-    """What the service knows of a hook. ``stored``: the version of the object of ``delivered``; None: not read."""
+    """The state of a hook in this service. ``stored``: the version of the object of ``delivered``; None: not read."""
 
     hook: Hook
     delivered: Delivered = field(default_factory=lambda: Delivered(version=0))
@@ -93,7 +93,7 @@ class HookDelivery:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the deliveries under way."""
+        """Stop after the current deliveries."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -140,10 +140,10 @@ class HookDelivery:
         self._states = {one.id: self._states.get(one.id) or _State(one) for one in found}
 
     def _deliver(self, state: _State) -> None:
-        """Deliver what is there, or wait longer."""
+        """Deliver pending events, or wait longer."""
         try:
             self._deliver_all(state)
-            # A service that ends delivers no more, which says nothing of the receiver.
+            # The service is ending: this is not a failure of the receiver.
             if state.delivered.failures and not self._stopping.is_set():
                 self._report(f"hook {state.hook.id} takes events again, after {state.delivered.failures} failures")
                 state.delivered = Delivered(version=state.delivered.version)
@@ -177,7 +177,7 @@ class HookDelivery:
             self._states.pop(state.hook.id, None)
 
     def _table(self, hook: Hook) -> Table:
-        """The table of a hook. One that was dropped has no name any more, and its log stays."""
+        """The table of a hook. A dropped table has no name, but its log still exists."""
         try:
             return self._instance.named(hook.table)
         except NotFoundError:
@@ -195,7 +195,7 @@ class HookDelivery:
         )
 
     def _read(self, state: _State) -> bool:
-        """Read what was delivered, if it is more than is known; False if the hook was removed."""
+        """Read the delivered version, if it is newer than the known one; False if the hook was removed."""
         found = read_delivered(self._instance.storage, state.hook.id)
         if found is None:
             self._states.pop(state.hook.id, None)
@@ -206,7 +206,7 @@ class HookDelivery:
         return True
 
     def _store(self, state: _State) -> bool:
-        """Store what was delivered, if that changed; False: another service has done so, and goes on with the hook."""
+        """Store the delivered version, if it changed; False: another service did so, and continues with the hook."""
         if not state.dirty or state.stored is None:
             return True
         known, state.stored = state.stored, None

@@ -1,6 +1,6 @@
 """Delivers the body of one request to a hook: to a URL by HTTP, or to a command on its standard input.
 
-Errors. An :class:`~lakebed.errors.Error` with the code ``hook_failed``, whatever went wrong; the events are then
+Errors. An :class:`~lakebed.errors.Error` with the code ``hook_failed``, for every failure; the events are then
 delivered again later.
 """
 
@@ -37,7 +37,7 @@ SIGNATURE = "Lakebed-Signature"
 
 
 def signature_of(body: bytes, secret: str) -> str:
-    """The value of the header by which a receiver knows that a request is genuine."""
+    """The value of the header by which a receiver verifies that a request is genuine."""
     return "sha256=" + hmac.digest(secret.encode(), body, "sha256").hex()
 
 
@@ -57,7 +57,7 @@ class HookTargets:
         return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=4)
 
     def deliver(self, hook: Hook, body: bytes) -> None:
-        """Deliver; returns when the receiver has taken it. Raises Error."""
+        """Deliver; returns when the receiver has accepted it. Raises Error."""
         if hook.url is not None:
             self._post(hook, hook.url, body)
         elif self._commands:
@@ -73,7 +73,7 @@ class HookTargets:
         from urllib3.exceptions import HTTPError
 
         try:
-            # The answer's body is not read: it may have no end.
+            # The body of the response is not read, because it may be endless.
             answer = pool.request("POST", url, body=body, headers=headers, redirect=False, preload_content=False)
         except (HTTPError, ValueError, OSError) as error:
             raise Code.HOOK_FAILED(f"{url} does not answer: {type(error).__name__}", name=hook.id, url=url) from error

@@ -34,7 +34,7 @@ KINDS = {
 
 
 class Parking:
-    """What one service has parked. ``retry`` is called with the table and operation that someone asks for."""
+    """The parked operations of one service. ``retry`` is called with the table and operation of a retry request."""
 
     def __init__(self, instance: Instance, retry: Callable[[str, TableOperation], None]) -> None:
         self._instance = instance
@@ -44,7 +44,7 @@ class Parking:
         self._look_at_s = 0.0
 
     def park(self, table: CatalogTable, operation: TableOperation, error: BaseException, tries: int) -> None:
-        """Record a job that is not tried again before someone asks for it."""
+        """Record a job that is not retried until it is requested."""
         tracker = self._instance.tracker
         begun = Begun(operation=KINDS[operation], table=table.name, table_id=table.id, detail="parked", tries=tries)
         run = tracker.begin(begun)
@@ -53,29 +53,29 @@ class Parking:
         self._facts[run] = begun, error
 
     def look(self, now_s: float) -> None:
-        """Take the requests for what this service has parked; those for others are theirs."""
+        """Accept retry requests for operations that this service has parked."""
         if not self._runs or now_s < self._look_at_s:
             return
         self._look_at_s = now_s + LOOK_EVERY_S
-        # A store that does not answer is asked again.
+        # If the store does not respond, the next round tries again.
         with suppress(Error):
             asked = requested_retries(self._instance.storage) & self._runs.keys()
             for run in asked:
                 self._retry(*self._unpark(run))
-            # Last: a request whose deletion fails does nothing any more, and one that is gone could not be repeated.
+            # Deleted last: a request that remains has no further effect, and one that is deleted could not be repeated.
             settle_retries(self._instance.storage, asked)
 
     def has(self, table_id: str, operation: TableOperation) -> bool:
-        """Whether the operation, or a part of it, is on record as parked."""
+        """Whether the operation, or a part of it, is recorded as parked."""
         return (table_id, operation) in self._runs.values()
 
     def forget(self, table_id: str, operation: TableOperation) -> None:
-        """The operation is tried again, or succeeded."""
+        """Remove the record: the operation is retried, or succeeded."""
         for run in [run for run, parked in self._runs.items() if parked == (table_id, operation)]:
             self._unpark(run)
 
     def _unpark(self, run: str) -> tuple[str, TableOperation]:
-        """Record that a job is parked no more."""
+        """Record that a job is no longer parked."""
         begun, error = self._facts.pop(run)
         again = structs.replace(begun, id=run, detail="was parked, and is tried again")
         tracker = self._instance.tracker

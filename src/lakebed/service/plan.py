@@ -1,4 +1,4 @@
-"""Plans what a service does next: which operations are due on a table, and which of all that are due begin now.
+"""Plans what a service does next: which operations of a table are due, and which of the due operations begin now.
 
 :func:`due` looks at one table, when it has changed or is followed. :func:`choose` picks among the tables. Pure: no I/O,
 no clock; times are seconds of a monotonic clock.
@@ -6,14 +6,14 @@ no clock; times are seconds of a monotonic clock.
 Rules:
 
 * *Fair.* The table that was served least recently comes first, and of its operations the one that began least recently.
-  A table that always has work gets no more turns than another.
+  A table that always has work is not served more often than others.
 * *Lanes.* Ingest and refresh bring rows and must not wait for hours behind a merge; compaction, splitting and garbage
   collection are the other lane. Each lane has ``at_once`` operations at once, and one of each table.
-* *No busy work.* An operation that changed nothing is tried again after twice the time of the last wait, at most
+* *No busy work.* An operation that changed nothing is repeated after twice the last wait, at most
   :data:`IDLE_MAX_S`, or when the table has changed.
 * *Failures.* An operation that failed waits, each time twice as long, at most :data:`RETRY_MAX_S`. One that fails
-  ``failures_max`` times in a row through its own fault is parked: it is not tried before someone asks for it. What is
-  the fault of a store, a database or of Spark is tried for ever.
+  ``failures_max`` times in a row by its own fault is parked: it is not retried until it is requested. Failures of a
+  store, a database or Spark are retried without limit.
 
 Core types: :class:`Limits`, :class:`Record`, :class:`TableView`, :class:`Due`.
 """
@@ -67,9 +67,9 @@ def lane_of(operation: TableOperation) -> Lane:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """What a service may do. ``at_once`` operations are under way in each lane.
+    """Limits of a service. Each lane runs at most ``at_once`` operations.
 
-    A table that changes is followed every ``follow_s``, one that rests up to ``follow_max_s`` apart.
+    A changing table is checked every ``follow_s``, an idle one at most every ``follow_max_s``.
     """
 
     at_once: int = 2
@@ -81,7 +81,7 @@ class ServiceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one operation on one table so far.
+    """The record of one operation on one table.
 
     ``version`` is that of the table after the last success, ``idle`` how many runs in a row changed nothing,
     ``failures`` how many failed, ``faults`` how many of them through their own fault. It does not begin before
@@ -134,7 +134,7 @@ class TableView:
     source_version: int = 0
 
     def record(self, operation: TableOperation) -> Record:
-        """What became of an operation."""
+        """The record of an operation."""
         return self.records.get(operation, _NEVER)
 
     def served_s(self, lane: Lane) -> float:
@@ -158,7 +158,7 @@ class Due:
 
 
 def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due, ...], float]:
-    """The operations of a table that may begin now, and when to look again although the table has not changed."""
+    """The operations of a table that may begin now, and when to plan again even if the table has not changed."""
     found = []
     look_s = math.inf
     for operation, reason, size_bytes in _wanted(view, now_s):
@@ -178,7 +178,7 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
 
 
 def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str, int]]:
-    """What there is to do in a table, whether or not it may begin now."""
+    """The pending operations of a table, whether or not they may begin now."""
     table, backlog = view.summary, view.summary.backlog
     if backlog.requests and (backlog.size_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):
         said = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes"
@@ -209,7 +209,7 @@ def _not_before(view: TableView, record: Record, operation: TableOperation, limi
 
 
 def choose(waiting: Iterable[Due], running: Collection[tuple[str, TableOperation]], limits: ServiceLimits) -> list[Due]:
-    """The operations that begin now, of all that are due, beside those that are running (table, operation)."""
+    """The due operations that begin now, given those that are running (table, operation)."""
     busy = {(table, lane_of(operation)) for table, operation in running}
     taken = Counter(lane_of(operation) for _, operation in running)
     chosen = []

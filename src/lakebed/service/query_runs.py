@@ -1,9 +1,9 @@
-"""Runs submitted queries: those that this service took, and those whose service died.
+"""Runs submitted queries: those submitted to this service, and those whose service died.
 
 A query is a folder of objects (:mod:`lakebed.tracker.submitted_queries`), so any service of the instance can show it,
-cancel it and take it over. This service claims what is submitted to it; some run at once, and the others wait. A thread
-writes their signs of life, heeds the end of a query that another service cancelled, looks for queries that wait or were
-lost, and deletes those that expired.
+cancel it and take it over. This service claims the queries submitted to it; a limited number runs at once, and the
+others wait. A thread writes their heartbeats, stops queries that another service cancelled, looks for queries that wait
+or were lost, and deletes expired ones.
 
 Each run is on record as a job whose id is the query's.
 
@@ -102,13 +102,13 @@ class SubmittedQueries:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look for queries that wait."""
+        """Start to look for waiting queries."""
         if self._work is not None:
             self._thread = threading.Thread(target=self._look_after, name="lakebed-queries", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Stop the queries that run here, and let other services, or the next one, run them from their beginning."""
+        """Stop the queries that run here; other services, or the next one, run them from the beginning."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -136,7 +136,7 @@ class SubmittedQueries:
         file_format: str = "parquet",
         query_id: str | None = None,
     ) -> QueryState:
-        """Record a query, and run it when it is its turn. A repeat with the same ``query_id`` submits nothing.
+        """Record a query, and queue it. A repeat with the same ``query_id`` submits nothing.
 
         Raises ExistsError if the folder ``url`` is not empty, UsageError if another query has the id.
         """
@@ -174,13 +174,13 @@ class SubmittedQueries:
         return self.state(earlier)
 
     def state(self, query: SubmittedQuery) -> QueryState:
-        """How far a query is."""
+        """The state of a query."""
         with self._lock:
             run = self._runs.get(query.id)
         return self._objects.state(query) if run is None else shown_state(query, run.attempt, None)
 
     def query(self, query_id: str) -> SubmittedQuery:
-        """What was asked. Raises NotFoundError."""
+        """The query. Raises NotFoundError."""
         return self._objects.query(query_id)
 
     def queries(self) -> Iterator[SubmittedQuery]:
@@ -237,7 +237,7 @@ class SubmittedQueries:
         return run
 
     def _run(self, run: _HeldQuery) -> None:
-        """In a thread of the pool: carry it out, whatever comes of it."""
+        """In a thread of the pool: run the query and record its outcome."""
         query = run.query
         try:
             end = None if self._stopped.is_set() else self._ended(run)
@@ -330,7 +330,7 @@ class SubmittedQueries:
                 _LOG.warning("submitted queries could not be looked after: %s", error)
 
     def beat(self) -> None:
-        """Write a sign of life of each query that runs or waits here, and stop those that ended elsewhere."""
+        """Write a heartbeat of each query that runs or waits here, and stop those that ended elsewhere."""
         with self._lock:
             runs = list(self._runs.values())
         for run in runs:
@@ -341,7 +341,7 @@ class SubmittedQueries:
                 self._objects.beat(run.query.id, run.attempt)
 
     def look(self) -> None:
-        """Take queries that wait or were lost, as many as can run now."""
+        """Claim queries that wait or were lost, as many as can run now."""
         waiting = [one for one in self._objects.found() if one.ended is None and one.id not in self._runs]
         if not waiting:
             return

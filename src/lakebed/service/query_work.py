@@ -1,8 +1,8 @@
-"""Carries out one submitted query: finds or makes its result, and publishes it where its rows go.
+"""Runs one submitted query: finds or makes its result, and publishes it at its target.
 
 A scan reads a pinned version, partition by partition, in the tasks of a pipeline: in worker processes, or on Spark if
-it is large. A statement runs in the sandboxed worker of SQL, and its rows are written here. Both see what the roles of
-the submitter show.
+it is large. A statement runs in the sandboxed worker of SQL, and its rows are written here. Both are restricted to what
+the roles of the submitter show.
 
 Core types: :class:`QueryWork`, :class:`QueryLimits`. Errors: those of the read, and of writing there.
 """
@@ -48,7 +48,7 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What submitted queries may take: of each statement the memory and the time, and how many run at once.
+    """Limits of submitted queries: memory and time of a statement, and the number of concurrent queries.
 
     They are deleted ``kept_s`` after their end.
     """
@@ -61,15 +61,15 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryWork:
-    """What carries out the queries of an instance."""
+    """Runs the queries of an instance."""
 
     instance: Instance
     engines: Engines
     limits: QueryLimits
 
     def result(self, query: SubmittedQuery, number: int, report: Report) -> QueryResult:
-        """The published result of a query, made by this attempt or by an earlier one, which died before it could say
-        so. Ends with KeyboardInterrupt when the stop of the calling thread is asked for.
+        """The published result of a query, made by this attempt or by an earlier one that died before it recorded the
+        result. Raises KeyboardInterrupt if the calling thread is asked to stop.
         """
         place = target_of(query, self.instance)
         target = place.connect()
@@ -86,7 +86,7 @@ class QueryWork:
         return self._answered(query.statement, principal, attempt, report)
 
     def _record(self, query: SubmittedQuery, url: str) -> None:
-        """Put the folder on record as a copy of each table that the query may read, before anything is there."""
+        """Record the folder as a copy of each table that the query may read, before anything is written."""
         storage = self.instance.storage
         if query.scan is not None:
             record_copy(storage, query.scan.table_id, CopyKind.QUERY, url, query.scan.version)
@@ -135,10 +135,10 @@ class QueryWork:
 
 
 def target_of(query: SubmittedQuery, instance: Instance) -> Place:
-    """Where the rows of a query go: below its URL, or beside the query."""
+    """The target of the rows of a query: below its URL, or beside the query."""
     return place_of(query.url or f"{instance.url}/{query_object(query.id, ROWS)}", instance)
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether another attempt may succeed: a store, or Spark, was away."""
+    """Whether another attempt may succeed: a store or Spark was unavailable."""
     return not is_fault(error) and not (isinstance(error, Error) and error.facts.get("transient") is False)

@@ -1,7 +1,7 @@
-"""How many reads a service answered in the last minutes, and how quickly: for people, in the status.
+"""The rate and the latency of a service's reads in the last minutes, for the status.
 
-The metrics have the same since the start, by table and kind. Here times are counted in steps of a fifth, so a
-percentile is at most so much above the true one, and memory is bounded. Pure but for the clock.
+The metrics have the same since the start, by table and kind. Times are counted in steps of a fifth, so a percentile is
+at most a fifth above the true one, and memory is bounded. Pure except for the clock.
 
 Core type: :class:`RecentReads`.
 """
@@ -41,18 +41,18 @@ class RecentReads:
         self._since_s = clock.monotonic_s()
 
     def add(self, seconds: float) -> None:
-        """A read took so long."""
+        """Count a read that took this long."""
         step = math.ceil(_STEPS * math.log2(max(seconds, 1e-6)))
         with self._lock:
             self._now().times[step] += 1
 
     def fail(self) -> None:
-        """A read failed."""
+        """Count a failed read."""
         with self._lock:
             self._now().errors += 1
 
     def rates(self) -> ReadRates:
-        """What was read lately."""
+        """The recent reads."""
         now_s = clock.monotonic_s()
         first = int(now_s // 60) - MINUTES
         with self._lock:

@@ -1,9 +1,10 @@
-"""A service of one instance: maintains its tables in the background, and answers through doors such as HTTP.
+"""A service of one instance: maintains its tables in the background, and answers requests, such as those of HTTP.
 
 One thread follows the catalog and the tables, plans (:mod:`lakebed.service.plan`) and begins operations, each of which
-runs in a thread of its own until it has committed. Any number of services may work on one instance: what is due is
-found in the logs, a compaction job is claimed in the table's state, and the log decides which of two commits is valid.
-The others lose nothing but their work. Nothing is stored by the service itself, so it may end at any line.
+runs in a thread of its own until it has committed. Any number of services may work on one instance: due operations are
+derived from the logs, a compaction job is claimed in the table's state, and the log decides which of two commits is
+valid. The other service only loses the work of an attempt. A service stores no state of its own, so it may be killed at
+any point.
 
 Core types: :class:`Service`.
 
@@ -57,7 +58,7 @@ Key = tuple[str, TableOperation]
 
 @dataclass(slots=True)
 class _Running:
-    """An operation under way."""
+    """A running operation."""
 
     due: Due
     name: str
@@ -77,13 +78,12 @@ class _Ended:
 
 
 class Service:
-    """Maintenance in the background, from :meth:`start` to :meth:`stop`, and the instance that doors read.
+    """Maintenance in the background, from :meth:`start` to :meth:`stop`, and the instance for the interfaces.
 
-    Without ``maintain`` tables are followed for the status and nothing is done to them; so it is with an instance in
-    memory, which worker processes cannot see. ``launcher`` and ``memory_bytes`` are as for
-    :class:`~lakebed.spark.pipeline.Pipeline` and :class:`~lakebed.spark.session.InProcess`; workers and Spark are ended
-    when they had no work for ``idle_s``. Hooks run commands only with ``hook_commands``.
-    ``report`` takes sentences about failures, for a log.
+    Without ``maintain`` tables are only followed for the status; so are those of an instance in memory, which worker
+    processes cannot see. ``launcher`` and ``memory_bytes`` are as for :class:`~lakebed.spark.pipeline.Pipeline` and
+    :class:`~lakebed.spark.session.InProcess`; workers and Spark are stopped after ``idle_s`` without work. Hooks run
+    commands only with ``hook_commands``. ``report`` takes sentences about failures, for a log.
     """
 
     def __init__(  # noqa: PLR0913 - all that a service may do
@@ -128,7 +128,7 @@ class Service:
         self.stop()
 
     def start(self) -> None:
-        """Begin; returns when all tables were looked at once, or after :data:`START_S`."""
+        """Start; returns when all tables were checked once, or after :data:`START_S`."""
         self._started_at = clock.now()
         self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
         self._thread.start()
@@ -136,9 +136,10 @@ class Service:
         self._followed.wait(START_S)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """Cancel what is under way, finish commits that have begun, and return when nothing runs any more.
+        """Cancel running operations, finish commits that have begun, and return when nothing is running.
 
-        Returns after ``timeout_s`` in any case; what still runs then ends with the process, and loses no committed row.
+        Returns after ``timeout_s`` in any case; operations that still run then end with the process, and no committed
+        row is lost.
         """
         self._stopping.set()
         self._wake.set()
@@ -158,9 +159,9 @@ class Service:
             self.engines.close()
 
     def run_once(self) -> ServiceStatus:
-        """Do all that is due on all tables, in this thread, and return the status after it, for a scheduler.
+        """Run all due operations on all tables in this thread, and return the status afterwards; for a scheduler.
 
-        An operation that failed is in the status with its error. A KeyboardInterrupt cancels what is under way.
+        An operation that failed is in the status with its error. A KeyboardInterrupt cancels running operations.
         """
         if self.engines is None:
             raise Code.INSTANCE_IN_MEMORY(
@@ -182,13 +183,13 @@ class Service:
         return self.status()
 
     def retry(self, table: str, operation: str) -> None:
-        """Try an operation again that is parked or waits after failures. Raises UsageError, NotFoundError."""
+        """Retry an operation that is parked or waits after failures. Raises UsageError, NotFoundError."""
         (named,) = operations_named([operation])
         self._news.put((self.instance.table(table).id, named))
         self._wake.set()
 
     def status(self) -> ServiceStatus:
-        """What the service knows and does now, from memory; one that was not started looks at all tables first."""
+        """The current status, from memory; a service that was not started checks all tables first."""
         if self._started_at is None:
             with self._looking:
                 self._follower.look()
@@ -226,7 +227,7 @@ class Service:
             self._wake.wait(self._follower.pause_s())
 
     def _round(self) -> None:
-        """Take what ended, follow what is to be followed, and begin what is due."""
+        """Collect finished operations, follow tables that are due to be checked, and begin due operations."""
         self._wake.clear()
         self._take_news()
         now_s = clock.monotonic_s()
@@ -256,7 +257,7 @@ class Service:
         ).start()
 
     def _carry_out(self, running: _Running, watch: Watch) -> None:
-        """In a thread of its own: do it, whatever comes of it."""
+        """In a separate thread: run the operation and record its outcome."""
         before = after = watch.summary.version
         outcome: Done | BaseException | None = None
         recorded: list[BaseException] = []
@@ -366,5 +367,5 @@ def _by_name(table: TableStatus) -> str:
 
 
 def _is_gone(error: BaseException) -> bool:
-    """Whether the table was dropped while something was done to it."""
+    """Whether the table was dropped during an operation."""
     return isinstance(error, Error) and error.code in (Code.TABLE_DROPPED, Code.TABLE_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""What a service knows of its tables and does at a moment, as values.
+"""The status of a service and its tables at a point in time, as values.
 
 :meth:`lakebed.service.service.Service.status` makes them from what the service has in memory: no request. Times are
 aware and of this machine's clock, for people.
@@ -16,7 +16,7 @@ from lakebed.model.operations import TableOperation
 
 
 class SparkState(StrEnum):
-    """What Spark does for a service."""
+    """The state of Spark in a service."""
 
     NONE = "none"
     """There is no session; the next large work starts one."""
@@ -28,7 +28,7 @@ class SparkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in a table: open requests, and runs that compaction would merge now.
+    """The backlog of a table: open requests, and runs that compaction would merge now.
 
     ``oldest_s`` is the age of the oldest open request in seconds; None without one.
     """
@@ -48,7 +48,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """An error: its code, its message and when it came."""
+    """An error: its code, its message and its time."""
 
     code: str
     message: str
@@ -59,9 +59,9 @@ class LastError:
 class OperationStatus:
     """One operation on one table.
 
-    ``last_outcome`` says what the last run did, ``last_error`` why it failed; one of them is None. After a failure the
+    ``last_outcome`` is the result of the last run, ``last_error`` its failure; one of them is None. After a failure the
     operation waits since ``waiting_since``, the time of the first of its failures in a row, for what ``waiting_for``
-    says, and is tried again at ``next_at``. ``parked``: it is not tried again before a retry is asked for; of a
+    says, and is tried again at ``next_at``. ``parked``: it is not retried until it is requested; of a
     compaction, ``parked_partitions`` are left out until then. ``due`` is why it will run next; None: there is nothing
     to do now.
     """
@@ -110,7 +110,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work under way. Operations that do not count rows have none in total."""
+    """Running work. Operations that do not count rows have none in total."""
 
     table: str
     operation: TableOperation

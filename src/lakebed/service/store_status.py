@@ -1,9 +1,10 @@
-"""The status of an instance from its store alone, whether or not a service runs: ``lakebed status``, :func:`status`.
+"""The status of an instance, read only from its store, with or without a service: ``lakebed status``,
+:func:`status`.
 
-It reads the catalog, the state of each table, and the records of job runs; it commits nothing. What comes next is what
-the plans of a service say of the states, and so is why. A service knows more of its own work: which operation waits
-after a failure, and since when (:meth:`lakebed.service.service.Service.status`). Both describe a table by the same
-values.
+It reads the catalog, the state of each table, and the records of job runs; it commits nothing. The next operations and
+their reasons are computed by the plans of a service. A service has more information about its own work: which operation
+waits after a failure, and since when (:meth:`lakebed.service.service.Service.status`). Both describe a table by the
+same values.
 
 Core types: :class:`StoreStatus`, :class:`CommitCost`.
 
@@ -58,9 +59,9 @@ OPERATIONS: Mapping[str, TableOperation] = {
 
 @dataclass(frozen=True, slots=True)
 class CommitCost:
-    """The entries that logs got in the last hour, and about which requests they took at the least.
+    """The log entries of the last hour, and the minimum of requests for them.
 
-    Reads, and the files that tasks read and wrote beyond one a commit, are neither recorded nor counted.
+    Reads, and the files that tasks read and wrote beyond one per commit, are not counted.
     """
 
     entries: int = 0
@@ -86,7 +87,7 @@ class StoreStatus:
     """An instance at a moment by the clock of this machine. ``tables`` are sorted by name.
 
     ``failed`` are the last runs that failed or were lost, ``running`` those under way, newest first. ``last_hour`` is
-    what commits took.
+    the cost of commits.
     """
 
     url: str
@@ -105,7 +106,7 @@ class StoreStatus:
         return view(f"{self.url} at {self.at:%Y-%m-%d %H:%M:%S %Z}: {about}", grid(names, rows))
 
     def to_arrow(self) -> pa.Table:
-        """One row a table; ``next`` has what comes next and why, in the order in which it is due."""
+        """One row per table; ``next`` has the next operations and their reasons, in the order in which they are due."""
         return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)
 
 
@@ -130,7 +131,7 @@ def status(instance: Instance, tables: Sequence[str] | None = None) -> StoreStat
 
 
 def next_steps(table: TableStatus) -> list[str]:
-    """What comes next in a table and why, or why it does not, a line each."""
+    """One line for each next operation of a table with its reason, or why it does not run."""
     steps = []
     for one in table.operations:
         if one.due is not None:
@@ -167,7 +168,7 @@ def _table_status(
 
 
 def _reasons(instance: Instance, table: Table, summary: TableSummary, view: TableView) -> dict[TableOperation, str]:
-    """Why each operation is due, or what it waits for."""
+    """Why each operation is due, or why it waits."""
     if summary.source is not None:
         try:
             view = replace(view, source_version=instance.named(summary.source).state().version)

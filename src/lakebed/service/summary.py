@@ -1,6 +1,6 @@
-"""What a service keeps of a table's state: the sums that people see, and what is due. Pure: no I/O.
+"""The part of a table's state that a service keeps: sums for display, and due operations. Pure: no I/O.
 
-A summary is small, so a service of many tables keeps one of each, and lets go of the states of tables that rest.
+A summary is small, so a service with many tables keeps one for each, and releases the states of idle tables.
 
 Core types: :class:`TableSummary`.
 """
@@ -69,7 +69,7 @@ def described(table: TableStatus, summary: TableSummary, oldest_s: float | None)
 
 
 def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSummary:
-    """The summary of a state. What is due to compaction, splitting and joining is found out of ``online`` tables only.
+    """The summary of a state. Due compactions, splits and joins are computed only for ``online`` tables.
 
     Linear in the partitions.
     """

@@ -1,7 +1,7 @@
-"""Follows one table: looks for new entries of its log, and keeps a summary of its state and what became of its work.
+"""Follows one table: checks its log for new entries, and keeps a summary of its state and records of its operations.
 
-A look at a table that rests is one request, or two now and then: is there an entry after the last known version? The
-state itself is read only if there is one, and is let go of when the table has rested for a while.
+A check of an idle table is one request (sometimes two) for the entry after the last known version. The state itself is
+read only if there is one, and is released when the table has been idle for a while.
 
 Rules. A :class:`Watch` is changed by the thread of the service alone; others read it, to report.
 
@@ -59,16 +59,16 @@ class Watch:
     waiting: tuple[Due, ...] = ()
 
     def note(self, operation: TableOperation, **changes: Any) -> None:
-        """Change what the status says of the last run of an operation."""
+        """Update the status of the last run of an operation."""
         self.last_runs[operation] = replace(self.last_runs.get(operation) or OperationStatus(operation), **changes)
 
     @property
     def share(self) -> float:
-        """A number in [0, 1) that is the table's own, to spread the work of many."""
+        """A number in [0, 1) derived from the table's id, to spread the work of many tables."""
         return zlib.crc32(self.found.id.encode()) / 2**32
 
     def follow(self, instance: Instance) -> bool:
-        """Look for new entries; whether the summary is another one. An error is kept, for the status."""
+        """Check for new entries; returns whether the summary changed. An error is kept for the status."""
         try:
             changed = self.stale or self._has_moved()
             if changed:
@@ -105,13 +105,13 @@ class Watch:
         self.stale, self.held = False, True
 
     def rest(self, instance: Instance, now_s: float) -> None:
-        """Let go of the state if the table has not changed for a while."""
+        """Release the state if the table has not changed for a while."""
         if self.held and now_s - self.changed_s >= REST_S:
             instance.release(self.found.id)
             self.held = False
 
     def plan(self, now_s: float, limits: ServiceLimits, source_version: int) -> None:
-        """Find out what may begin, and when to follow the table again."""
+        """Determine which operations may begin, and when to check the table again."""
         age_s, found = self._oldest_s(now_s) or 0.0, self.found
         view = TableView(found.id, found.online, found.paused, self.summary, self.records, age_s, source_version)
         self.waiting, look_s = due(view, now_s, limits)

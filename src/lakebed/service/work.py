@@ -1,7 +1,7 @@
-"""Carries out one operation on one table, and says in a sentence what it did.
+"""Runs one operation on one table, and describes the result in a sentence.
 
-The work itself is :class:`lakebed.spark.maintain.Maintenance`, the same as that of the commands. A compaction leaves
-out the partitions that failed a while ago: one damaged file does not keep the rest of a table from being merged.
+The work itself is :class:`lakebed.spark.maintain.Maintenance`, the same as that of the commands. A compaction skips
+partitions that failed recently, so one damaged file does not block the rest of a table.
 
 Core types: :class:`FailedPartitions`.
 """
@@ -37,8 +37,8 @@ ELSEWHERE = frozenset({Code.SPARK_NOT_STARTED, Code.JAVA_MISSING, Code.WORKER_NO
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an operation failed through its own fault. A store, a database or Spark that is away is none: the
-    operation is tried for ever.
+    """Whether an operation failed by its own fault. An unavailable store, database or Spark is not: the operation is
+    retried without limit.
     """
     if isinstance(error, StorageError | ContentionError | UnknownOutcomeError):
         return False
@@ -47,7 +47,7 @@ def is_fault(error: BaseException) -> bool:
 
 @dataclass(slots=True)
 class FailedPartitions:
-    """The partitions of one table that could not be merged: how often, and before when they are not tried again."""
+    """The partitions of one table that could not be merged: how often, and when they may be retried."""
 
     tries: dict[int, int] = field(default_factory=dict)
     next_s: dict[int, float] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class FailedPartitions:
 
     @property
     def parked(self) -> tuple[int, ...]:
-        """The partitions that are not tried again before someone asks for it."""
+        """The partitions that are not retried until it is requested."""
         return tuple(partition for partition, next_s in list(self.next_s.items()) if next_s == math.inf)
 
     def note(self, failed: Iterable[FailedMerge], merged: Iterable[int], tries_max: int) -> None:
-        """Take what a compaction failed to merge, and what it merged."""
+        """Record the partitions that a compaction failed to merge, and those that it merged."""
         for partition in merged:
             self.forget(partition)
         for one in failed:
@@ -92,7 +92,7 @@ class FailedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an operation did, in a sentence; ``error`` is why a part of it failed."""
+    """The result of an operation, as a sentence; ``error`` is why a part of it failed."""
 
     text: str
     error: Error | None = None
@@ -101,7 +101,7 @@ class Done:
 def carry_out(
     operation: TableOperation, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
 ) -> Done:
-    """Do what is due. Raises what the operation raises."""
+    """Run the operation. Raises its errors."""
     with telemetry.span("operation", operation=operation.value, table=table.id, outcome="failed") as span:
         try:
             done = _carried_out(operation, pipeline, table, failures, progress)

@@ -1,1 +1,1 @@
-"""Proof of erasure: where rows of a table are still stored, in which objects, and when these go."""
+"""Erasure reports: which objects still contain rows of a table, and when these are deleted."""

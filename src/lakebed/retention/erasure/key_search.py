@@ -1,12 +1,12 @@
 """Searches encoded keys, as log entries, checkpoints and summaries hold them, for the keys of wanted rows.
 
-A key value may itself be what has to be erased. Files, partitions and jobs are bounded by keys, so logs and checkpoints
+A key value may itself be personal data. Files, partitions and jobs are bounded by keys, so logs and checkpoints
 hold keys of rows, as long as they are kept: the least and the greatest key of each file, partition boundaries
 (shortened to what separates two keys), and the ranges of removals. Of key fields after the first, and sort keys, the
 state holds the least and the greatest value of each file, cut to 16 bytes.
 
-A predicate that names only row key columns is evaluated on the decoded keys. A shortened key is compared as it is: of a
-boundary ``"smi"`` it is not known which name it was made of.
+A predicate that names only row key columns is evaluated on the decoded keys. A shortened key is compared as it is: the
+original name of a boundary ``"smi"`` is unknown.
 
 Core type: :class:`KeySearch`. Pure.
 """
@@ -37,7 +37,7 @@ BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class KeySearch:
-    """Which keys are wanted: those inside the ranges for which the predicate, over row key columns, is true."""
+    """The wanted keys: those inside the ranges for which the predicate, over row key columns, is true."""
 
     schema: Schema
     predicate: Predicate | None
@@ -45,13 +45,13 @@ class KeySearch:
 
     @classmethod
     def of(cls, wanted: Wanted, predicate: Predicate | None) -> KeySearch | None:
-        """The search for the keys of wanted rows; None if keys alone do not tell which they are."""
+        """The search for the keys of wanted rows; None if they cannot be identified by keys alone."""
         if predicate is not None and not set(predicate.columns) <= set(wanted.schema.row_key_names):
             return None
         return cls(wanted.schema, predicate, wanted.ranges)
 
     def count(self, keys: Iterable[bytes]) -> int:
-        """How many different keys of these are wanted."""
+        """The number of different wanted keys among these."""
         every = sorted({key for key in keys if key})
         inside = [key for key, yes in zip(every, contained(every, self.ranges), strict=True) if yes]
         if self.predicate is None or not inside:
@@ -63,7 +63,7 @@ class KeySearch:
         return found
 
     def count_bounds(self, files: Iterable[DataFile]) -> int:
-        """How many bounds of single key fields of these files are wanted, by a predicate that names one such field."""
+        """The number of wanted bounds of single key fields of these files, by a predicate that names one such field."""
         if self.predicate is None or len(self.predicate.columns) != 1:
             return 0
         later = (*self.schema.row_key[1:], *self.schema.sort_key)
@@ -126,7 +126,7 @@ def keys_of_state(state: TableState) -> Iterator[bytes | DataFile]:
 
 
 def counted(search: KeySearch, found: Iterable[bytes | DataFile]) -> int:
-    """How many wanted keys and bounds there are."""
+    """The number of wanted keys and bounds."""
     every = list(found)
     keys = search.count(one for one in every if isinstance(one, bytes))
     return keys + search.count_bounds(one for one in every if isinstance(one, DataFile))

@@ -1,9 +1,9 @@
-"""What an erasure report has to look at, from a table state and what was listed beside it. Pure: no I/O.
+"""Plans an erasure report: the objects to search, from a table state and listings. Pure: no I/O.
 
-Every data file that the state knows is looked at: files in use, files that older versions need, and files that are
-retired and not deleted yet. So is every object of the data folder that the state does not name, an orphan.
+All data files of the state are searched: files in use, files that older versions need, and retired files that are not
+deleted yet. Orphans, the objects of the data folder that the state does not name, are searched too.
 
-Core types: :class:`HeldFile`; :class:`Going`, when and how an object goes.
+Core types: :class:`HeldFile`; :class:`Going`, when and how an object is deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Where(StrEnum):
-    """What kind of object rows, or keys, were found in."""
+    """The kind of object in which rows or keys were found."""
 
     IN_USE = "in use"
     """A data file of the latest version."""
@@ -71,7 +71,7 @@ class HeldFile:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """How an object goes, and after which time ``lakebed gc`` deletes it; None: not by time alone."""
+    """How an object is deleted, and after which time ``lakebed gc`` deletes it; None: not by time alone."""
 
     how: str
     due: datetime | None = None
@@ -107,7 +107,7 @@ def _held(
 
 
 def unnamed(state: TableState, names: Iterable[str]) -> list[str]:
-    """Those of the listed objects of the data folder that no file of the state has."""
+    """The listed objects of the data folder that belong to no file of the state."""
     known = {name for held in held_files(state, ()) for name in object_names(state.table, held.file)}
     return [name for name in names if name not in known]
 
@@ -121,7 +121,7 @@ def is_data(table: str, name: str) -> bool:
 
 
 def file_going(held: HeldFile, last_modified_of: Callable[[int], datetime | None], settings: Settings) -> Going:
-    """How a data file goes. A truncated entry has no last-modified time: it is older than all that is retained."""
+    """How a data file is deleted. A truncated entry has no last-modified time: it is older than everything retained."""
     if held.where is Where.IN_USE:
         return Going("rewrite or remove the rows, or compact the file if none of them is live; then as older versions")
     kept = [f"tag {tag} is dropped" for tag in held.tags]
@@ -136,12 +136,12 @@ def file_going(held: HeldFile, last_modified_of: Callable[[int], datetime | None
 
 
 def orphan_going(last_modified: datetime, settings: Settings) -> Going:
-    """How an orphan goes."""
+    """How an orphan is deleted."""
     return Going("lakebed gc, after orphan_age_s", last_modified + timedelta(seconds=settings.orphan_age_s))
 
 
 def entry_going(last_modified: datetime | None, settings: Settings) -> Going:
-    """How a log entry goes: it is truncated behind two checkpoints, so up to a quarter later than its time."""
+    """How a log entry is deleted: by truncation behind two checkpoints, so up to a quarter later than its time."""
     due = None if last_modified is None else last_modified + timedelta(seconds=1.25 * settings.log_retention_s)
     return Going("lakebed gc truncates the log, after log_s", due)
 

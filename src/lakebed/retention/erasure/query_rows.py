@@ -1,7 +1,7 @@
-"""Rows of submitted queries that the instance keeps: which objects may hold rows of a table, and when they go.
+"""Rows of submitted queries that the instance keeps: which objects may hold rows of a table, and when they are deleted.
 
-A scan names its table. A statement may read a table if its text has the table's name; its rows are then searched, as
-far as they have the columns to tell.
+A scan names its table. A statement may read a table if its text has the table's name; its rows are then searched, if
+they have the necessary columns.
 
 Core type: :class:`KeptRows`. Errors: StorageError.
 """
@@ -46,7 +46,7 @@ def kept_rows(storage: Storage, table_id: str, table: str) -> Iterator[KeptRows]
         try:
             query = queries.query(found.id)
         except NotFoundError:
-            # Deleted since it was listed, or what is left of one that was: whose rows they are is not known.
+            # Deleted since it was listed, or the remains of a deleted query: the table of its rows is unknown.
             yield _kept(storage, found, None, None)
         except DamagedError as error:
             yield _kept(storage, found, None, error.message)

@@ -1,13 +1,13 @@
-"""Erasure reports: reads every object in which rows of a table may still be, and says which have them and when they go.
+"""Erasure reports: reads every object that may still contain rows of a table, and reports those that do.
 
 Searched are the data files of all versions that are retained, files that are retired and not deleted, orphans, the
 files of requests that are open or were rejected, all files in the folders of exports, quarantines and queries on record
 (:mod:`lakebed.inspect.copies`), and the rows that are kept of submitted queries. Of log entries, checkpoints and
-summaries the keys are searched, if keys tell which rows are wanted. What cannot be read is listed as well: a report
-without places and without unread objects is a proof, as far as records go; :data:`NOT_SEARCHED` says how far that is.
+summaries the keys are searched, if keys tell which rows are wanted. Unreadable objects are listed as well: a report
+without places and without unread objects proves the erasure, except for :data:`NOT_SEARCHED`.
 
 The state is read first and the objects are listed after it, so a file that is committed meanwhile is an orphan of the
-report. A file that goes meanwhile is left out.
+report. A file that is deleted meanwhile is skipped.
 
 Core types: :class:`ErasurePlace`, :class:`UnreadObject`, :class:`ErasureReport`.
 
@@ -86,8 +86,8 @@ class ErasurePlace:
 
     ``rows`` are wanted rows, ``live_rows`` those of them that the latest version shows, ``unclear_rows`` may be wanted
     and lack a value to tell; ``keys`` counts keys and bounds of rows. Versions from ``first_version`` to
-    ``last_version`` (null: the latest) refer to it. ``goes`` says how it goes, ``due`` when ``lakebed gc`` may
-    delete it.
+    ``last_version`` (null: the latest) refer to it. ``goes`` describes how it is deleted, ``due`` when ``lakebed gc``
+    may delete it.
     """
 
     where: Where
@@ -134,13 +134,13 @@ class ErasureReport(FactsView):
 
     @property
     def erased(self) -> bool:
-        """Whether no such row and no such key was found, and everything was read."""
+        """Whether everything was read, and no such row or key was found."""
         return not self.places and not self.unread
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """An object to search, and what to say of it if something is found."""
+    """An object to search, and how to report it if something is found."""
 
     task: SearchTask
     place: ErasurePlace
@@ -173,7 +173,7 @@ def erase_report(
     schema = state.created
     wanted = Wanted(schema, where, schema.codec.encode_ranges(rows.ranges))
     predicate = wanted.predicate()
-    # After the state: what is committed from here on is no file of it.
+    # Listed after the state: files committed from here on are not in it.
     listed = list(table.storage.list(data_folder(table.id)))
     found = _Found()
     looked = [
@@ -210,7 +210,7 @@ _KEYS_UNKNOWN = (
 
 
 def _texts(table: Table, state: TableState) -> tuple[str, ...]:
-    """What holds texts that may quote a value."""
+    """Texts in the log that may quote a value."""
     failures = sum(1 for _ in read_failures(table.storage, table.id))
     rejected = len(state.rejected)
     found = [f"{failures} records of failed calls, which quote values (lakebed history --failures)"] if failures else []

@@ -2,7 +2,7 @@
 
 Data files of tables, and files of their exports as Parquet, are read by field id. Files of others (quarantines, sources
 of requests, CSV and JSON) are read by the names of columns, and their values are converted to the table's types; rows
-for which that is not possible cannot be judged, and are counted apart.
+for which that is not possible cannot be judged, and are counted separately.
 
 Core types: :class:`Wanted` (which rows), :class:`SearchTask`, :class:`SearchedObject`.
 
