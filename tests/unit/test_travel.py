@@ -138,6 +138,23 @@ def test_a_text_names_a_number_a_time_or_a_tag(table, text, meant):
         table.at(**meant)
 
 
+def test_a_moment_needs_no_name(table):
+    table.tag("third", 3)
+    now = dt.datetime.now(dt.UTC)
+    assert [table.at(moment).version for moment in (3, "3", "third", now, now.isoformat())] == [3, 3, 3, 5, 5]
+    table.restore("third")
+    assert keys_of(table) == [1, 2]
+
+
+@pytest.mark.parametrize("moment", [b"3", 2.5, True, [3]])
+def test_a_moment_of_another_type_is_refused(table, moment):
+    for call in (table.at, table.restore):
+        with pytest.raises(UsageError, match="no moment: give a version, a tag, or a time such as"):
+            call(moment)
+        with pytest.raises(UsageError, match="give exactly one of version, time and tag"):
+            call(3, tag="x")
+
+
 def test_a_snapshot_is_read_by_the_calls_of_its_table(table):
     """With their arguments: it is as fresh as it is, and refuses a version that it does not have."""
     snapshot = table.at(version=3)

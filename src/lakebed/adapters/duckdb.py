@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakebed.engine.tokens import quoted_name, quoted_text
 from lakebed.errors import Code
 from lakebed.model.arrays import empty_table
+from lakebed.model.checks import check_method
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.key_values import value_of
 from lakebed.model.keys import EncodedRange
@@ -44,6 +45,8 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
     """
     with optional_imports():
         import duckdb
+    if connection is not None:
+        check_method("connection", connection, "from_arrow", "connection of DuckDB")
     target: Any = duckdb if connection is None else connection
     schema = plan.schema
     _check_types(schema)

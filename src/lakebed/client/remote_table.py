@@ -104,10 +104,18 @@ class RemoteTable(RemoteReads):
         return int(self._connection.ask("POST", f"{self._path}/explain", document, reads=True)["version"])
 
     def at(
-        self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None
+        self,
+        moment: int | datetime | str | None = None,
+        /,
+        *,
+        version: int | None = None,
+        time: datetime | str | None = None,
+        tag: str | None = None,
     ) -> RemoteSnapshot:
-        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them."""
-        return RemoteSnapshot(self._connection, self.name, self._version_at(moment_text(version, time, tag)))
+        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them, by name
+        or as ``moment``.
+        """
+        return RemoteSnapshot(self._connection, self.name, self._version_at(moment_text(moment, version, time, tag)))
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
         """The latest version, which later changes do not alter."""
@@ -168,9 +176,17 @@ class RemoteTable(RemoteReads):
         found = self._connection.ask("GET", f"{self._path}/outcomes/{segment(request_key)}", reads=True)["version"]
         return None if found is None else int(found)
 
-    def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
+    def restore(
+        self,
+        moment: int | datetime | str | None = None,
+        /,
+        *,
+        version: int | None = None,
+        time: datetime | str | None = None,
+        tag: str | None = None,
+    ) -> int:
         """Give the table the rows that it had after a version, at a time or at a tag; returns the new version."""
-        return self._change("restore", {"at": moment_text(version, time, tag)})
+        return self._change("restore", {"at": moment_text(moment, version, time, tag)})
 
     def failures(self) -> pa.Table:
         """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import KeyRange
-from lakebed.state.time_travel import check_tag, check_time
+from lakebed.state.time_travel import check_tag, check_time, given_moment
 
 KeyWord = bool | int | float | str
 """A value of a key in JSON."""
@@ -66,10 +66,12 @@ def ranges_document(ranges: Sequence[KeyRange]) -> list[dict[str, Any]]:
     return documents
 
 
-def moment_text(version: int | None, time: dt.datetime | str | None, tag: str | None) -> str:
-    """A version, a time or a tag as one text. Raises UsageError unless one of them is given."""
-    if [version, time, tag].count(None) != 2:
-        raise Code.ARGUMENTS_CONFLICT("give one of version, time and tag")
+def moment_text(moment: Any, version: int | None, time: dt.datetime | str | None, tag: str | None) -> str:
+    """A version, a time or a tag as one text. Raises UsageError unless one of them is given, by its name or not."""
+    return _moment_text(**given_moment(moment, version=version, time=time, tag=tag))
+
+
+def _moment_text(version: Any = None, time: Any = None, tag: Any = None) -> str:
     if version is not None:
         if not is_whole(version):
             raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: must be a whole number")

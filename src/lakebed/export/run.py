@@ -29,6 +29,7 @@ from lakebed.export.publication import ExportedFile, LocalFile, check_empty, pub
 from lakebed.export.row_files import check_format, write_rows
 from lakebed.inspect.copies import CopyKind, record_copy
 from lakebed.log.entry import FORMAT
+from lakebed.model.checks import is_whole, shown
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import KeyRange
@@ -119,8 +120,8 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
         DamagedError: an input is not what was written; names it. Nothing is left at the target.
     """
     check_format(wanted.format, snapshot.schema.arrow)
-    if wanted.partitions is not None and wanted.partitions < 1:
-        raise Code.ARGUMENT_INVALID(f"partitions = {wanted.partitions}: must be 1 or more")
+    if wanted.partitions is not None and not is_whole(wanted.partitions, 1):
+        raise Code.ARGUMENT_INVALID(f"partitions = {shown(wanted.partitions)}: must be a whole number, 1 or more")
     planned, _ = snapshot.planned(snapshot.encoded(wanted.ranges), wanted.where, rows_a_range=ROWS_A_CELL)
     check_empty(target)
     held = cells(snapshot.state, planned)

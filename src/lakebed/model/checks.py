@@ -81,6 +81,19 @@ def check_text(name: str, value: Any) -> None:
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a text (UTF-8), not {type(value).__name__}")
 
 
+def tuple_of(name: str, value: Any) -> tuple[Any, ...]:
+    """The items of an argument that is a list or a tuple. Raises UsageError for another."""
+    if not isinstance(value, list | tuple):
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a list, not {type(value).__name__}")
+    return tuple(value)
+
+
+def check_method(name: str, value: Any, method: str, kind: str) -> None:
+    """Raise UsageError unless the argument has the method, as objects of its kind have."""
+    if not hasattr(value, method):
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a {kind}")
+
+
 def check_flag(name: str, value: Any) -> None:
     """Raise UsageError unless the argument is True or False."""
     if not isinstance(value, bool):

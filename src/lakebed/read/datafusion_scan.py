@@ -41,6 +41,7 @@ from datafusion.catalog import Table
 
 from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context, typed
 from lakebed.model.arrays import empty_table
+from lakebed.model.checks import check_method, check_text
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import without_hidden
@@ -303,6 +304,8 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
 
 def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:
     """Register the rows of the plan as a table of the caller's context; raises as :func:`frame_of`."""
+    check_method("context", context, "register_table", "SessionContext of DataFusion")
+    check_text("name", name)
     frame = frame_of(plan, reader)
     context.register_table(name, Table(frame.rows))
     _frames.setdefault(context, []).append(frame)

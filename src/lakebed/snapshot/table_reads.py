@@ -17,7 +17,7 @@ from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.snapshot.snapshot import Readable, Snapshot
-from lakebed.state.time_travel import check_time, locate
+from lakebed.state.time_travel import check_time, given_moment, locate
 from lakebed.storage.contract import is_near
 
 if TYPE_CHECKING:
@@ -150,21 +150,31 @@ class TableReads(Readable):
 
         return Reader(self.storage, self.id, self._keeps, lambda: self.settings_in_force().memory_limit_bytes)
 
-    def at(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> Snapshot:
+    def at(
+        self,
+        moment: int | datetime | str | None = None,
+        /,
+        *,
+        version: int | None = None,
+        time: datetime | str | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
         """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
 
-        Reads the log up to there, from its checkpoint if that is older. ``time`` is aware, or ISO 8601 with an offset.
-        A time after the newest entry means the latest version. One still to come is waited for, at most ten seconds.
+        ``moment`` is any of them, in a text as after the ``@`` of a table in SQL: ``at(12)``, ``at("audited")``.
+        ``time`` is aware, or ISO 8601 with an offset. Reads the log up to there, from its checkpoint if that is older.
+        A time after the newest entry means the latest version. One to come is waited for, at most ten seconds.
 
         Raises:
             NotFoundError: no such tag; a version or time that is not there yet, or before the table was; a dropped
                 table.
             NotRetainedError: files of that version may be deleted; names the versions that are kept.
         """
+        given = given_moment(moment, version=version, time=time, tag=tag)
         state = self._present_state()
-        if time is not None:
-            state = self._at_least_of(check_time(time), state)
-        found = locate(state, self.log.entry_last_modified, version=version, time=time, tag=tag)
+        if "time" in given:
+            state = self._at_least_of(check_time(given["time"]), state)
+        found = locate(state, self.log.entry_last_modified, **given)
         return self._snapshot_of(self._state_at(found, state))
 
     def _taggable(self, tag: str, version: int | None) -> tuple[int, bool]:

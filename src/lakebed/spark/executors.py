@@ -29,7 +29,7 @@ from lakebed.maintenance.ingest_jobs import Execute as Ingest
 from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.maintenance.rewrite.run import Execute as Rewrite
 from lakebed.maintenance.rewrite.task import RewrittenFile, run_rewrite_task
-from lakebed.model.checks import shown
+from lakebed.model.checks import check_method, shown
 from lakebed.model.files import NewFile
 from lakebed.retention.erasure.run import Execute as Search
 from lakebed.retention.erasure.search import SearchedObject, run_search_task
@@ -166,8 +166,10 @@ def _shuffled(importer: Importer, task: IngestTask) -> Ingested | Error:
         return error
 
 
-def check_shared(instance: Instance) -> None:
-    """Raise UsageError unless it is an instance that tasks can see."""
+def check_shared(instance: Instance, session: Any) -> None:
+    """Raise UsageError unless it is an instance that tasks can see, and a Spark session or None."""
+    if session is not None:
+        check_method("session", session, "createDataFrame", "SparkSession; a launcher is given as launcher=…")
     if not isinstance(instance, Instance):
         raise Code.ARGUMENT_INVALID(
             f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"

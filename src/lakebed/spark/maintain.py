@@ -26,6 +26,7 @@ from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest, rewri
 from lakebed.maintenance.rewrite.run import prepare as prepare_rewrite
 from lakebed.maintenance.splitting.plan import small
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.model.checks import check_request_key
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
@@ -245,7 +246,9 @@ class Maintenance:
     def tracked(
         self, operation: WorkKind, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
     ) -> AbstractContextManager[RunHandle]:
-        """Record the block as a run on this table."""
+        """Record the block as a run on this table. Raises UsageError for a key that is no request key."""
+        if key is not None:
+            check_request_key("job_id", key)
         table = self.table
         return table.tracker.running(
             Begun(

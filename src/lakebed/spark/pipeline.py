@@ -28,6 +28,7 @@ from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
+from lakebed.model.checks import tuple_of
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
@@ -78,7 +79,7 @@ class Pipeline:
         launcher: Launcher | str | None = None,
         progress: Callback | str | None = "auto",
     ) -> None:
-        check_shared(instance)
+        check_shared(instance, session)
         self.instance = instance
         self.progress = CallProgress(progress)
         self.launcher = Local() if session is not None else launcher_of(launcher)
@@ -317,7 +318,7 @@ class Pipeline:
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
         maintenance = self.maintenance(table, progress)
-        wanted = ExportRequest(tuple(ranges), where, format, partitions, maintenance.cores)
+        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions, maintenance.cores)
         return maintenance.export(place_of(url, self.instance), wanted, at)
 
     @interruptible
@@ -340,7 +341,7 @@ class Pipeline:
             StorageError: the store of the table does not answer.
         """
         rows = RowsSought(ranges, where)
-        return self.maintenance(table, progress).search(rows, tuple(also), self.instance.storage_options)
+        return self.maintenance(table, progress).search(rows, tuple_of("also", also), self.instance.storage_options)
 
     def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
         """Delete objects that are no longer needed, of one table, or of all tables and dropped ones; needs no Spark.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lakebed.state.table_state import TableState
 
+_TIME = "2026-01-31T12:00:00Z"
 _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 
 
@@ -34,12 +35,32 @@ def check_tag(name: Any) -> str:
     return name
 
 
-def moment_in(text: str) -> dict[str, Any]:
-    """The arguments of ``Table.at`` for a text such as that of ``--at``: a version, a time or a tag."""
-    if _NUMBER.fullmatch(text):
-        return {"version": int(text)}
+def moment_in(moment: Any) -> dict[str, Any]:
+    """The argument of ``Table.at`` for a version, a time, or a text that names one of them or a tag, as ``--at`` does.
+
+    Raises UsageError for a value of another type.
+    """
+    if isinstance(moment, datetime):
+        return {"time": moment}
+    if is_whole(moment, -(2**63)):
+        return {"version": moment}
+    if not isinstance(moment, str):
+        raise Code.ARGUMENT_INVALID(f"{shown(moment)} is no moment: give a version, a tag, or a time such as {_TIME}")
+    if _NUMBER.fullmatch(moment):
+        return {"version": int(moment)}
     # No tag has a colon, and every time of day has one.
-    return {"time": text} if ":" in text else {"tag": text}
+    return {"time": moment} if ":" in moment else {"tag": moment}
+
+
+def given_moment(moment: Any, **named: Any) -> dict[str, Any]:
+    """The argument of ``Table.at`` that was given: by its name, or as a moment. Raises UsageError for both, or none."""
+    given = {name: value for name, value in named.items() if value is not None}
+    given |= {} if moment is None else {"moment": moment}
+    if len(given) != 1:
+        raise Code.ARGUMENTS_CONFLICT(
+            "give exactly one of version, time and tag, or one of them without its name, as in at(12) or at('audited')"
+        )
+    return given if moment is None else moment_in(moment)
 
 
 def check_time(time: Any) -> datetime:

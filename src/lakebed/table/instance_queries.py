@@ -129,6 +129,7 @@ class InstanceQueries(TableNames[Table]):
         """
         from lakebed.snapshot.row_views import raw_rows
 
+        check_text("name", name)
         table_name, at, moment = name.partition("@")
         found = self.catalog().named(table_in(name))
         if found is None:

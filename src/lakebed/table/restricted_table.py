@@ -71,9 +71,9 @@ class RestrictedTable(PartialRows):
         """As :meth:`Table.snapshot`."""
         return RestrictedSnapshot(self._table.snapshot(max_staleness, at_least), self._policy)
 
-    def at(self, **moment: Any) -> RestrictedSnapshot:
+    def at(self, moment: Any = None, /, **named: Any) -> RestrictedSnapshot:
         """As :meth:`Table.at`. The policy is evaluated on the rows of that version."""
-        return RestrictedSnapshot(self._table.at(**moment), self._policy)
+        return RestrictedSnapshot(self._table.at(moment, **named), self._policy)
 
     @contextmanager
     def pin(self, version: int | None = None) -> Iterator[RestrictedSnapshot]:

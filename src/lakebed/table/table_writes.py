@@ -168,7 +168,15 @@ class TableWrites(TableReads):
             return snapshot.version
         return self.commit(removal(snapshot.state, snapshot.reader, self.storage, going, fence=fence))
 
-    def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
+    def restore(
+        self,
+        moment: int | datetime | str | None = None,
+        /,
+        *,
+        version: int | None = None,
+        time: datetime | str | None = None,
+        tag: str | None = None,
+    ) -> int:
         """Restore the rows of a version, a time or a tag; returns the new version.
 
         One commit, which moves no data. Everything written since is undone, but stays readable at its own version, so a
@@ -186,7 +194,7 @@ class TableWrites(TableReads):
             ContentionError: nothing was restored.
             UnknownOutcomeError: it may have been done; repeat it.
         """
-        return self.commit(ProposeRestore(self.at(version=version, time=time, tag=tag).state))
+        return self.commit(ProposeRestore(self.at(moment, version=version, time=time, tag=tag).state))
 
     def layout(self) -> Layout:
         """The layout of new data files of this table."""
