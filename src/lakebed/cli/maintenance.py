@@ -223,27 +223,31 @@ def maintain(
 
 
 def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | None) -> None:
-    """A round over all tables; fails with the first error when all others were maintained."""
+    """A round over all tables. It fails when all others were maintained; each error is on stderr, once."""
     with optional_imports():
         from lakebed.service.service import Service
 
     status = Service(cli.instance(), launcher=launcher, memory_bytes=memory_bytes).run_once()
     tables: list[dict[str, object]] = []
     lines: list[str] = []
-    errors = [status.error]
+    errors = [("", status.error)]
     for found in status.tables:
         operations = []
-        errors.append(found.error)
+        errors.append((f"table {found.name}: ", found.error))
         for one in (one for one in found.operations if one.last_ended is not None):
             error = one.last_error and one.last_error.message
             operations.append({"operation": one.operation, "outcome": one.last_outcome, "error": error})
-            lines.append(f"table {found.name}: {one.operation}: {one.last_outcome or error}")
-            errors.append(one.last_error)
+            lines.append(f"table {found.name}: {one.operation}: {one.last_outcome or 'failed'}")
+            errors.append((f"table {found.name}: {one.operation}: ", one.last_error))
         document = {"table": found.name, "online": found.online, "paused": list(found.paused)}
         tables.append({**document, "version": found.version, "operations": operations})
     cli.out.document({"tables": tables}, lines or ["nothing was due"])
-    for failed in filter(None, errors):
-        raise Code(failed.code)(failed.message)
+    failures = {error.message: Code(error.code)(f"{where}{error.message}") for where, error in errors if error}
+    if failures:
+        first, *others = failures.values()
+        for other in others:
+            cli.out.note(f"lakebed: {other}")
+        raise first
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -614,3 +615,15 @@ def test_an_alter_that_cannot_be_is_refused_with_its_reason(
     ran = cli("table", "alter", table, *words)
     assert ran.code == code
     assert said in ran.err
+
+
+def test_a_round_over_all_tables_prints_each_error_once_with_its_table(cli: Cli, table: str, url: str) -> None:
+    broken = lakebed.open(url).create_table("broken", lakebed.Schema({"id": "int64"}))
+    broken.write([{"id": 1}])
+    shutil.rmtree(Path(url) / "tables" / broken.id / "log")
+    ran = cli("maintain", "--all", "--in-process")
+    assert ran.code == 3
+    assert "table broken: gc: failed\n" in ran.out
+    (line,) = [line for line in (ran.out + ran.err).splitlines() if "is missing from the store" in line]
+    assert line.startswith("lakebed: table broken: gc: entry 1 of ")
+    assert line in ran.err
