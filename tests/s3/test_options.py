@@ -213,3 +213,19 @@ def test_secrets_are_in_no_error_and_no_repr(s3_server: S3Server) -> None:
             ask()
         shown += ["".join(traceback.format_exception(caught.value)), str(caught.value.facts)]
     assert not [text for text in shown if SECRET in text]
+
+
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ({"aws_secret_access_key": SECRET}, "without an access key id"),
+        ({"aws_access_key_id": "me"}, "without a secret access key"),
+        ({"AWS_ACCESS_KEY_ID": "me", "session_token": "x"}, "without a secret access key"),
+    ],
+)
+def test_half_of_the_credentials_are_refused_by_name(given: dict[str, str], lacks: str) -> None:
+    with pytest.raises(lakebed.StorageError, match=lacks) as caught:
+        connect("s3://b", {**given, "region": "us-east-1"})
+    assert caught.value.code == "store_credentials"
+    assert "aws_access_key_id and aws_secret_access_key" in caught.value.message
+    assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -10,6 +10,7 @@ import pytest
 from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.storage.digests import digest_bytes
+from lakebed.storage.external import open_external
 from lakebed.testing.conformance import StorageConformance
 
 
@@ -240,3 +241,22 @@ def test_a_fetched_copy_is_gone_afterwards(storage: Storage) -> None:
         assert path.name == "f.parquet"
         assert path.parent.stat().st_mode & 0o077 == 0
     assert not path.parent.exists()
+
+
+def test_a_bucket_that_is_gone_is_no_missing_object(s3_server: Any, tmp_path: Path) -> None:
+    """A missing object may be damage, for which another remedy is named. The answer to a HEAD does not say which."""
+    storage = connect("s3://there-is-none/lake", s3_server.storage_options)
+    files, path = open_external("s3://there-is-none/a", storage)
+    calls = {
+        "read_ranges": lambda: storage.read_ranges("a", [(0, 1)]),
+        "get": lambda: storage.get("a"),
+        "fetch": lambda: storage.fetch("a").__enter__(),
+        "list": lambda: list(storage.list("")),
+        "delete": lambda: storage.delete(["a"]),
+        "look": lambda: files.look(path),
+        "open": lambda: files.open(path).read(1),
+    }
+    for name, call in calls.items():
+        with pytest.raises(StorageError, match="the bucket does not exist: create it, or correct the URL") as caught:
+            call()
+        assert caught.value.code == "store_not_found", name

@@ -33,6 +33,9 @@ _NO_PERMISSION = (
     Code.STORE_PERMISSION,
     "permission denied: allow these credentials to get, put, delete and list below the root",
 )
+_BOTH_KEYS = (
+    "give both, as storage options aws_access_key_id and aws_secret_access_key or in the environment, or neither"
+)
 # Phrase in the text -> the code and the remedy. The first match counts; none of these is transient.
 _REMEDIES = {
     "NoSuchBucket": (Code.STORE_NOT_FOUND, "the bucket does not exist: create it, or correct the URL"),
@@ -52,6 +55,11 @@ _REMEDIES = {
     "redirect without LOCATION": (Code.STORE_REFUSED, "the bucket is in another region: set it in storage options"),
     "builder error": (Code.STORE_REFUSED, "for plain http set allow_http=true in storage options"),
     "Unable to open service account": (Code.STORE_CREDENTIALS, "the service account file cannot be read"),
+    "Missing AccessKeyId": (Code.STORE_CREDENTIALS, f"a secret is given without an access key id: {_BOTH_KEYS}"),
+    "Missing SecretAccessKey": (
+        Code.STORE_CREDENTIALS,
+        f"an access key id is given without a secret access key: {_BOTH_KEYS}",
+    ),
     "PermissionDenied": _NO_PERMISSION,
     "Unauthenticated": _UNKNOWN_CREDENTIALS,
 }
@@ -124,6 +132,11 @@ def is_missing_root(error: BaseException) -> bool:
     """Whether a "not found" is about the bucket or container, not about the object."""
     text = str(error)
     return "NoSuchBucket" in text or "ContainerNotFound" in text
+
+
+def half_of_keys(error: BaseException) -> bool:
+    """Whether an S3 client has an access key id without its secret, or the reverse."""
+    return "Missing AccessKeyId" in str(error) or "Missing SecretAccessKey" in str(error)
 
 
 def _status(text: str) -> int | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
-from lakebed.storage.client_errors import explained, scrubbed
+from lakebed.storage.client_errors import explain, explained, half_of_keys, scrubbed
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -117,6 +117,8 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
             option=named,
         ) from error
     except (BaseError, ValueError) as error:
+        if half_of_keys(error):
+            raise explain(error, "open", f"{scheme}://{bucket}") from error
         said = scrubbed(str(error).partition("\n\nDebug source")[0])
         failure = Code.STORE_REFUSED(f"cannot open {scheme}://{bucket}: {said}", transient=False)
         raise failure from (error if said in str(error) else None)

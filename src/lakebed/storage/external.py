@@ -229,6 +229,8 @@ class _ObjectFile(io.RawIOBase):
             try:
                 data = bytes(obstore.get_range(self._store, self._key, start=self._at, length=length))
             except FileNotFoundError as error:
+                if is_missing_root(error):
+                    raise
                 raise Code.SOURCE_NOT_FOUND(f"no file {self._url}", name=self._url) from error
         if len(data) != length:
             raise Code.TRANSFER_INTERRUPTED(

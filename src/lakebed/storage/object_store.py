@@ -126,6 +126,8 @@ class ObjectStorage:
             try:
                 read = obstore.get_ranges(self.clients.retrying, self._key(name), starts=starts, lengths=lengths)
             except FileNotFoundError as error:
+                if is_missing_root(error):
+                    raise
                 raise self._missing(name) from error
         found = [bytes(part) for part in read]
         if [len(part) for part in found] != list(lengths):
