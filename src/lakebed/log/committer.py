@@ -279,7 +279,12 @@ class Log(Generic[State, Proposed, Change]):
             validated.report()
             return _NoPut.REPORTED
         sidecars = self._sidecars.put(validated.sidecars, reading.head.version + 1)
-        pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
+        try:
+            pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
+        except NotRetainedError:
+            # The log was truncated beyond the entry before.
+            self.follow()
+            return _NoPut.LOST
         begin_s = clock.monotonic_s()
         found = self._append_or_report(pending, validated)
         if found is None:

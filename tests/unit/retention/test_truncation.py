@@ -412,3 +412,17 @@ def test_a_round_that_dies_at_any_request_leaves_a_table_that_the_next_one_trunc
     collect_garbage(table)
     assert min(entries(table)) == table.log.log_start() + 1
     assert len(table.log.retained.versions()) <= 3
+
+
+def test_a_writer_that_the_truncation_overtook_writes_after_it(table, monkeypatch):
+    """The entry before its own, whose time its own would have, is gone."""
+    monkeypatch.setattr("lakebed.log.committer.FRESH_S", 3600)
+    monkeypatch.setattr("lakebed.log.committer.LAST_MODIFIED_PAUSE_S", 0)
+    late = opened(table)
+    late.log.tail.look_past_end()
+    late.state()
+    truncate_away(table)
+    assert table.log.log_start() > late.log.head.version
+    outcome = late.log.commit(ProposeFiles((new_file("late", "ab"),)))
+    assert outcome == Committed(table.state().version)
+    assert "late" in opened(table).state().files
