@@ -260,7 +260,7 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 def gc(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> None:
     """Delete objects that are no longer needed, of one table or of all.
 
-    Without TABLE, the objects of dropped tables are deleted as well.
+    Without TABLE, the objects and the logs of dropped tables are deleted as well.
 
     A file is deleted when its last reference has been gone for longer than history_s, and no tag or pin needs it; a log
     entry when it is older than log_s.
@@ -304,6 +304,7 @@ def _orphan_lines(report: OrphanReport, deleted: str) -> Iterator[str]:
 def _dropped_lines(report: DroppedReport, deleted: str) -> Iterator[str]:
     for table in report.tables:
         text = f"{count_text(table.objects, 'object')} of {size_text(table.size_bytes)}"
+        text += f" and {count_text(table.entries, 'log entry', 'log entries')}" if table.entries else ""
         yield f"dropped table {table.id}: {text} " + (deleted if table.waiting is None else f"stay: {table.waiting}")
     if report.temporaries:
         yield f"{count_text(report.temporaries, 'temporary object')} deleted"

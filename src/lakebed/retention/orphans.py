@@ -1,4 +1,4 @@
-"""Deletion of objects that no log names: orphans of a table, and the files of dropped tables.
+"""Deletion of objects that no log names: orphans of a table, and the files and logs of dropped tables.
 
 An *orphan* was written and never committed: after a crash, a lost race, a second attempt. Only its age distinguishes it
 from a file whose commit is in progress, and a writer may be delayed for any time. The age limit, the orphan cutoff, is
@@ -7,13 +7,14 @@ that is read afterwards. Steps: list the objects, commit the cutoff, read the st
 are reported and never deleted; retired files and segments are left to :mod:`lakebed.retention.run`.
 
 A table is *dropped* by the last entry of its own log, and by nothing else, so a stale catalog cannot make a table look
-dropped. Its files are deleted when that entry is older than ``history_s`` and no pin is alive. The log (a few small
-objects) is kept: its last entry rejects writers that were suspended during the drop. A drop that was interrupted
-between the catalog and that entry is finished, if the log of the catalog has it. A table that is missing from the
-catalog for another reason, such as a catalog restored from an older copy, is reported and kept. The logs of creations
-that lost the race for a name, or died before it, are deleted too: one entry each. A creation in progress looks the
-same, so only logs older than ``orphan_age_s`` are deleted, after an entry of the catalog has rejected every creation
-that began earlier.
+dropped. Its files are deleted when that entry is older than ``history_s`` and no pin is alive. Its log and checkpoints
+are deleted when that entry is older than ``Settings.log_retention_s``, except for that entry, the log start and a
+checkpoint of the state without files: these reject processes that were suspended during the drop, as where the log of
+a living table was truncated (decision 0011). A drop that was interrupted between the catalog and that entry is
+finished, if the log of the catalog has it. A table that is missing from the catalog for another reason, such as a
+catalog restored from an older copy, is reported and kept. The logs of creations that lost the race for a name, or died
+before it, are deleted too: one entry each. A creation in progress looks the same, so only logs older than
+``orphan_age_s`` are deleted, after an entry of the catalog has rejected every creation that began earlier.
 
 Listing takes one request per thousand objects, of the table or of the instance. Source: decision 0013.
 """
@@ -21,7 +22,7 @@ Listing takes one request per thousand objects, of the table or of the instance.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -31,15 +32,18 @@ from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import (
     TABLES_FOLDER,
+    checkpoint_folder,
+    checkpoint_name,
     data_folder,
     file_of_object,
     is_copy_name,
     log_of_entry,
+    parse_retained_version,
     table_of_object,
     table_prefix,
 )
 from lakebed.model.html_tables import FactsView
-from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
+from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans, what_remains
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.catalog import PurgeTable
 from lakebed.state.transactions import RaiseWatermark, Watermark
@@ -47,6 +51,7 @@ from lakebed.storage.disk_space import with_reserve
 from lakebed.table.instance import finish_drop
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from lakebed.state.table_state import TableState
@@ -91,12 +96,16 @@ class OrphanReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """The data objects of a dropped table. ``waiting`` is why they are kept; None: they are deleted."""
+    """The data objects of a dropped table. ``waiting`` is why they are kept; None: they are deleted.
+
+    ``entries`` of its log are deleted, with its checkpoints.
+    """
 
     id: str
     objects: int
     size_bytes: int
     waiting: str | None
+    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +219,7 @@ def _delete(table: Table, planned: OrphanPlan) -> int:
 
 
 def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport:
-    """Delete the data files of dropped tables, and temporaries that are older than the default of ``orphan_age_s``.
+    """Delete the data files and the logs of dropped tables, and temporaries older than the default of ``orphan_age_s``.
 
     Raises StorageError, DamagedError: the next run continues.
     """
@@ -218,22 +227,29 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
     found: defaultdict[str, list[Listed]] = defaultdict(list)
     for listed in instance.storage.list(TABLES_FOLDER):
         table_id = table_of_object(listed.name)
-        if table_id is not None and table_id not in named and _goes(table_id, listed.name):
+        if table_id is not None and table_id not in named:
             found[table_id].append(listed)
     # Read again: a table that was created meanwhile now has a name.
     named, tables, purged = instance.table_ids(), [], None
-    for table_id, objects in sorted(found.items()):
-        if table_id in named:
+    for table_id, there in sorted(found.items()):
+        objects = [listed for listed in there if _goes(table_id, listed.name)]
+        whole_log = _is_whole(table_id, [listed.name for listed in there])
+        if table_id in named or not (objects or whole_log):
             continue
         table = instance.unnamed(table_id)
         if not table.state().dropped:
+            if not objects:
+                continue
             purged = _purged(instance) if purged is None else purged
             if table_id in purged and not dry_run:
                 finish_drop(table)
         waiting = _waiting(table, interrupted=purged is not None and table_id in purged, dry_run=dry_run)
-        tables.append(DroppedTable(table_id, len(objects), sum(listed.size_bytes for listed in objects), waiting))
         if waiting is None and not dry_run:
             instance.storage.delete([listed.name for listed in objects])
+        entries = _delete_log(table, dry_run=dry_run) if waiting is None and whole_log else 0
+        if objects or entries:
+            size_bytes = sum(listed.size_bytes for listed in objects)
+            tables.append(DroppedTable(table_id, len(objects), size_bytes, waiting, entries))
     temporaries = 0
     age = timedelta(seconds=settings.in_force(instance.settings(), {}).orphan_age_s)
     if not dry_run:
@@ -242,8 +258,43 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 
 def _goes(table_id: str, name: str) -> bool:
-    """Whether an object is deleted with its table: the log is kept, because it records the drop."""
+    """Whether an object is deleted as soon as nobody can be reading the table."""
     return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
+
+
+def _is_whole(table_id: str, names: Collection[str]) -> bool:
+    """Whether a table that has these objects may have more of its log than :func:`_delete_log` leaves.
+
+    That function deletes the latest checkpoint last. More entries than one are of processes that slept through it.
+    """
+    prefix = table_prefix(table_id)
+    retained = any(parse_retained_version(prefix, name) is not None for name in names)
+    latest = any(name.startswith(f"{checkpoint_folder(prefix)}/") for name in names)
+    return latest or not retained or sum(log_of_entry(name) is not None for name in names) > 1
+
+
+def _delete_log(table: Table, *, dry_run: bool) -> int:
+    """Delete the entries of a dropped table's log before the last, and its checkpoints, if it is time; returns how many
+    entries.
+
+    A new checkpoint takes their place before, so the log can be opened after a crash at any line, and says that the
+    table was dropped. The next run continues.
+    """
+    log, state = table.log, table.state()
+    due = log.now() - timedelta(seconds=table.settings_in_force().log_retention_s)
+    if log.entry_last_modified(state.version) > due or not log.backend.supports_truncation():
+        return 0
+    if dry_run:
+        return sum(version < state.version for version in log.backend.versions())
+    log.retained.retain(replace(log.head, state=what_remains(state)))
+    entries = log.truncate(state.version - 1)
+    log.delete_orphan_sidecars()
+    log.retained.delete(state.version, ())
+    prefix = table_prefix(table.id)
+    # First what opens the checkpoint, then its segments.
+    table.storage.delete([checkpoint_name(prefix)])
+    table.storage.delete([listed.name for listed in table.storage.list(checkpoint_folder(prefix))])
+    return entries
 
 
 def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.files import data_object, file_of_object
 from lakebed.state.sums import file_jobs
+from lakebed.state.table_state import TableState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import CommittedFile
     from lakebed.settings import Settings
-    from lakebed.state.table_state import Answer, TableState
+    from lakebed.state.table_state import Answer
 
 REQUESTS_MAX = 1_000_000
 """Request keys that are kept, about 100 MB of a state. Beyond that, those with the lowest base version expire."""
@@ -243,6 +244,18 @@ def _old_requests(
     if young == 1 or last_modified_of(young - 1) is None:
         return state.request_watermark
     return min([young, state.version, *(answer.base_version for answer in answers if answer.version >= young)])
+
+
+def what_remains(state: TableState) -> TableState:
+    """The state of a dropped table without what grows with a table, for the checkpoint that takes its log's place."""
+    return TableState(
+        version=state.version,
+        table=state.table,
+        schemas=state.schemas,
+        settings=state.settings,
+        earliest_retained_version=state.version,
+        dropped=True,
+    )
 
 
 # -- orphans ----------------------------------------------------------------------------------------------------

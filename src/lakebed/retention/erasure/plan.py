@@ -85,13 +85,14 @@ def held_files(state: TableState, pins: Collection[int]) -> list[HeldFile]:
         for file in state.files_of(partition):
             live.setdefault(file.id, (file, []))[1].append(keys)
     found = [
-        _held(state, file, state.files[name], pins, tuple(iter_ranges(ranges))) for name, (file, ranges) in live.items()
+        _held_file(state, file, state.files[name], pins, tuple(iter_ranges(ranges)))
+        for name, (file, ranges) in live.items()
     ]
     unused = sorted(state.files.having("dropped"), key=lambda committed: (committed.added, committed.facts.id))
-    return found + [_held(state, committed.facts, committed, pins, ()) for committed in unused]
+    return found + [_held_file(state, committed.facts, committed, pins, ()) for committed in unused]
 
 
-def _held(
+def _held_file(
     state: TableState, file: DataFile, committed: CommittedFile, pins: Collection[int], live: tuple[EncodedRange, ...]
 ) -> HeldFile:
     where = Where.IN_USE if live else Where.RETIRED if committed.retired else Where.OLDER_VERSIONS

@@ -47,16 +47,16 @@ def kept_rows(storage: Storage, table_id: str, table: str) -> Iterator[KeptRows]
             query = queries.query(found.id)
         except NotFoundError:
             # Deleted since it was listed, or the remains of a deleted query: the table of its rows is unknown.
-            yield _kept(storage, found, None, None)
+            yield _kept_rows(storage, found, None, None)
         except DamagedError as error:
-            yield _kept(storage, found, None, error.message)
+            yield _kept_rows(storage, found, None, error.message)
         else:
             if query.url is None and may_read(query, table_id, table):
                 unclear = None if found.ended else "the query has not ended: it may still write such rows"
-                yield _kept(storage, found, query, unclear)
+                yield _kept_rows(storage, found, query, unclear)
 
 
-def _kept(storage: Storage, found: FoundQuery, query: SubmittedQuery | None, unclear: str | None) -> KeptRows:
+def _kept_rows(storage: Storage, found: FoundQuery, query: SubmittedQuery | None, unclear: str | None) -> KeptRows:
     folder = query_object(found.id, ROWS)
     # Objects that begin with an underscore are manifests, which have no rows.
     names = [one.name for one in storage.list(folder)]
