@@ -101,7 +101,7 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
         f"{quoted_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {quoted_name(f.name)}"
         for f in schema.fields
     )
-    where = "" if live.whole else f" WHERE {' OR '.join(_inside(schema, names, keys) for keys in live.ranges)}"
+    where = "" if live.whole else f" WHERE {' OR '.join(_range_condition(schema, names, keys) for keys in live.ranges)}"
     return f"SELECT {columns} FROM {source}{where}"  # noqa: S608 - names and texts are quoted
 
 
@@ -111,7 +111,7 @@ def _select_all(copy: LocalCopy, schema: Schema, kinds: dict[int, str]) -> str:
     return f"SELECT {columns} FROM read_parquet({quoted_text(str(copy.path))})"  # noqa: S608 - names and texts are quoted
 
 
-def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
+def _range_condition(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
     """The condition that the key is in the range; fields are compared from the left."""
     low = schema.codec.decode_bound(keys.min)
     parts = [_beyond(schema, names, low.values, ">" if low.after else ">=")] if low.values else []

@@ -75,7 +75,7 @@ def list_tokens(cli: Invocation) -> None:
     from lakebed.security import stored
 
     found = [_token_document(one) for one in stored.tokens_of(cli.instance().storage)]
-    cli.out.document({"tokens": found}, [_listed(found)] if found else ["no tokens"])
+    cli.out.document({"tokens": found}, [_as_columns(found)] if found else ["no tokens"])
 
 
 @command
@@ -143,7 +143,7 @@ def list_roles(cli: Invocation) -> None:
     from lakebed.security import stored
 
     found = [one.to_json() for one in stored.roles_of(cli.instance().storage).values()]
-    cli.out.document({"roles": found}, [_listed(found)] if found else ["no roles but read, write and admin"])
+    cli.out.document({"roles": found}, [_as_columns(found)] if found else ["no roles but read, write and admin"])
 
 
 @command
@@ -200,7 +200,7 @@ def _token_document(token: AccessToken) -> dict[str, object]:
     }
 
 
-def _listed(documents: Sequence[Mapping[str, object]]) -> TextColumns:
+def _as_columns(documents: Sequence[Mapping[str, object]]) -> TextColumns:
     return columns(tuple(documents[0]), [[listed_value(value) for value in one.values()] for one in documents])
 
 

@@ -206,7 +206,7 @@ _COMMANDS = (
 """Every command: its words, where it is defined, and its line of help, in the order of the help."""
 
 
-def _listed() -> Iterator[click.Command]:
+def _groups_and_commands() -> Iterator[click.Command]:
     """The commands without a group, and the groups with theirs."""
     for first, rows in groupby(_COMMANDS, key=lambda row: row[0].partition(" ")[0]):
         commands = [Deferred(words.rpartition(" ")[2], help, target) for words, target, help in rows]
@@ -219,7 +219,7 @@ def _listed() -> Iterator[click.Command]:
 LAKEBED = Group(
     "lakebed",
     "Very large tables of keyed rows, as sorted Parquet files on object storage.",
-    list(_listed()),
+    list(_groups_and_commands()),
     epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints docs/import.md. Data go to stdout, "
     "messages to stderr.",
     params=[

@@ -100,7 +100,7 @@ class Output:
         answer = plain(document)
         self.keep(answer)
         if self.row_format is not None:
-            records, names = _listed(answer)
+            records, names = _records_of(answer)
             write_records(self.row_format, records, names)
         elif self.as_json:
             print(json_text(answer))
@@ -173,7 +173,7 @@ class Output:
             print(text, file=sys.stderr)
 
 
-def _listed(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+def _records_of(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of a listing, and the names of their values: the items of the one list or mapping in the document."""
     ((title, items),) = ((name, value) for name, value in answer.items() if isinstance(value, list | dict))
     if isinstance(items, dict):

@@ -179,14 +179,14 @@ def candidates(before: str, tables: list[str], columns: set[str]) -> list[str]:
     if not before.strip():
         return [*_DOTS, *_WORDS]
     words = [token.text.lower() for token in tokens_of(before)]
-    named = [*map(_written, tables)]
+    named = [*map(_name_in_statement, tables)]
     after = ".schema" if before.strip().lower() == ".schema" else words[-1] if words else ""
     if before.strip().lower() == ".mode":
         return list(MODES)
-    return named if after in _BEFORE_TABLES else [*map(_written, sorted(columns)), *named, *_WORDS]
+    return named if after in _BEFORE_TABLES else [*map(_name_in_statement, sorted(columns)), *named, *_WORDS]
 
 
-def _written(name: str) -> str:
+def _name_in_statement(name: str) -> str:
     """A name as a statement writes it."""
     return name if _PLAIN.fullmatch(name) else quoted_name(name)
 

@@ -59,9 +59,9 @@ class _Body(io.RawIOBase):
         try:
             data = self._answer.read(size) if size else b""
         except (exceptions.HTTPError, OSError) as error:
-            raise _cut(str(error)) from error
+            raise _cut_short(str(error)) from error
         if len(data) < size:
-            raise _cut("it ended before its last row")
+            raise _cut_short("it ended before its last row")
         return data
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class _Body(io.RawIOBase):
         super().close()
 
 
-def _cut(why: str) -> Exception:
+def _cut_short(why: str) -> Exception:
     return Code.TRANSFER_INTERRUPTED(
         f"the service's answer was cut: {why}. The read failed there, took longer than it may, or the connection was "
         "lost; read again, fewer rows at a time"

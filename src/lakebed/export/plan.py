@@ -75,7 +75,7 @@ def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int
     """At most ``count`` parts of about even rows, in key order; together they are the cells."""
     weighed = [cell if cell.whole else _weighed(cell, summaries) for cell in held]
     share = _share(weighed, count)
-    pieces = [piece for cell in weighed for piece in _cut(cell, summaries, share)]
+    pieces = [piece for cell in weighed for piece in _divided_cell(cell, summaries, share)]
     parts: dict[int, list[Cell]] = {}
     passed = 0
     for piece in pieces:
@@ -101,7 +101,7 @@ def _rank(cell: Cell, summaries: Mapping[str, Summary], bound: bytes | None) -> 
     return merged_rank([summaries[file.id] for file in cell.files], bound)
 
 
-def _cut(cell: Cell, summaries: Mapping[str, Summary], share: int) -> list[Cell]:
+def _divided_cell(cell: Cell, summaries: Mapping[str, Summary], share: int) -> list[Cell]:
     count = -(-cell.rows // share)
     if count < 2 or any(file.id not in summaries for file in cell.files):
         return [cell]

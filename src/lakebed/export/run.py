@@ -145,7 +145,7 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
             name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
             for name, file in files.items()
         }
-        written = _written(task, _rows_to_export(task, paths, scratch), scratch)
+        written = _write_task(task, _rows_to_export(task, paths, scratch), scratch)
     return () if written is None else (send(written, task.export, task.index, target),)
 
 
@@ -166,7 +166,7 @@ def _tasks(
     ]
 
 
-def _written(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
+def _write_task(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
     """The rows as a file; None without rows."""
     limit_bytes, layout = task.memory_limit_bytes, task.layout
     if task.format == "parquet":

@@ -54,16 +54,16 @@ class SourcePart:
     def open(self, home: Storage, text: TextFields, options: ReadingOptions) -> RowInput:
         """The rows. Raises as :func:`lakebed.ingest.input_files.open_files`."""
         found = opened([self.input(home)], text, options)
-        columns = tuple((name, _kept(columns, text)) for name, columns in found.columns)
+        columns = tuple((name, _columns_read(columns, text)) for name, columns in found.columns)
         return replace(found, columns=columns, rows=self._kept_rows(found.rows, text, home))
 
     def _kept_rows(self, rows: Iterator[SourceRows], text: TextFields, home: Storage) -> Iterator[SourceRows]:
         for one in rows:
-            yield replace(one, batch=one.batch.select(_kept(one.batch.schema, text).names))
+            yield replace(one, batch=one.batch.select(_columns_read(one.batch.schema, text).names))
         check_unchanged(self.source, home)
 
 
-def _kept(columns: pa.Schema, text: TextFields) -> pa.Schema:
+def _columns_read(columns: pa.Schema, text: TextFields) -> pa.Schema:
     """The columns that are read: all, or those of fields."""
     return pa.schema([one for one in columns if one.name in text.fields]) if text.only_fields else columns
 

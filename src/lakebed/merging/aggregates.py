@@ -103,7 +103,7 @@ def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """With Python's integers, which have no bound: for values that are large, and products."""
     low, high = _bounds(column.type)
     found: list[int | None] = []
-    for group, held in enumerate(_held(column, groups)):
+    for group, held in enumerate(_values_of_groups(column, groups)):
         value = None if not held else sum(held) if name == "sum" else _product(held, max(-low, high))
         if value is not None and not low <= value <= high:
             raise DoesNotFit(group, value)
@@ -121,7 +121,7 @@ def _product(values: Sequence[int], most: int) -> int:
     return found
 
 
-def _held(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
+def _values_of_groups(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
     """The values of each group that are not null."""
     values, edges = column.to_pylist(), [*groups.starts.tolist(), groups.rows]
     return ([value for value in values[first:end] if value is not None] for first, end in pairwise(edges))
@@ -157,7 +157,7 @@ def _mean(column: pa.Array, groups: Groups) -> pa.Array:
 def _sketch(union: Callable[[list[bytes]], bytes], column: pa.Array, groups: Groups) -> pa.Array:
     """The union of the sketches of each group; that of one is itself, checked."""
     found: list[bytes | None] = []
-    for group, held in enumerate(_held(column, groups)):
+    for group, held in enumerate(_values_of_groups(column, groups)):
         try:
             found.append(union(held) if held else None)
         except SchemaMismatchError as error:

@@ -71,7 +71,7 @@ def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list
             )
         ends = f"/{path}", f"/{action['path']}"
         found = [vector for place, vector in hidden.get(path.rpartition("/")[2], ()) if place.endswith(ends)]
-        keep = partial(_kept, vector=found[0]) if found else None
+        keep = partial(_undeleted_rows, vector=found[0]) if found else None
         part = ParquetPart(path, action.get("partition") or {}, keep)
         parts.append(FilePart(location, part, schema, action["size_bytes"]))
     return parts
@@ -91,7 +91,7 @@ def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
     return found
 
 
-def _kept(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:
+def _undeleted_rows(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:
     """The rows that count."""
     bits, count = vector
     first, end = position // 8, (position + batch.num_rows + 7) // 8

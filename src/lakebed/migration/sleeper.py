@@ -47,7 +47,7 @@ def open_sleeper(location: SourceLocation) -> ForeignTable:
         path = f"data/{file['filename'].rpartition('/data/')[2]}"
         whole = any(one["onlyContainsDataForThisPartition"] for one in references)
         try:
-            keep = None if whole else _inside([regions[one["partitionId"]] for one in references], path)
+            keep = None if whole else _keep_regions([regions[one["partitionId"]] for one in references], path)
         except KeyError as error:
             raise Code.SOURCE_DAMAGED(f"{folder.url}: {path} is in partition {error}, which is not there") from error
         parts.append(ParquetPart(path, keep=keep))
@@ -92,7 +92,7 @@ def _value(stored: Any) -> Any:
     return stored
 
 
-def _inside(regions: Sequence[_Region], path: str) -> Keep:
+def _keep_regions(regions: Sequence[_Region], path: str) -> Keep:
     """Keeps the rows of a batch that lie in any of the regions."""
     if any(isinstance(low, bytes) for region in regions for low, _ in region.values()):
         raise Code.SOURCE_UNSUPPORTED(
@@ -101,10 +101,10 @@ def _inside(regions: Sequence[_Region], path: str) -> Keep:
             source=path,
         )
 
-    return partial(_kept, regions=regions)
+    return partial(_rows_of_regions, regions=regions)
 
 
-def _kept(batch: pa.RecordBatch, _position: int, regions: Sequence[_Region]) -> pa.RecordBatch:
+def _rows_of_regions(batch: pa.RecordBatch, _position: int, regions: Sequence[_Region]) -> pa.RecordBatch:
     masks = (reduce(pc.and_, _bounds(batch, region)) for region in regions)
     return batch.filter(reduce(pc.or_, masks))
 

@@ -32,8 +32,8 @@ def encode_bounds(values: Iterable[tuple[Field, Content | None, Content | None]]
     """The stored form of the least and greatest contents of some fields; None: it is not known."""
     found = bytearray()
     for field, least, greatest in values:
-        low = b"" if least is None else _cut(field, least)
-        high = b"" if greatest is None else successor(_cut(field, greatest)) or b""
+        low = b"" if least is None else _encode_beginning(field, least)
+        high = b"" if greatest is None else successor(_encode_beginning(field, greatest)) or b""
         found += bytes([len(low)]) + low + bytes([len(high)]) + high
     return bytes(found)
 
@@ -57,7 +57,7 @@ def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
     return tuple(ranges)
 
 
-def _cut(field: Field, content: Content) -> bytes:
+def _encode_beginning(field: Field, content: Content) -> bytes:
     # What lies beyond is not encoded: a sort key may be of any length.
     known = content[:BYTES_MAX] if isinstance(content, bytes) and not field.width else content
     return encode_content(field, known)[:BYTES_MAX]

@@ -89,7 +89,7 @@ def field_to_json(field: Field) -> dict[str, Any]:
 def _fields(group: Any) -> Any:
     try:
         if isinstance(group, dict):
-            return {name: _written(kind) for name, kind in group.items()}
+            return {name: _parse_field(kind) for name, kind in group.items()}
         return [field_from_json(document) for document in group]
     except UsageError:
         raise
@@ -97,7 +97,7 @@ def _fields(group: Any) -> Any:
         raise Code.SCHEMA_INVALID(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
 
 
-def _written(document: Any) -> Any:
+def _parse_field(document: Any) -> Any:
     match document:
         case {"type": kind, "generated": str(expression)}:
             return Generated(types.from_json(kind), expression)

@@ -123,8 +123,8 @@ def mended(column: pa.Array) -> pa.Array:
     """
     rows = canonical(column)
     kind = rows.type
-    values = [_kept(value, kind) for value in rows.view(_raw(kind)).to_pylist(maps_as_pydicts=None)]
-    return pa.array(values, _written(kind)).view(kind)
+    values = [_valid_value(value, kind) for value in rows.view(_raw(kind)).to_pylist(maps_as_pydicts=None)]
+    return pa.array(values, _type_of_valid(kind)).view(kind)
 
 
 def mended_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -173,7 +173,7 @@ def _is_valid(column: pa.Array) -> bool:
             column = canonical(column)
         if column.type == pa.string() and _is_ascii(column):
             column = column.view(pa.binary())
-        _cut(column).validate(full=True)
+        _without_parent(column).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
@@ -189,7 +189,7 @@ def _is_ascii(column: pa.Array) -> bool:
     return bool(np.frombuffer(content, np.uint8)[max(0, ends[0]) : max(0, ends[-1])].max(initial=0) < 0x80)
 
 
-def _cut(column: pa.Array) -> pa.Array:
+def _without_parent(column: pa.Array) -> pa.Array:
     """The column without what a slice keeps of its parent: Arrow validates the children of a nested array whole."""
     small = pa.types.is_nested(column.type) and 2 * column.nbytes < column.get_total_buffer_size()
     return _compact(column) if small else column
@@ -247,12 +247,12 @@ def _integers(kind: pa.DataType) -> pa.DataType:
 # -- mending ----------------------------------------------------------------------------------------------------
 
 
-def _written(kind: pa.DataType) -> pa.DataType:
-    """The type that :func:`_kept` gives values of: that of the column, with integers for times."""
-    return _integers(types.with_inner(kind, _written))
+def _type_of_valid(kind: pa.DataType) -> pa.DataType:
+    """The type that :func:`_valid_value` gives values of: that of the column, with integers for times."""
+    return _integers(types.with_inner(kind, _type_of_valid))
 
 
-def _kept(value: Any, kind: pa.DataType) -> Any:
+def _valid_value(value: Any, kind: pa.DataType) -> Any:
     """A raw value as one that is allowed."""
     if value is None:
         return None
@@ -264,9 +264,9 @@ def _kept(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_time(kind):
         return value if 0 <= value < 86_400 * PER_SECOND[kind.unit] else None
     if pa.types.is_map(kind):
-        return [(_kept(key, kind.key_type), _kept(item, kind.item_type)) for key, item in value]
+        return [(_valid_value(key, kind.key_type), _valid_value(item, kind.item_type)) for key, item in value]
     if pa.types.is_struct(kind):
-        return {member.name: _kept(value[member.name], member.type) for member in kind}
+        return {member.name: _valid_value(value[member.name], member.type) for member in kind}
     if types.is_list(kind):
-        return [_kept(item, kind.value_type) for item in value]
+        return [_valid_value(item, kind.value_type) for item in value]
     return value

@@ -61,13 +61,13 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
     One request if there are none. Raises DamagedError or UnsupportedFormatError for a live pin that cannot be read,
     because its version is unknown.
     """
-    if not _listed(storage, table_id):
+    if not _list_pins(storage, table_id):
         return Pins(frozenset(), ())
     # The clock is read before the list: a delay between the two makes pins look younger than they are, never older.
     before = storage.now() - timedelta(seconds=TIMEOUT_S)
     versions: set[int] = set()
     dead: list[str] = []
-    for found in _listed(storage, table_id):
+    for found in _list_pins(storage, table_id):
         if found.last_modified < before:
             dead.append(found.name)
         elif (data := storage.get(found.name)) is not None:
@@ -75,7 +75,7 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
     return Pins(frozenset(versions), tuple(dead))
 
 
-def _listed(storage: Storage, table_id: str) -> list[Listed]:
+def _list_pins(storage: Storage, table_id: str) -> list[Listed]:
     return [found for found in storage.list(pin_folder(table_id)) if is_pin_name(table_id, found.name)]
 
 

@@ -236,7 +236,7 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
         scratch,
         key_range=None,
         memory_limit_bytes=shuffle.memory_limit_bytes,
-        cuts=_inside(shuffle, reducer),
+        cuts=_boundaries_inside(shuffle, reducer),
         mode=shuffle.merge,
     )
     check_rows(sum(account.sent for account in accounts.values()), sum(file.rows for file in run), shuffle.merge)
@@ -274,7 +274,7 @@ def _checked(number: int, found: _FromMap) -> Account:
     return account
 
 
-def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
+def _boundaries_inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
     """The partition boundaries in the reducer's range, so that the summaries have their exact ranks."""
     edges = (b"", *shuffle.boundaries)
     span = EncodedRange(edges[reducer], edges[reducer + 1] if reducer + 1 < len(edges) else ALL_KEYS.max)

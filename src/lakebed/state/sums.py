@@ -122,7 +122,7 @@ def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
         yield one.file.id, one.file.rows, one.file.min_key, one.file.max_key
     for batch in batches:
         files = batch.column("files").flatten()
-        estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
+        estimates = ~_truths(batch.column("exact").flatten()) & _unchanged_references(state, batch)
         names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
         rows = _numbers(files.field("rows"))
         for position in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
@@ -136,7 +136,7 @@ def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Cou
     for one in (one for every in held.values() for one in every if one.file.id in names):
         (certain if one.exact else estimated)[one.file.id] += one.rows
     for batch in batches:
-        files, kept = batch.column("files").flatten(), _kept(state, batch)
+        files, kept = batch.column("files").flatten(), _unchanged_references(state, batch)
         exact = _truths(batch.column("exact").flatten())
         positions, rows = _numbers(batch.column("file").flatten()), _numbers(batch.column("rows").flatten())
         file_names = span_reader(files.field("id"))(0, len(files))
@@ -205,7 +205,7 @@ def _truths(column: pa.BooleanArray) -> Any:
     return bits[column.offset : column.offset + len(column)].astype(bool)
 
 
-def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
+def _unchanged_references(state: TableState, batch: pa.RecordBatch) -> Any:
     """For each reference of a segment, whether its partition is unchanged since."""
     changes = state.references.changes
     kept = np.array([partition not in changes for partition in batch.column("partition").to_pylist()], bool)
@@ -214,5 +214,5 @@ def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
 
 def _used(state: TableState, batch: pa.RecordBatch) -> Any:
     """For each file of a segment, whether a partition that is unchanged since refers to it."""
-    positions = _numbers(batch.column("file").flatten())[_kept(state, batch)]
+    positions = _numbers(batch.column("file").flatten())[_unchanged_references(state, batch)]
     return np.bincount(positions, minlength=len(batch.column("files").flatten())) > 0

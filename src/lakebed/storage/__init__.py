@@ -124,5 +124,5 @@ def _memory(name: str) -> Clients:
     with _memories_lock:
         if name not in _memories:
             store = MemoryStore()
-            _memories[name] = Clients(store, store, {}, None)
+            _memories[name] = Clients(store, store)
         return _memories[name]

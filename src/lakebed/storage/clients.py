@@ -78,8 +78,6 @@ class Clients:
 
     retrying: ObjectStore = field(repr=False)
     once: ObjectStore = field(repr=False)
-    client_options: dict[str, str] = field(repr=False)
-    credentials: Callable[[], Any] | None = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -104,8 +102,6 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         return Clients(
             service(bucket, retry_config=_RETRYING, **arguments),
             service(bucket, retry_config=_ONCE, **arguments),
-            client_options,
-            credentials,
             {name: str(value) for name, value in options.items()},
         )
     except UnknownConfigurationKeyError as error:

@@ -61,7 +61,7 @@ def delete(table: TableWrites, keys: Any, where: str | None, write: Write) -> De
     if (first := committed_at(state, "commit_id", write.commit_id)) is not None:
         return DeleteReport(table.name, first, 0, repeated=True)
     if where is None:
-        return _written(table, key_rows(keys, table.snapshot(0.0)), write)
+        return _write_tombstones(table, key_rows(keys, table.snapshot(0.0)), write)
     if write.base_version is None and write.commit_id is not None:
         # The base version of the first attempt, by which a repeat is recognised.
         write = replace(write, base_version=state.version)
@@ -90,10 +90,10 @@ def _delete_where(table: TableWrites, where: str, write: Write) -> DeleteReport:
 
     with contextlib.closing(rows):
         found = pa.RecordBatchReader.from_batches(snapshot.schema.arrow_of(names), keys())
-        return _written(table, found, replace(write, guard=lambda: guards.guard(snapshot.state)))
+        return _write_tombstones(table, found, replace(write, guard=lambda: guards.guard(snapshot.state)))
 
 
-def _written(table: TableWrites, keys: pa.Table | pa.RecordBatchReader, write: Write) -> DeleteReport:
+def _write_tombstones(table: TableWrites, keys: pa.Table | pa.RecordBatchReader, write: Write) -> DeleteReport:
     added = add(table, keys, write)
     return DeleteReport(table.name, added.version, added.rows, added.repeated)
 

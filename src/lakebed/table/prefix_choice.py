@@ -48,7 +48,7 @@ def chosen_ranges(found: pa.Table, choose: Choose, schema: Schema) -> list[Encod
     choice = choose(found)
     if isinstance(choice, pa.Table | pa.RecordBatch):
         return _ranges_in(choice, found.schema, schema)
-    values = _listed(choice)
+    values = _as_list(choice)
     if values and all(isinstance(value, bool) for value in values):
         if len(values) != found.num_rows:
             raise Code.ARGUMENT_INVALID(
@@ -76,7 +76,7 @@ def _ranges_in(rows: pa.Table | pa.RecordBatch, arrow: pa.Schema, schema: Schema
     return [EncodedRange(one, successor(one)) for one in encoded]
 
 
-def _listed(choice: Any) -> list[Any]:
+def _as_list(choice: Any) -> list[Any]:
     """The values of a list, an array of Arrow or NumPy, a series, or another iterable."""
     for method in ("to_pylist", "tolist"):
         if hasattr(choice, method):

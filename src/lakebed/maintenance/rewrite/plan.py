@@ -111,7 +111,7 @@ def _grouped(state: TableState, name: str, positions: Sequence[int]) -> Iterator
     """The positions, which ascend, in groups: between two of a group no partition refers to the file."""
     group = [positions[0]]
     for position in positions[1:]:
-        if any(_held(state, between, name) for between in range(group[-1] + 1, position)):
+        if any(_file_in_partition(state, between, name) for between in range(group[-1] + 1, position)):
             yield _rewrite(state, name, group)
             group = []
         group.append(position)
@@ -120,7 +120,7 @@ def _grouped(state: TableState, name: str, positions: Sequence[int]) -> Iterator
 
 def _rewrite(state: TableState, name: str, group: Sequence[int]) -> FileRewrite:
     ranges = [state.partitions.range_at(position) for position in group]
-    held = [one for position in group if (one := _held(state, position, name)) is not None]
+    held = [one for position in group if (one := _file_in_partition(state, position, name)) is not None]
     slices = tuple(iter_ranges(ranges))
     return FileRewrite(
         file=held[0].file,
@@ -133,7 +133,7 @@ def _rewrite(state: TableState, name: str, group: Sequence[int]) -> FileRewrite:
     )
 
 
-def _held(state: TableState, position: int, name: str) -> PartitionFile | None:
+def _file_in_partition(state: TableState, position: int, name: str) -> PartitionFile | None:
     partition = state.partitions.ids[position]
     return next((one for one in state.held_by(partition) if one.file.id == name), None)
 
@@ -141,7 +141,7 @@ def _held(state: TableState, position: int, name: str) -> PartitionFile | None:
 def is_as_planned(one: FileRewrite, state: TableState) -> bool:
     """Whether the file still has all rows that are to be read: no partition of the slices has dropped it."""
     positions = (position for keys in one.slices for position in state.partitions.overlapping(keys))
-    return all(_held(state, position, one.file.id) for position in positions)
+    return all(_file_in_partition(state, position, one.file.id) for position in positions)
 
 
 def conflicts(one: FileRewrite, jobs: Collection[Job]) -> list[str]:

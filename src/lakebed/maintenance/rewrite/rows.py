@@ -98,7 +98,7 @@ class RowRewriter:
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that stay, in their order, with their new values; adds to the counts."""
         self.counts.rows += rows.num_rows
-        inside = _inside(rows, self.change.ranges, self.schema)
+        inside = _mask_of_ranges(rows, self.change.ranges, self.schema)
         if not inside.any():
             return rows
         if self.delete_where is not None:
@@ -162,7 +162,7 @@ def _deletes(rows: pa.RecordBatch) -> Mask:
     return booleans(pc.fill_null(pc.equal(rows.column(KIND), RowKind.DELETE.value), fill_value=False))
 
 
-def _inside(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> Mask:
+def _mask_of_ranges(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> Mask:
     """Which of the rows, sorted by key, lie in one of the ranges, disjoint and in key order."""
     if ranges[0] == ALL_KEYS or not rows.num_rows:
         return np.ones(rows.num_rows, np.bool_)

@@ -212,7 +212,7 @@ def share_out(
         size: float = weights[partition.partition]
         parts = [partition]
         if size >= 2 * share_bytes:
-            parts, asked = _cut(partition, share_bytes, sample)
+            parts, asked = _divide_query(partition, share_bytes, sample)
             size = min(size, asked)
         if held and held_bytes + size > share_bytes:
             shares.append(tuple(held))
@@ -225,10 +225,12 @@ def share_out(
     return [*shares, tuple(held)] if held else shares
 
 
-def _cut(partition: PartitionQuery, share_bytes: int, sample: Sample) -> tuple[list[PartitionQuery], float]:
+def _divide_query(partition: PartitionQuery, share_bytes: int, sample: Sample) -> tuple[list[PartitionQuery], float]:
     """The partition's query in parts of about equal weight, as far as summaries show its keys; and its weight."""
     sampled = sample(partition.files)
-    parts = [_inside(partition, file, sampled.get(file.id, (file.min_key, file.max_key))) for file in partition.files]
+    parts = [
+        _part_of_file(partition, file, sampled.get(file.id, (file.min_key, file.max_key))) for file in partition.files
+    ]
     size = sum(
         # A file without a summary may be needed whole.
         file.size_bytes * (part.rows / file.rows if file.id in sampled else 1)
@@ -240,7 +242,7 @@ def _cut(partition: PartitionQuery, share_bytes: int, sample: Sample) -> tuple[l
     return [part for part in found if part.ranges and part.files], size
 
 
-def _inside(partition: PartitionQuery, file: DataFile, keys: Sequence[bytes]) -> InputPart:
+def _part_of_file(partition: PartitionQuery, file: DataFile, keys: Sequence[bytes]) -> InputPart:
     """What the query reads of a file, by the sampled keys inside its ranges."""
     asked = tuple(key for key in keys if any(one.contains(key) for one in partition.ranges))
     return InputPart(round(file.rows * len(asked) / len(keys)), asked)

@@ -97,12 +97,12 @@ def parts_of(
             held.append((version, size_bytes))
         else:
             flush()
-            parts += (ChangesPartition(version - 1, version, keys) for keys in _cut(files, share_bytes))
+            parts += (ChangesPartition(version - 1, version, keys) for keys in _ranges_of_size(files, share_bytes))
     flush()
     return parts
 
 
-def _cut(files: Sequence[DataFile], share_bytes: int) -> Iterator[EncodedRange]:
+def _ranges_of_size(files: Sequence[DataFile], share_bytes: int) -> Iterator[EncodedRange]:
     """All keys in ranges, in each of which files of about ``share_bytes`` begin."""
     begin, size_bytes = b"", 0
     for file in sorted(files, key=lambda file: file.min_key):

@@ -67,7 +67,7 @@ class ProposeRemoval(Struct, frozen=True, tag_field="type", tag="propose_removal
         partitions: list[int] = []
         for partition, ends in _cuts(ranges, state).items():
             split = resolved_split(ProposeSplit({partition: ends}, self.summaries), state)
-            going = _inside(split.apply(state), split, ranges)
+            going = _places_inside(split.apply(state), split, ranges)
             if len(going) == len(split.references):
                 partitions += [partition] if going else []
             elif going:
@@ -147,7 +147,7 @@ def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[
     return cuts
 
 
-def _inside(after: TableState, split: SplitPartitions, ranges: Sequence[EncodedRange]) -> set[int]:
+def _places_inside(after: TableState, split: SplitPartitions, ranges: Sequence[EncodedRange]) -> set[int]:
     """Which references of a split, by their place among them, lie inside the ranges."""
     inside = set()
     for place, reference in enumerate(split.references):

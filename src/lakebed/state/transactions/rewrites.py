@@ -59,14 +59,14 @@ class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite
             resolved = output.resolve(state)
             if isinstance(resolved, Replace):
                 changes.append(_in_runs_of_input(resolved, state))
-            elif resolved.code is Code.PROPOSAL_OUTDATED and not _held(output.job, state):
+            elif resolved.code is Code.PROPOSAL_OUTDATED and not _is_input_held(output.job, state):
                 changes.append(CloseJob(output.job, "its input was removed meanwhile"))
             else:
                 return resolved
         return tuple(changes)
 
 
-def _held(job: str, state: TableState) -> bool:
+def _is_input_held(job: str, state: TableState) -> bool:
     """Whether an input of an open job is referenced inside its range."""
     found = state.jobs[job]
     positions = state.partitions.overlapping(found.keys)
