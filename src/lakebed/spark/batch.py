@@ -12,7 +12,7 @@ Rules:
   tried four times. Spark repeats a task whose worker dies.
 * An attempt writes only new names, so the number of attempts does not matter: only what came back is committed.
 
-Errors: Spark's own become those of Lakebed (:func:`spark_errors`).
+Errors: Spark's own become those of Lakebed (:mod:`lakebed.spark.job_errors`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import contextlib
 import os
 import pickle
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
+from lakebed.spark.job_errors import TaskError
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
@@ -153,7 +153,7 @@ class SparkTasks:
         stop.check()
         session = self.session()
         first = run.plan_tasks(len(values), application_of(session))
-        with watched(session, progress, JobSpan(0, rows, rows, len(values))), stop.job(session), spark_errors():
+        with watched(session, progress, JobSpan(0, rows, rows, len(values))), stop.job(session):
             found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
         results: dict[int, T | Error] = {
             item: answered(answer, made, run, first + item)
@@ -300,68 +300,18 @@ def task_scratch() -> Iterator[Path]:
         yield folder
 
 
-# -- errors across Spark ----------------------------------------------------------------------------------------
-
-_MARK = "lakebed-error:"
-
-
-class _TaskError(Exception):
-    """Carries an error out of a task in the text of Spark's exception, the only part of it that arrives."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{_MARK}{encode(encode_error(error)).hex()}:")
-
-
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What ``mapInArrow`` runs on the batches of one Spark partition."""
 
 
 def raising(function: ArrowFunction) -> ArrowFunction:
-    """The function on one core; an error that it raises fails the Spark job, and :func:`spark_errors` restores it."""
+    """The function on one core; an error that it raises fails the Spark job, as that error."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
         try:
             yield from function(batches)
         except Exception as error:
-            raise _TaskError(error) from error
+            raise TaskError(error) from error
 
     return run
-
-
-@contextlib.contextmanager
-def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into the error that a task raised, or into one with Spark's message."""
-    try:
-        yield
-    except Exception as error:
-        if not is_spark_error(error):
-            raise
-        text = str(error)
-        start = text.find(_MARK)
-        if start >= 0:
-            begin = start + len(_MARK)
-            document = decode(bytes.fromhex(text[begin : text.index(":", begin)]), dict)
-            raise decode_error(document) from None
-        if missing := _MISSING.search(text):
-            raise Code.PACKAGE_MISSING(
-                f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "
-                "or send it along (docs/clusters.md)",
-                module=missing[1],
-            ) from error
-        raise Code.SPARK_FAILED(f"Spark failed: {spark_message(error)}") from error
-
-
-def is_spark_error(error: BaseException) -> bool:
-    """Whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-
-
-_MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
-
-
-def spark_message(error: BaseException) -> str:
-    """The named conditions in a text with several stack traces, the cause last."""
-    text = str(error).strip()
-    conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))
-    return ("; ".join(conditions) or (text.splitlines() or [repr(error)])[0])[:1000]

@@ -41,7 +41,7 @@ from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark import source_frames
-from lakebed.spark.batch import Place, decode, record_tasks, rows_of, spark_errors
+from lakebed.spark.batch import Place, decode, record_tasks, rows_of
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
@@ -364,7 +364,7 @@ class Importer:
         total = sum(found.rows)
         span = JobSpan(0, total, total, tasks=len(found.tasks) + len(shuffle.boundaries) + 1)
         session = self.start()
-        with watched(session, in_phase(self.progress, "sort and merge"), span), self.stop.job(session), spark_errors():
+        with watched(session, in_phase(self.progress, "sort and merge"), span), self.stop.job(session):
             pieces = scattered(session, found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.inspect.history import committed_on_interrupt
+from lakebed.spark.job_errors import spark_errors
 from lakebed.table.table import Table
 from lakebed.tracker.recorder import noting
 from lakebed.tracker.runs import Begun, WorkKind
@@ -95,8 +96,11 @@ class Stop:
 
     @contextlib.contextmanager
     def job(self, session: SparkSession) -> Iterator[None]:
-        """Tag the Spark jobs of the block, those of the calling thread, to cancel them as :meth:`cancelling` says."""
-        with self.cancelling(lambda: _tags(session).cancel(self.tag)):
+        """Tag the Spark jobs of the block, those of the calling thread, to cancel them as :meth:`cancelling` says.
+
+        What Spark raises becomes an error of Lakebed.
+        """
+        with self.cancelling(lambda: _tags(session).cancel(self.tag)), spark_errors():
             _tags(session).add(self.tag)
             try:
                 yield

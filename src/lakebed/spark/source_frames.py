@@ -29,7 +29,7 @@ from lakebed.ingest.sources import find_files
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.spark.arrow_types import arrow_of, spark_of
-from lakebed.spark.batch import is_spark_error, spark_message
+from lakebed.spark.job_errors import is_spark_error, spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

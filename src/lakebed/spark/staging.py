@@ -40,7 +40,6 @@ from lakebed.spark.batch import (
     encode,
     raising,
     record_tasks,
-    spark_errors,
     task_scratch,
 )
 from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
@@ -194,7 +193,7 @@ def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
     The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was asked to stop.
     """
     session = frame.sparkSession
-    with watched(session, in_phase(progress, "read"), JobSpan(0, 0, 0, tasks=1)), stop.job(session), spark_errors():
+    with watched(session, in_phase(progress, "read"), JobSpan(0, 0, 0, tasks=1)), stop.job(session):
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
     decoded = (decode(payload, Staged) for payload in found.column(0).to_pylist())
     staged = tuple(sorted(decoded, key=lambda part: part.partition))

@@ -5,6 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 import lakebed
 from lakebed import DamagedError, Schema
@@ -12,8 +13,9 @@ from lakebed.errors import Code
 from lakebed.export.publication import ExportedFile
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
-from lakebed.spark.batch import Place, SparkTasks, _task_function, decode, spark_errors
+from lakebed.spark.batch import Place, SparkTasks, _task_function, decode
 from lakebed.spark.interrupt import Stop
+from lakebed.spark.job_errors import spark_errors
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
@@ -85,3 +87,17 @@ def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, tmp_path):
     chunks = partial(native_chunks, conformer=Conformer(SCHEMA))
     with pytest.raises(lakebed.StorageError, match="was changed since"), spark_errors():
         scattered(Session(), [((file, (0,)),)]).mapInArrow(map_function(shuffle, chunks), PIECES)
+
+
+def test_an_error_of_spark_is_one_of_lakebed_in_any_job():
+    """Here that which counts the cores."""
+
+    class Gone(Session):
+        conf = {"spark.master": "spark://host:7077"}  # noqa: RUF012 - not written
+
+        def range(self, *_):
+            raise PySparkException("[CONTEXT_STOPPED] the application was killed")
+
+    with pytest.raises(lakebed.Error, match=r"Spark failed: \[CONTEXT_STOPPED\] the application") as caught:
+        SparkTasks(Gone).cores(1)
+    assert caught.value.code == Code.SPARK_FAILED
