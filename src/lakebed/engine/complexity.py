@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
+from lakebed.engine.precedence import with_brackets
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
 
@@ -120,12 +121,16 @@ def fitted(text: str, what: str) -> Fitted:
         text.encode()
     except UnicodeEncodeError as error:
         raise Code.SQL_TOO_COMPLEX(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
-    return _cached(text, what) if len(text) <= _CACHED_CHARACTERS_MAX else _Pass(listed(text), what).read()
+    return _cached(text, what) if len(text) <= _CACHED_CHARACTERS_MAX else _read(text, what)
 
 
 @lru_cache(maxsize=256)
 def _cached(text: str, what: str) -> Fitted:
-    return _Pass(listed(text), what).read()
+    return _read(text, what)
+
+
+def _read(text: str, what: str) -> Fitted:
+    return _Pass(listed(with_brackets(text)), what).read()
 
 
 @dataclass(slots=True)
