@@ -1,0 +1,99 @@
+"""Ctrl-C anywhere in a call: no folder and no thread is left, the table is whole, and the next call works."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import Error
+from lakebed.parquet.open_files import copies_folder
+from lakebed.spark import Pipeline
+from tests.interrupts import interrupted_at
+from tests.waiting import until
+from tests.workers import in_process
+
+ROWS = 600
+KEPT = {"lakebed-checkpoint", "lakebed-segments"}
+"""Threads that no call waits for."""
+
+
+def rows(first: int) -> pa.Table:
+    numbers = list(range(first, first + ROWS))
+    return pa.table({"k": [f"{n % 7}" for n in numbers], "n": numbers})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    # Made once in a process.
+    copies_folder()
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Of a table whose rows one key has several of."""
+    lake = lakebed.create(tmp_path / "lake")
+    table = lake.create_table("t", lakebed.Schema({"k": "string", "n": "int64"}, {}, {}), merge=lakebed.Latest())
+    for first in (0, ROWS // 2):
+        table.write(rows(first))
+    with in_process(lake) as pipeline:
+        # Starts the workers, before the folder of the test is that of temporary files.
+        pipeline.compact("t", strategy="full")
+        yield pipeline
+
+
+def write(pipeline: Pipeline) -> None:
+    pipeline.instance.table("t").write(rows(0))
+
+
+def scan(pipeline: Pipeline) -> None:
+    pipeline.instance.table("t").scan(reverse=True).read_all()
+
+
+def compact(pipeline: Pipeline) -> None:
+    pipeline.compact("t", strategy="full")
+
+
+def export(pipeline: Pipeline) -> None:
+    pipeline.export("t", f"{pipeline.instance.url}-{clock.random_token()}")
+
+
+# PyArrow's ParquetWriter is deleted before it has all its attributes.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("call", "step"), [(write, 3), (scan, 3), (compact, 13), (export, 13)])
+def test_an_interrupted_call_leaves_nothing_behind(
+    pipeline: Pipeline, folder: Path, call: Callable[[Pipeline], None], step: int
+) -> None:
+    """At every third of some thousand places in the code, and at fewer where workers are killed, and others started."""
+    before = {thread.name for thread in threading.enumerate()} | KEPT
+    place, interrupted = 0, True
+    while interrupted:
+        if call is compact:
+            write(pipeline)
+        try:
+            interrupted = interrupted_at(place, partial(call, pipeline))
+        except Error as error:
+            # Python's rmtree closes a folder a second time if it was just closed when the interrupt came.
+            if "Bad file descriptor" not in error.message:
+                raise
+        assert not list(folder.iterdir()), place
+        until(lambda: {thread.name for thread in threading.enumerate()} <= before)
+        place += step
+    assert place > 3 * step
+    write(pipeline)
+    compact(pipeline)
+    table = pipeline.instance.table("t")
+    assert table.scan().read_all().num_rows == ROWS + ROWS // 2
+    assert not table.state().jobs
