@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.predicate import OF_A_ROW, columns_named, operators_of, reason_of, row_engine
+from lakebed.engine.datafusion import operators_of
+from lakebed.engine.predicate import OF_A_ROW, columns_named, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
 from lakebed.errors import Code, Error, UsageError
@@ -128,7 +129,7 @@ def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str,
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, one.sql))):
             frame = row_engine().from_arrow(empty_table(schema.arrow))
             made = frame.select(frame.parse_sql_expr(one.sql).alias("value"))
-            operators = operators_of(made.execution_plan().display_indent())
+            operators = set(operators_of(made.execution_plan()))
             found: pa.DataType = made.schema().field("value").type
             named = columns_named(f"({one.sql}\n) IS NULL", schema.arrow)
     except UsageError as error:

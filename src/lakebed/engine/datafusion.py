@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from datafusion import DataFrame
     from datafusion.expr import SortExpr
+    from datafusion.plan import ExecutionPlan
 
     from lakebed.engine.predicate import Predicate
 
@@ -224,6 +225,17 @@ def column_names(expression: Expr) -> Iterator[str]:
             yield one.to_variant().name()
         elif kind != "Literal":
             waiting += one.rex_call_operands()
+
+
+def operators_of(plan: ExecutionPlan) -> list[str]:
+    """The names of the operators of a physical plan. The text of one has the line breaks of the values in it."""
+    found: list[str] = []
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        found.append(one.display().split(":")[0].split()[0])
+        waiting += one.children()
+    return found
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:

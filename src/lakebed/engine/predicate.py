@@ -22,7 +22,7 @@ from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import column_names, context, drop_non_row_functions
+from lakebed.engine.datafusion import column_names, context, drop_non_row_functions, operators_of
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.uuid_literals import uuid_columns, with_bytes
@@ -120,7 +120,7 @@ def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predi
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, bounds.text))):
             frame = row_engine().from_arrow(empty_table(schema))
             wanted = frame.filter(bounds.text)
-            operators = operators_of(wanted.execution_plan().display_indent())
+            operators = set(operators_of(wanted.execution_plan()))
             named, parts = columns_named(bounds.text, schema), tuple(_conditions(wanted.optimized_logical_plan()))
     except UsageError as error:
         return error.message
@@ -191,11 +191,6 @@ def reason_of(error: BaseException, text: str) -> str:
         return "it nests brackets, CASE or NOT too deep"
     said = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
     return statement_reason(text, re.sub(r"\bc[0-9a-f]{30,}\.", "", said)[:300].rstrip("."))
-
-
-def operators_of(plan: str) -> set[str]:
-    """The names of the operators of a physical plan, as the engine shows it."""
-    return {line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()}
 
 
 def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:

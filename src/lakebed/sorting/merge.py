@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from datafusion import lit
 
-from lakebed.engine.datafusion import column, context, passing, read_as, sort_order, url
+from lakebed.engine.datafusion import column, context, operators_of, passing, read_as, sort_order, url
 from lakebed.errors import Code, Error
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.keys import EncodedRange
@@ -286,7 +286,7 @@ def _one_level(
         with _attributed(inputs, schema, where):
             frame = ordered(frames, schema, condition, where, by_arrival=not merge.keeps_all)
             plan = frame.execution_plan()
-            check_plan(plan.display_indent(), by_arrival=not merge.keeps_all)
+            check_plan(operators_of(plan), by_arrival=not merge.keeps_all)
         yield from _executed(engine, plan, (inputs, schema, where))
 
 
@@ -353,20 +353,19 @@ def _executed(
             yield as_schema(rows, source[1])
 
 
-def check_plan(plan: str, *, by_arrival: bool = False) -> None:
-    """Raise Error unless the plan streams and merges: no operator that holds its input, and one merge of several scans.
+def check_plan(operators: Sequence[str], *, by_arrival: bool = False) -> None:
+    """Raise Error unless a plan of these operators streams and merges: none holds its input, and one merges the scans.
 
     Inputs without a row that can pass the predicate are not in the plan; a single one that is left needs no merge.
     ``by_arrival`` asks for a merge that keeps the order of the inputs.
     """
-    operators = [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
     unexpected = sorted(set(operators) - _STREAMING)
     allowed = {_ORDERED_MERGE} if by_arrival else _MERGES
     merges = sum(operator in allowed for operator in operators)
     if unexpected or (operators.count("DataSourceExec") > 1 and merges != 1):
         reason = f"it contains {', '.join(unexpected)}" if unexpected else "it does not merge"
         raise Code.INTERNAL_ERROR(
-            f"the merge would not stream: {reason}. This is a bug; the plan was:\n{plan}", plan=plan
+            f"the merge would not stream: {reason}. This is a bug; the plan has {', '.join(operators)}"
         )
 
 

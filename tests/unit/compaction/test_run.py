@@ -71,6 +71,17 @@ def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(table, tmp_path
     assert written <= table.state().orphan_cutoff_us
 
 
+def test_partitions_whose_boundary_has_line_breaks_are_merged(tmp_path):
+    boundary = "b\nSortExec: c\r\n  d"
+    lake = lakebed.create(str(tmp_path / "texts"))
+    table = lake.create_table("t", lakebed.Schema({"k": "string"}), split_points=[(boundary,)])
+    for _ in range(2):
+        table.write(pa.table({"k": ["a", boundary, "z"]}))
+    compact(table, prepare(table, "full"), lambda tasks: merged(table, tmp_path, tasks), cores=1)
+    assert runs(table) == [1, 1]
+    assert keys(table) == {"a": 2, boundary: 2, "z": 2}
+
+
 def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path, one_by_one):
     seen = []
 

@@ -372,3 +372,9 @@ def test_a_predicate_that_begins_with_a_constant_is_joined_with_no_other_conditi
 
 def test_a_predicate_may_be_as_deep_as_the_engine_allows():
     assert check_where("+".join(["n"] * 500) + " > 3", SCHEMA.arrow).columns == ("n",)
+
+
+def test_a_value_with_line_breaks_is_no_operator():
+    where = "s = 'a\nSortExec: b' AND n > 1"
+    found = check_where(where, pa.schema([("s", pa.string()), ("n", pa.int64())]))
+    assert (found.text, set(found.columns)) == (where, {"s", "n"})

@@ -386,6 +386,7 @@ def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch)
 
 def test_every_plan_streams_and_prunes(storage, tmp_path):
     """No operator that holds its input, and the filter reaches the scan."""
+    from lakebed.engine.datafusion import operators_of
     from lakebed.read.datafusion_scan import ScanEngine
     from lakebed.sorting.merge import check_plan
 
@@ -396,8 +397,9 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     request = ReadRequest(LETTERS, EncodedRange(key("b"), key("d")), ("n",), 10)
     for used in (opened[:1], opened):
         for _, condition in engine.conditions(used, request):
-            drawing = engine.frame(used, condition, request).execution_plan().display_indent()
-            check_plan(drawing)
+            made = engine.frame(used, condition, request).execution_plan()
+            check_plan(operators_of(made))
+            drawing = made.display_indent()
             assert drawing.count("pruning_predicate=") == len(used)
             assert drawing.count("projection=[k, n],") == len(used)
 

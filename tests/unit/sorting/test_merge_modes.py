@@ -146,8 +146,7 @@ def test_a_merge_of_which_all_rows_were_deleted_has_no_file(tmp_path):
 
 
 def test_a_plan_that_loses_the_order_of_arrival_is_an_error():
-    scan = "    DataSourceExec: file_groups={}\n"
-    plan = f"CoalescePartitionsExec\n  UnionExec\n{scan}{scan}"
+    plan = ["CoalescePartitionsExec", "UnionExec", "DataSourceExec", "DataSourceExec"]
 
     check_plan(plan)
     with pytest.raises(Error, match="does not merge"):
