@@ -1,4 +1,11 @@
-"""A table through a service: reads, writes, versions and settings, as :class:`lakebed.table.table.Table` has them."""
+"""A table through a service: reads, writes, versions and settings, as :class:`lakebed.table.table.Table` has them.
+
+Core types: :class:`RemoteTable`, and :class:`RemoteSnapshot`, whose reads all name one version. Each method is one
+request, checked here before it is sent. What needs the store itself, as registering the table with an engine, is a
+method that raises and says what to use instead.
+
+Errors: those of the methods of the same name, as the service answers them; UsageError without a request.
+"""
 
 from __future__ import annotations
 

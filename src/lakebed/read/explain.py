@@ -1,4 +1,8 @@
-"""What a read did, as a value, made from the statistics of a real read."""
+"""What a read did, as a value, made from the statistics of a real read.
+
+Core type: :class:`Explanation`. Nothing is estimated: the read is carried out to its end, and its own plan and
+statistics are counted. So the numbers are those of this moment, with the pages that the cache held.
+"""
 
 from __future__ import annotations
 

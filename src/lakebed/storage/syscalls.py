@@ -1,4 +1,11 @@
-"""System calls of the store on local disk, and the meaning of their errors. POSIX only."""
+"""System calls of the store on local disk, and the meaning of their errors. POSIX only.
+
+A file is created by a hard link to a temporary, which fails if the name is taken, and is durable when its directory is
+synced. A link may fail on a network mount although it was made: then the inode decides, or the outcome is unclear.
+Locks are advisory, on files beside the data, for replace-if-unchanged.
+
+Errors: StorageError with the action, the path and the remedy (:class:`explained`). Source: link(2), fsync(2), fcntl(2).
+"""
 
 from __future__ import annotations
 

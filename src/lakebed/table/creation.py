@@ -1,4 +1,9 @@
-"""Checks the arguments of a new table: name, settings, schema, merge mode and split points."""
+"""Checks the arguments of a new table: name, settings, schema, merge mode and split points.
+
+All is checked before anything is written, and the first schema of a log is final: it gets version 1 and new field ids,
+whichever table it was taken from. Core functions: :func:`new_table` and :func:`new_view` make the first transaction of
+a log. Errors: UsageError, with the argument and what it may be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The part of a table's handle that adds, deletes, removes and restores rows, each call in one commit."""
+"""The part of a table's handle that adds, deletes, removes and restores rows, each call in one commit.
+
+Core type: :class:`TableWrites`. The work is done in :mod:`lakebed.ingest` and in modules that are imported by the call
+that needs them, so that a process which only reads does not load them. Errors: those that each method names; an
+unknown outcome is an error too, and the same commit id can be given again.
+"""
 
 from __future__ import annotations
 

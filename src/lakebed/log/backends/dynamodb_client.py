@@ -1,4 +1,11 @@
-"""Requests to a DynamoDB table: items put on a condition, read consistently, deleted; its clock; what errors mean."""
+"""Requests to a DynamoDB table: items put on a condition, read consistently, deleted; its clock; what errors mean.
+
+Core type: :class:`DynamoTable`. Rules. A put says created, exists or unclear, and is not repeated here: only the caller
+knows what its own bytes prove. Reads are strongly consistent and repeated within a bound, because they change nothing.
+The server's clock is read off the dates of its responses, which are cut to seconds.
+
+Errors: StorageError with the remedy, by the code of the response. Source: decision 0031.
+"""
 
 from __future__ import annotations
 

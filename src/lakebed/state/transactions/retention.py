@@ -1,4 +1,10 @@
-"""The deletion of files in two steps, watermarks that only rise, and tags. Pure."""
+"""The deletion of files in two steps, watermarks that only rise, and tags. Pure.
+
+A file is retired by one transaction and purged by another; its object is deleted in between. A retired file can never
+be referenced again, so the deletion may be repeated after a crash, and a tag that came since the plan keeps its files:
+tags are looked at when the transaction is resolved. A watermark refuses whatever came before it, which is what makes a
+deletion safe that follows it. Source: decision 0013; tests/model/deletion.
+"""
 
 from __future__ import annotations
 
