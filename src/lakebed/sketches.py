@@ -114,7 +114,7 @@ def mean(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def hll_estimate(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The estimated number of distinct values of each HLL sketch, in float64; null for null."""
-    return _read(column, lambda sketch: _hll_of(sketch).get_estimate())
+    return _read_each(column, lambda sketch: _hll_of(sketch).get_estimate())
 
 
 def quantile(column: pa.Array | pa.ChunkedArray, rank: Any) -> pa.Array:
@@ -129,7 +129,7 @@ def quantile(column: pa.Array | pa.ChunkedArray, rank: Any) -> pa.Array:
         found = _kll_of(sketch)
         return None if found.is_empty() else found.get_quantile(rank, True)  # noqa: FBT003 - the library's, inclusive
 
-    return _read(column, read)
+    return _read_each(column, read)
 
 
 # -- merging ----------------------------------------------------------------------------------------------------
@@ -211,6 +211,6 @@ def _each(values: pa.Array, make: Callable[[Any], bytes]) -> pa.Array:
     return pa.array(sketches, pa.binary())
 
 
-def _read(column: pa.Array | pa.ChunkedArray, read: Callable[[bytes], float | None]) -> pa.Array:
+def _read_each(column: pa.Array | pa.ChunkedArray, read: Callable[[bytes], float | None]) -> pa.Array:
     sketches: Iterable[bytes | None] = _whole(column).to_pylist()
     return pa.array([None if sketch is None else read(sketch) for sketch in sketches], pa.float64())

@@ -24,7 +24,7 @@ import pyspark
 import pytest
 
 from lakebed.spark.java_runtime import java_for_spark
-from tests.s3.conftest import S3Server, serve
+from tests.s3.conftest import S3Server, served
 from tests.spark.jvm_options import jvm_options
 
 TIMEOUT_S = 300
@@ -249,11 +249,8 @@ def forms_of(secret: str) -> list[bytes]:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """An S3 server in this process."""
-    server = S3Server()
-    listening = serve(server)
-    yield server
-    listening.shutdown()
-    listening.server_close()
+    with served() as server:
+        yield server
 
 
 @pytest.fixture

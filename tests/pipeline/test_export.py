@@ -8,18 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from tests.spark.cases import SCHEMA, assert_holds, rows
-
-PARTS = [rows(seed, 300) for seed in range(2)]
+from tests.spark.cases import PARTS, SCHEMA, assert_holds, two_runs
 
 
 @pytest.fixture
 def table(instance):
-    """Two partitions, two runs, and an older version with less in it."""
-    made = instance.create_table("t", SCHEMA, split_points=[("b",)])
-    for part in PARTS:
-        made.write(part)
-    return made
+    return two_runs(instance)
 
 
 def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):

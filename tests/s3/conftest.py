@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import Request, urlopen
@@ -12,7 +13,7 @@ from urllib.request import Request, urlopen
 import moto.backends
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from lakebed.clock import random_token
 
@@ -128,8 +129,10 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def serve(server: S3Server) -> BaseWSGIServer:
-    """Have it listen, in a thread of its own, until it is shut down."""
+@contextmanager
+def served() -> Iterator[S3Server]:
+    """A server that listens in a thread of its own while the block runs."""
+    server = S3Server()
     inner = DomainDispatcherApplication(create_backend_app)
 
     def application(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -138,16 +141,15 @@ def serve(server: S3Server) -> BaseWSGIServer:
     listening = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
     server.endpoint = f"http://127.0.0.1:{listening.server_port}"
     threading.Thread(target=listening.serve_forever, name="s3", daemon=True).start()
-    return listening
+    yield server
+    listening.shutdown()
+    listening.server_close()
 
 
 @pytest.fixture(scope="session")
 def _s3_session() -> Iterator[S3Server]:
-    server = S3Server()
-    listening = serve(server)
-    yield server
-    listening.shutdown()
-    listening.server_close()
+    with served() as server:
+        yield server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from lakebed import Schema
+from lakebed import Instance, Schema, Table
 from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
 
@@ -21,6 +21,14 @@ pushes_filters = pytest.mark.skipif(SPARK < (4, 1), reason="Spark before 4.1 pas
 
 SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"}, {"v": "double", "note": "string"})
 ALPHABET = ["", "a", "b", "é", "\uff5a", "\U0001f600", "\U0010ffff", "\x00", "z" * 50]
+
+
+def two_runs(instance: Instance) -> Table:
+    """A table of two partitions with the rows of :data:`PARTS`, each a run, and so an older version with fewer rows."""
+    made = instance.create_table("t", SCHEMA, split_points=[("b",)])
+    for part in PARTS:
+        made.write(part)
+    return made
 
 
 def rows(seed: int, count: int = 1000) -> pa.Table:
@@ -36,6 +44,9 @@ def rows(seed: int, count: int = 1000) -> pa.Table:
         },
         schema=SCHEMA.arrow,
     )
+
+
+PARTS = [rows(seed, 300) for seed in range(2)]
 
 
 def write_parquet(folder, *tables: pa.Table, **options) -> list[str]:

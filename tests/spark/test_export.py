@@ -11,19 +11,13 @@ import pytest
 
 import lakebed
 from lakebed.model.schema import Schema
-from tests.spark.cases import SCHEMA, assert_holds, rows
+from tests.spark.cases import PARTS, SCHEMA, assert_holds, rows, two_runs
 from tests.spark.killing import begin, child, wait_for
-
-PARTS = [rows(seed, 300) for seed in range(2)]
 
 
 @pytest.fixture
 def table(instance):
-    """Two partitions, two runs, and an older version with less in it."""
-    made = instance.create_table("t", SCHEMA, split_points=[("b",)])
-    for part in PARTS:
-        made.write(part)
-    return made
+    return two_runs(instance)
 
 
 def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_path):

@@ -93,13 +93,13 @@ def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
     A bound has values of the first row key fields, or is null for no bound. Dates and times are ISO 8601, binary values
     hex digits.
     """
-    low, after_low = _values(keys.min, schema) if keys.min else (None, False)
-    high, after = (None, False) if keys.max is None else _values(keys.max, schema)
+    low, after_low = _bound_values(keys.min, schema) if keys.min else (None, False)
+    high, after = (None, False) if keys.max is None else _bound_values(keys.max, schema)
     assert not after_low, "a range begins at a key, never after all keys with a prefix"
     return {"min": low, "max": high, "max_inclusive": after}
 
 
-def _values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:
+def _bound_values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:
     """The values of a bound, and whether it lies after the keys that begin with them."""
     found = schema.codec.decode_bound(bound)
     values = (value_of(field, value) for field, value in zip(schema.row_key, found.values, strict=False))

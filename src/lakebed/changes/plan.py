@@ -284,11 +284,11 @@ def _seen_by(present: TableState, state: TableState) -> TableState:
     else:
         merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
     if state.row_filter not in (NO_FILTER, present.row_filter):
-        _check_names(present, state)
+        _check_filter_fields(present, state)
     return replace(state, schemas=present.schemas, merge=merge)
 
 
-def _check_names(present: TableState, state: TableState) -> None:
+def _check_filter_fields(present: TableState, state: TableState) -> None:
     now = {field.id: field.name for field in present.created.fields}
     for field in state.created.fields:
         used = field.id in state.row_filter.columns and now.get(field.id) != field.name

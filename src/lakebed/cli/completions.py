@@ -29,7 +29,7 @@ def _of_instance(names: Names) -> Completion:
     """Names that the instance has."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-        return _starting(incomplete, _read(ctx, names))
+        return _starting(incomplete, _names_in_time(ctx, names))
 
     return complete
 
@@ -67,7 +67,7 @@ def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     """The columns of the table that the line names, after those that stand before a comma already."""
     del param
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _starting(last, _read(ctx, _column_names))]
+    return [f"{before}{comma}{name}" for name in _starting(last, _names_in_time(ctx, _column_names))]
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -114,7 +114,7 @@ def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _read(ctx: click.Context, names: Names) -> list[str]:
+def _names_in_time(ctx: click.Context, names: Names) -> list[str]:
     """The names, if the instance gives them in time."""
     found: list[str] = []
     is_remote = "://" in (ctx.obj.url_if_given() or "")

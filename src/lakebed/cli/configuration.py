@@ -108,10 +108,10 @@ def read_configuration(given: str | None) -> Configuration:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Code.ARGUMENT_INVALID(f"{path}: not TOML: {error}") from error
-    _check_names(path, "", found, _TOP)
+    _check_keys(path, "", found, _TOP)
     return Configuration(
         path,
-        _text(path, "default", found.get("default")),
+        _checked_text(path, "default", found.get("default")),
         {name: _instance(path, name, value) for name, value in _tables(path, "instances", found).items()},
         {name: _profile(path, name, value) for name, value in _tables(path, "profiles", found).items()},
     )
@@ -128,7 +128,7 @@ def _instance(path: Path, name: str, given: Any) -> NamedInstance:
     where = f"instances.{name}"
     if not isinstance(given, dict) or "url" not in given:
         raise Code.ARGUMENT_INVALID(f'{path}: {where} needs a url, such as url = "s3://bucket/lake"')
-    _check_names(path, f"{where}: ", given, _OF_INSTANCE)
+    _check_keys(path, f"{where}: ", given, _OF_INSTANCE)
     options = _options(path, where, given)
     token = given.get("token")
     if isinstance(token, str):
@@ -139,7 +139,7 @@ def _instance(path: Path, name: str, given: Any) -> NamedInstance:
         )
     if token is not None:
         _check_source(path, f"{where}.token", token)
-    texts = {key: _text(path, f"{where}.{key}", given.get(key)) for key in ("url", "log_url", "commit_via")}
+    texts = {key: _checked_text(path, f"{where}.{key}", given.get(key)) for key in ("url", "log_url", "commit_via")}
     return NamedInstance(
         name, path, texts["url"] or "", texts["log_url"], texts["commit_via"], secret_token=token, options=options
     )
@@ -149,10 +149,10 @@ def _profile(path: Path, name: str, given: Any) -> Profile:
     where = f"profiles.{name}"
     if not isinstance(given, dict):
         raise Code.ARGUMENT_INVALID(f"{path}: {where} must be a table such as [profiles.prod]")
-    _check_names(path, f"{where}: ", given, PROFILE_KEYS)
+    _check_keys(path, f"{where}: ", given, PROFILE_KEYS)
     for key, value in given.items():
         if key in _TEXTS:
-            _text(path, f"{where}.{key}", value)
+            _checked_text(path, f"{where}.{key}", value)
         elif key in _FLAGS and not isinstance(value, bool):
             raise Code.ARGUMENT_INVALID(f"{path}: {where}.{key} = {value!r}: must be true or false")
         elif key in _CHOICES and (isinstance(value, bool) or value not in _CHOICES[key]):
@@ -189,7 +189,7 @@ def read_value(where: str, value: Any) -> str:
         raise Code.ARGUMENT_INVALID(f"{where} is in the file {name}, which cannot be read: {error}") from error
 
 
-def _text(path: Path, key: str, value: Any) -> str | None:
+def _checked_text(path: Path, key: str, value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and value):
         raise Code.ARGUMENT_INVALID(f"{path}: {key} = {value!r}: must be a text")
     return value
@@ -201,7 +201,7 @@ def _check_source(path: Path, key: str, value: Any) -> None:
         raise Code.ARGUMENT_INVALID(f'{path}: {key} must be a text, {{ env = "NAME" }} or {{ file = "PATH" }}')
 
 
-def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
+def _check_keys(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
     for name in found:
         if name not in known:
             raise Code.ARGUMENT_INVALID(

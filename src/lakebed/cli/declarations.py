@@ -91,7 +91,7 @@ def read_declaration(path: Path) -> Declaration:
         return f"{path}{line}: {'.'.join(map(str, keys)) or 'the file'}"
 
     found = Declaration(where)
-    _check_names(found, (), document, _TOP)
+    _check_declared_keys(found, (), document, _TOP)
     groups = {group: _group(found, group, document) for group in _TOP[1:]}
     declared = {name: _declared_table(found, ("tables", name), value) for name, value in groups["tables"].items()}
     for name, value in groups["views"].items():
@@ -178,7 +178,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 def _declared_table(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
-    _check_names(found, keys, given, _OF_TABLE)
+    _check_declared_keys(found, keys, given, _OF_TABLE)
     if "schema" not in given:
         raise found.wrong(keys, "a table needs a schema, with row_key, sort_key and values")
     schema = _with_place(found, (*keys, "schema"), lambda: Schema.from_json(given["schema"]))
@@ -187,7 +187,7 @@ def _declared_table(found: Declaration, keys: Keys, given: Any) -> DeclaredTable
 
 
 def _view(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
-    _check_names(found, keys, given, _OF_VIEW)
+    _check_declared_keys(found, keys, given, _OF_VIEW)
     for key in ("source", "select"):
         if not isinstance(given.get(key), str):
             raise found.wrong((*keys, key), "a view needs a source, the name of a table, and a select, a query in SQL")
@@ -231,7 +231,7 @@ def _age_off(found: Declaration, keys: Keys, given: Any) -> AgeOff:
 def _role(found: Declaration, keys: Keys, given: Any) -> Role:
     from lakebed.security.roles import Role
 
-    _check_names(found, keys, given, _OF_ROLE)
+    _check_declared_keys(found, keys, given, _OF_ROLE)
     whole: dict[str, Any] = {"permission": "read", "tables": None, "where": "", "hidden": [], "masks": {}}
     return _with_place(found, keys, lambda: Role.from_json(whole | given | {"name": str(keys[-1])}))  # type: ignore[no-any-return]
 
@@ -259,7 +259,7 @@ def _with_place(found: Declaration, keys: Keys, make: Callable[[], Any]) -> Any:
         raise Code(error.code)(f"{found.where(keys)}: {error.message}", **error.facts) from None
 
 
-def _check_names(found: Declaration, keys: Keys, given: Any, known: tuple[str, ...]) -> None:
+def _check_declared_keys(found: Declaration, keys: Keys, given: Any, known: tuple[str, ...]) -> None:
     if not isinstance(given, dict):
         raise found.wrong(keys, f"must map {', '.join(known)} to values")
     for name in given:

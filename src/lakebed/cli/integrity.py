@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.model.findings import Finding
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     try:
         return Deep(float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)).share
     except (ValueError, UsageError):
@@ -40,7 +40,9 @@ def _share(text: str) -> float:
 @options.table
 @click.option("--log", "only_log", is_flag=True, help="Check only the log, not the files.")
 @click.option("--deep", is_flag=True, help="Read every data file and summary.")
-@click.option("--sample", metavar="SHARE", type=_share, help="Read random files with this share of all bytes: 5%.")
+@click.option(
+    "--sample", metavar="SHARE", type=_parse_share, help="Read random files with this share of all bytes: 5%."
+)
 @click.option("--digests", is_flag=True, help="With --deep or --sample: decode no rows.")
 @click.option("--seed", metavar="N", type=int, help="Seed of --sample; each run prints its seed.")
 def verify(

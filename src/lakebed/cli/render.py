@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import write_records, write_rows
 from lakebed.errors import Error
-from lakebed.model.json_values import encode_array, json_text, plain
+from lakebed.model.json_values import encode_rows, json_text, plain
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Output:
         with self._pages():
             for batch in batches:
                 count += batch.num_rows
-                rows = list(zip(*map(encode_array, batch.columns), strict=True))
+                rows = list(encode_rows(batch))
                 _print_columns(TextColumns(schema.names, rows), widths)
         return count
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
-from lakebed.model.json_values import encode_array, json_bytes, json_text
+from lakebed.model.json_values import encode_rows, json_bytes, json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +90,7 @@ def _markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[
     names = schema.names
     yield (_markdown_row(names) + _markdown_row(["---"] * len(names))).encode()
     for batch in batches:
-        yield "".join(map(_markdown_row, zip(*map(encode_array, batch.columns), strict=True))).encode()
+        yield "".join(map(_markdown_row, encode_rows(batch))).encode()
 
 
 def _markdown_row(values: Iterable[Any]) -> str:

@@ -56,16 +56,16 @@ _EXIT_CODES: tuple[tuple[type[errors.Error], int], ...] = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without ``argv``, that of this process."""
     if argv is not None:
-        return _run(argv)
+        return _run_command(argv)
     _prepare_streams()
     if COMPLETION_VARIABLE in os.environ:
         return complete()
-    code = _run(sys.argv[1:], owns_process=True)
+    code = _run_command(sys.argv[1:], owns_process=True)
     ignore_interrupts()
     return code
 
 
-def _run(words: Sequence[str], *, owns_process: bool = False) -> int:
+def _run_command(words: Sequence[str], *, owns_process: bool = False) -> int:
     invocation = Invocation(owns_process=owns_process)
     try:
         code, outcome = _outcome(words, invocation)

@@ -46,7 +46,7 @@ class DeepStack(AbstractContextManager["DeepStack"]):
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run the function there, after those before it; do not wait."""
-        return self._thread.submit(_run, function, *args, **kwargs)
+        return self._thread.submit(_without_frames, function, *args, **kwargs)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -72,7 +72,7 @@ def deep_items(items: Generator[T]) -> Generator[T]:
             stack.start(items.close)
 
 
-def _run(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+def _without_frames(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     try:
         return function(*args, **kwargs)
     except BaseException as error:

@@ -67,7 +67,7 @@ def with_parameters(query: str, parameters: Parameters | None) -> str:
                 "parameters=[…], or parameters={name: …} for $name"
             )
         return query
-    values = _values(parameters)
+    values = _by_place(parameters)
     needed = {place.value for place in found}
     if needed - values.keys() or values.keys() - needed:
         raise Code.ARGUMENT_INVALID(
@@ -76,7 +76,7 @@ def with_parameters(query: str, parameters: Parameters | None) -> str:
     return filled(query, found, {name: literal_of(value) for name, value in values.items()})
 
 
-def _values(parameters: Any) -> dict[int | str, Any]:
+def _by_place(parameters: Any) -> dict[int | str, Any]:
     if isinstance(parameters, Mapping):
         return dict(parameters)
     if isinstance(parameters, list | tuple):

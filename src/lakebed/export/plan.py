@@ -67,14 +67,14 @@ def parts_wanted(held: Sequence[Cell], file_bytes: int, cores: int) -> int:
 
 def unweighed(held: Sequence[Cell], count: int) -> dict[str, DataFile]:
     """The files, by id, whose summaries are needed to divide cells: those of partial and of large partitions."""
-    share = _share(held, count)
+    share = _rows_each(held, count)
     return {file.id: file for cell in held if not cell.whole or cell.rows > share for file in cell.files}
 
 
 def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int) -> tuple[tuple[Cell, ...], ...]:
     """At most ``count`` parts of about even rows, in key order; together they are the cells."""
     weighed = [cell if cell.whole else _weighed(cell, summaries) for cell in held]
-    share = _share(weighed, count)
+    share = _rows_each(weighed, count)
     pieces = [piece for cell in weighed for piece in _divided_cell(cell, summaries, share)]
     parts: dict[int, list[Cell]] = {}
     passed = 0
@@ -85,7 +85,7 @@ def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int
     return tuple(tuple(parts[index]) for index in sorted(parts))
 
 
-def _share(held: Sequence[Cell], count: int) -> int:
+def _rows_each(held: Sequence[Cell], count: int) -> int:
     return max(1, -(-sum(cell.rows for cell in held) // count))
 
 

@@ -190,7 +190,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with call_errors():
             name, command = messages.unpacked(descriptor.command or b"")
             if name == "CommandPreparedStatementQuery":
-                bound = Statement.of(command.prepared_statement_handle).bound(_values(reader))
+                bound = Statement.of(command.prepared_statement_handle).bound(_bound_rows(reader))
                 answer = messages.message("DoPutPreparedStatementResult", prepared_statement_handle=bound.handle)
             elif name == "CommandStatementIngest":
                 rows = ingest(self._instance, principal_of(context), command, reader, context.is_cancelled)
@@ -213,7 +213,7 @@ def _statement(name: str, command: Any) -> Statement:
     raise Code.REQUEST_INVALID(f"{name} has no rows to get")
 
 
-def _values(reader: Any) -> pa.Table:
+def _bound_rows(reader: Any) -> pa.Table:
     """The rows of values that were bound: one, or as many as show that there are more."""
     batches: list[pa.RecordBatch] = []
     for chunk in reader:

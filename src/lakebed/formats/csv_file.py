@@ -120,7 +120,7 @@ def detect(
     with reading(file, text=True):
         sample, whole = file.sample(SAMPLE_BYTES)
     dialect = detect_dialect(sample, str(file), options, tuple(fields), whole=whole)
-    text = _text(sample, dialect.encoding, str(file), whole=whole, strict=strict)
+    text = _decoded_lines(sample, dialect.encoding, str(file), whole=whole, strict=strict)
     unknown = sorted(set(options.types) - set(dialect.names))
     if unknown:
         raise Code.COLUMN_UNKNOWN(
@@ -176,7 +176,7 @@ def _check_zone(plan: CsvReading, name: str, values: pa.Array) -> None:
             )
 
 
-def _text(sample: bytes, encoding: str, name: str, *, whole: bool, strict: bool) -> str:
+def _decoded_lines(sample: bytes, encoding: str, name: str, *, whole: bool, strict: bool) -> str:
     """The whole lines of the sample."""
     if not whole and encoding in ("utf-8", "utf-8-sig"):
         sample = sample[: sample.rfind(b"\n") + 1] or sample

@@ -263,11 +263,11 @@ def _batch(
 
 def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     if kind is _TEXT:
-        return pa.array([value if value is None else _text(value) for value in values], pa.string())
+        return pa.array([value if value is None else _value_text(value) for value in values], pa.string())
     return pa.array(values) if kind is None else decode_array(values, kind)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 

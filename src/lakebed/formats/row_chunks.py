@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.ipc import drained
-from lakebed.model.json_values import encode_array, json_bytes
+from lakebed.model.json_values import encode_array, encode_rows, json_bytes
 
 _JSON_ROWS = 4_096
 """Rows that are Python values at a time."""
@@ -33,8 +33,7 @@ def json_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
     for batch in batches:
         for begin in range(0, batch.num_rows, _JSON_ROWS):
             rows = batch.slice(begin, _JSON_ROWS)
-            values = zip(*map(encode_array, rows.columns), strict=True) if names else [()] * rows.num_rows
-            yield b"".join([json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in values])
+            yield b"".join([json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in encode_rows(rows)])
 
 
 def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:

@@ -147,7 +147,7 @@ def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
 
 def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
     """A dict of columns."""
-    _check_names(data)
+    _check_column_names(data)
     single = [
         name for name, values in data.items() if isinstance(values, str | bytes) or not hasattr(values, "__len__")
     ]
@@ -226,13 +226,13 @@ def _row_batches(rows: Iterator[Mapping[str, Any]], schema: Schema, size: int) -
     before = 0
     while chunk := list(islice(rows, size)):
         names = dict.fromkeys(name for row in chunk for name in row)
-        _check_names(names)
+        _check_column_names(names)
         arrays = [_array(name, [row.get(name) for row in chunk], schema, before) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
         before += len(chunk)
 
 
-def _check_names(names: Iterable[Any]) -> None:
+def _check_column_names(names: Iterable[Any]) -> None:
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
         raise Code.COLUMN_UNEXPECTED(

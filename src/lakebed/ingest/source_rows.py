@@ -61,7 +61,7 @@ class RowInput:
     @classmethod
     def of(cls, reader: pa.RecordBatchReader) -> RowInput:
         """The rows of an Arrow stream, whose producer may raise anything."""
-        return cls.of_batches(reader.schema, _read(reader))
+        return cls.of_batches(reader.schema, _batches_of(reader))
 
     @classmethod
     def of_batches(cls, columns: pa.Schema, batches: Iterator[pa.RecordBatch], source: str = WRITE) -> RowInput:
@@ -128,7 +128,7 @@ def _counted(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceR
         before += batch.num_rows
 
 
-def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     while True:
         with translate_errors(partial(unread, "their source")):
             batch = next(reader, None)

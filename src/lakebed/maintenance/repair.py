@@ -220,7 +220,7 @@ def _executing(table: Table, folder: Path | None, notes: list[_Removed]) -> Any:
             note = _Removed(task.keys, path)
             notes.append(note)
             try:
-                results.append(_run(task, table.storage, note))
+                results.append(_merge_task(task, table.storage, note))
             except Error as error:
                 results.append(error)
         return results
@@ -228,7 +228,7 @@ def _executing(table: Table, folder: Path | None, notes: list[_Removed]) -> Any:
     return execute
 
 
-def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ...]:
+def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ...]:
     schema = task.layout.schema
     if any(file.markers for file in task.inputs):
         schema = with_hidden(schema)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -82,6 +83,12 @@ def encode_array(column: pa.Array) -> list[Any]:
     values = list(column.to_pylist())
     as_they_are = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
     return values if as_they_are else [plain(value) for value in values]
+
+
+def encode_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The rows of a batch as JSON can hold them."""
+    columns = [encode_array(column) for column in batch.columns]
+    return zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
 
 
 def _items_of(column: pa.Array, items: pa.Array) -> pa.Array:

@@ -68,7 +68,7 @@ def content_of(field: Field, value: Any) -> Content:
         case Form.BYTES:
             return _fixed_bytes(field, value)
         case Form.TEXT:
-            return _text(field, value)
+            return _key_text(field, value)
         case _:
             if not isinstance(value, bytes | bytearray | memoryview):
                 raise _wrong_type(field, value)
@@ -250,7 +250,7 @@ def _fixed_bytes(field: Field, value: Any) -> bytes:
     return found
 
 
-def _text(field: Field, value: Any) -> str:
+def _key_text(field: Field, value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong_type(field, value)
     try:

@@ -105,7 +105,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             to_merge.append(part)
             continue
         inside = _range(state, part.partition)
-        shares = [_share(one, part.ranges[0], inside, cuts, planned.shown) for one in held]
+        shares = [_rows_of_reference(one, part.ranges[0], inside, cuts, planned.shown) for one in held]
         if not is_merged(planned.merge, part.files):
             counted.append(_all(shares))
         elif isinstance(planned.merge, Custom):
@@ -170,7 +170,9 @@ def _parts(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQue
                 yield replace(query, ranges=(part,), files=files), [held[file.id] for file in files]
 
 
-def _share(held: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility) -> Count:
+def _rows_of_reference(
+    held: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility
+) -> Count:
     """The number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
     file = held.file
     live = EncodedRange(file.min_key, successor(file.max_key)).intersect(inside)

@@ -61,7 +61,7 @@ class HookTargets:
         if hook.url is not None:
             self._post(hook, hook.url, body)
         elif self._commands:
-            _run(hook, body)
+            _run_program(hook, body)
         else:
             raise Code.HOOK_FAILED("this service runs no commands; start it with --hook-commands", name=hook.id)
 
@@ -82,7 +82,7 @@ class HookTargets:
             raise Code.HOOK_FAILED(f"{url} answers {answer.status}", name=hook.id, url=url, status=answer.status)
 
 
-def _run(hook: Hook, body: bytes) -> None:
+def _run_program(hook: Hook, body: bytes) -> None:
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
         given.write(body)
         given.seek(0)

@@ -133,7 +133,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
 
     schema, limit = layout.schema, memory_limit_bytes
     ahead = min(_AHEAD_BYTES_MAX, limit // _AHEAD_SHARE)
-    chunks = _chunks(watched(), schema, limit // _share(schema, mode))
+    chunks = _chunks(watched(), schema, limit // _chunk_share(schema, mode))
     chunk = next(chunks, None)
     if chunk is None:
         return []
@@ -190,7 +190,7 @@ def encode_piece(table: pa.Table) -> Iterator[bytes]:
 # -- sorting ------------------------------------------------------------------------------------------------------
 
 
-def _share(schema: Schema, mode: MergeMode) -> int:
+def _chunk_share(schema: Schema, mode: MergeMode) -> int:
     """The part of the memory limit that a chunk may take which is written as it is sorted."""
     if not isinstance(mode, KeepAll):
         return _NUMBERED_CHUNK_SHARE

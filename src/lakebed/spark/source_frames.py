@@ -82,7 +82,7 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
     """
     from pyspark.sql import DataFrame
 
-    frame = source if isinstance(source, DataFrame) else _read(session, source, format)
+    frame = source if isinstance(source, DataFrame) else _frame_of(session, source, format)
     return frame if select is None else _queried(session, select, frame)
 
 
@@ -114,7 +114,7 @@ def columns_of(frame: DataFrame) -> pa.Schema:
     return arrow_of(frame.schema)
 
 
-def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
+def _frame_of(session: SparkSession, source: Any, format: str) -> DataFrame:
     items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
     if not items:
         raise Code.ARGUMENT_MISSING("no source was given: name files, folders or globs")

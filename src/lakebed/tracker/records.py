@@ -86,7 +86,7 @@ def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
         found = [listed for folder in folders for listed in storage.list(folder) if is_runs_name(listed.name)]
         fresh = sorted((one for one in found if one.name not in seen), key=lambda one: one.name, reverse=True)
         seen |= {listed.name for listed in fresh}
-        yield from _read(storage, fresh)
+        yield from _read_records(storage, fresh)
 
 
 def trim_records(storage: Storage, kept_s: float) -> int:
@@ -104,7 +104,7 @@ def trim_records(storage: Storage, kept_s: float) -> int:
     return len(doomed)
 
 
-def _read(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRecords]:
+def _read_records(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRecords]:
     with ThreadPoolExecutor(FETCHES) as pool:
         for start in range(0, len(listed), FETCHES):
             some = listed[start : start + FETCHES]

@@ -162,7 +162,7 @@ def rewrite(
         claims.take()
         held = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
         claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in held]
-        _run(claims, claimed, execute, progress, cores)
+        _run_tasks(claims, claimed, execute, progress, cores)
         check()
     except BaseException as error:
         # Not the message: it may quote a key, and the log keeps it.
@@ -253,7 +253,7 @@ def _task(table: Table, prepared: PreparedRewrite, job: str, one: FileRewrite) -
     )
 
 
-def _run(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
+def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
     """Run all tasks, except for those that have not begun when one fails. Raises its error."""
 
     def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:

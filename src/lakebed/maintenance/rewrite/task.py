@@ -84,7 +84,7 @@ def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> Rewr
 
         def kept() -> Iterator[pa.RecordBatch]:
             for keys in task.slices:
-                yield from map(rewriter.apply, _read(task, path, scratch, task.schema, keys=keys))
+                yield from map(rewriter.apply, _rows_of_file(task, path, scratch, task.schema, keys=keys))
 
         run = write_run(
             kept(),
@@ -110,14 +110,14 @@ def _unless_changed(task: RewriteTask, path: Path, scratch: Path) -> RowCounts |
     first, last = task.change.ranges[0], task.change.ranges[-1]
     for keys in task.slices:
         within = keys.intersect(EncodedRange(first.min, last.max))
-        for rows in _read(task, path, scratch, narrow, keys=within, where=rewriter.concerned):
+        for rows in _rows_of_file(task, path, scratch, narrow, keys=within, where=rewriter.concerned):
             after = rewriter.apply(rows)
             if after is not rows and not after.equals(rows):
                 return None
     return rewriter.counts
 
 
-def _read(  # noqa: PLR0913 - which rows and columns of which file
+def _rows_of_file(  # noqa: PLR0913 - which rows and columns of which file
     task: RewriteTask,
     path: Path,
     scratch: Path,

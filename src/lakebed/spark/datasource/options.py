@@ -177,23 +177,25 @@ def _encoded(given: Any, schema: Schema) -> EncodedRange:
 def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
     match given:
         case {"key": key, **rest} if not rest:
-            values = _values(key, fields)
+            values = _key_values(key, fields)
             if len(values) != len(fields):
                 raise Code.ARGUMENT_INVALID(
                     f"a key has {len(fields)} values ({', '.join(f.name for f in fields)}): {key!r}"
                 )
             return KeyRange.prefix(*values)
         case {"prefix": values, **rest} if not rest:
-            return KeyRange.prefix(*_values(values, fields))
+            return KeyRange.prefix(*_key_values(values, fields))
         case {"starts_with": values, **rest} if not rest:
-            return KeyRange.starts_with(*_values(values, fields))
+            return KeyRange.starts_with(*_key_values(values, fields))
         case {**bounds} if bounds and not set(bounds) - {"min", "max"}:
-            low, high = (None if bounds.get(name) is None else _values(bounds[name], fields) for name in ("min", "max"))
+            low, high = (
+                None if bounds.get(name) is None else _key_values(bounds[name], fields) for name in ("min", "max")
+            )
             return KeyRange(low, high)
     raise Code.ARGUMENT_INVALID(f"not a range: {given!r}; an object with key, prefix, starts_with, or min and max")
 
 
-def _values(given: Any, fields: tuple[Field, ...]) -> tuple[Any, ...]:
+def _key_values(given: Any, fields: tuple[Field, ...]) -> tuple[Any, ...]:
     """Key values as JSON has them: dates, times and bytes (hex digits) are texts there."""
     listed = given if isinstance(given, list) else [given]
     if len(listed) > len(fields) or not listed:

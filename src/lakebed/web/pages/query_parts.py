@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.drawing.pictures import FunnelStep, bars_of
 from lakebed.errors import Code
-from lakebed.model.json_values import encode_array
+from lakebed.model.json_values import encode_rows
 from lakebed.model.types import is_number
 from lakebed.read.explain import Explanation
 
@@ -40,7 +40,7 @@ def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int,
     began_s = clock.monotonic_s()
     rows: list[tuple[Any, ...]] = []
     for batch in batches:
-        rows += _values(batch.slice(0, rows_max + 1 - len(rows)))
+        rows += encode_rows(batch.slice(0, rows_max + 1 - len(rows)))
         if len(rows) > rows_max:
             break
         if clock.monotonic_s() - began_s > seconds_max:
@@ -49,12 +49,6 @@ def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int,
             )
     columns = tuple(GridColumn(field.name, str(field.type), is_number(field.type)) for field in schema)
     return Grid(columns, tuple(rows[:rows_max]), len(rows) > rows_max, clock.monotonic_s() - began_s)
-
-
-def _values(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    if not batch.num_columns:
-        return [()] * batch.num_rows
-    return list(zip(*map(encode_array, batch.columns), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
