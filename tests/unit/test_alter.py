@@ -33,7 +33,9 @@ from lakebed.state.transactions.schema_changes import describe
 
 KEYS = ["a", "b", "ba", "c", "é"]
 SCHEMA = Schema(
-    {"k": "string"}, {"s": "int32"}, {"n": "int8", "v": "string", "f": "float32", "list": pa.list_(pa.string())}
+    {"k": "string"},
+    {"s": "int32"},
+    {"n": "int8", "v": "string", "f": "float32", "list": pa.list_(pa.string()), "d": "decimal128(10, 2)"},
 )
 KINDS = [
     "int8", "int16", "int32", "uint8", "float32", "string", "timestamp[s]", "time32[s]", "decimal128(10, 2)",
@@ -62,7 +64,10 @@ def value_of(kind, version):
         return [(f"k{version}", value_of(kind.item_type, version + 1))]
     if pa.types.is_struct(kind):
         return {f.name: value_of(f.type, version + 1) for f in kind}
-    return Decimal(f"{version}.25") if pa.types.is_decimal(kind) else f"v{version}"
+    if pa.types.is_decimal(kind):
+        # As many digits as the type has: a wider one holds values that the narrower does not.
+        return Decimal(f"{10 ** (kind.precision - kind.scale - 1) + version}.25")
+    return f"v{version}"
 
 
 @contextmanager
@@ -160,6 +165,7 @@ def assert_same(found, expected):
         [RenameField("k", "key"), RenameField("s", "k")],
         [RenameField("n", "m"), RenameField("v", "n"), RenameField("m", "v")],
         [WidenField("n", "int64"), WidenField("f", "double")],
+        [WidenField("d", "decimal128(20, 2)")],
         [DropField("v"), AddField("v", "string")],
         [DropField("v"), AddField("v", "int8")],
         [DropField("list"), AddField("list", pa.list_(pa.string()))],
@@ -193,7 +199,8 @@ def test_files_of_two_schemas_are_read_and_merged_as_one(changes, tmp_path):
 
 NAMES = ("n", "v", "list", "x")
 """Few, so that a name is often that of a field which was dropped or renamed before."""
-WIDER = {pa.int8(): "int16", pa.int16(): "int32", pa.int32(): "int64", pa.uint8(): "uint64", pa.float32(): "float64"}
+WIDER = {pa.int8(): "int16", pa.int16(): "int32", pa.int32(): "int64", pa.uint8(): "uint64", pa.float32(): "float64",
+         pa.decimal128(10, 2): "decimal128(12, 2)", pa.decimal128(12, 2): "decimal128(38, 2)"}  # fmt: skip
 
 
 def changes_of(schema):

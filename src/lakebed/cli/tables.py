@@ -269,7 +269,7 @@ def drop(cli: Invocation, *, table: str, yes: bool) -> None:
 
 # -- lakebed table alter -------------------------------------------------------------------------------------------
 
-_LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
+_LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING) + ", or a decimal to one of more digits"
 _CHANGES: dict[str, Callable[..., SchemaChange | FilterChange]] = {
     "add": lambda name, text: AddField(name, _type(text)),
     "drop": DropField,

@@ -28,7 +28,8 @@ HIDDEN_PREFIX = "__lakebed_"
 """Names that begin so are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
 
 WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
-"""What a value field may become: any type further right in the row that has its own. No integer becomes a float, for
+"""What a value field may become: any type further right in the row that has its own; and a decimal
+one of more digits with the same scale. No integer becomes a float, for
 float64 does not keep every int64; and nothing becomes text."""
 
 
@@ -339,8 +340,16 @@ def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(wanted):
         plain = canonical(found), canonical(wanted)
         return found != wanted and (plain[0] == plain[1] or can_become(*plain))
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        return bool(found.id == wanted.id and found.scale == wanted.scale and found.precision < wanted.precision)
     a, b = str(found), str(wanted)
     return any(a in ladder and b in ladder and ladder.index(a) < ladder.index(b) for ladder in WIDENING)
+
+
+def wider_decimals(kind: pa.DataType) -> int | None:
+    """The least digits of the decimals that a field of the type can become; None if there are none."""
+    most = 38 if pa.types.is_decimal128(kind) else 76 if pa.types.is_decimal256(kind) else 0
+    return kind.precision + 1 if most and kind.precision < most else None
 
 
 def _number_widens(found: str, wanted: str) -> bool:

@@ -206,6 +206,8 @@ def _taken(schema: Schema, name: str) -> Rejected | None:
 
 
 def _wider(kind: pa.DataType) -> list[str]:
+    if (digits := types.wider_decimals(kind)) is not None:
+        return [f"decimals of {digits} digits or more with the scale {kind.scale}"]
     return [name for ladder in types.WIDENING for name in ladder if types.can_become(kind, types.parse(name))]
 
 
