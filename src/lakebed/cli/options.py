@@ -227,7 +227,8 @@ def confirm(action: str, warning: str, name: str, *, what: str = "its name") -> 
     """
     if not sys.stdin.isatty():
         raise Code.CONFIRMATION_MISSING(
-            f"cannot ask whether to {action}: stdin is not a terminal; give --yes to do it without a question"
+            f"cannot ask whether to {action}: stdin is not a terminal. {warning}; give --yes to do it without a "
+            "question"
         )
     print(f"{warning}. Type {what} to go on:", file=sys.stderr)
     if sys.stdin.readline().strip() != name:
