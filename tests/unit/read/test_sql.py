@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -344,6 +345,17 @@ def test_files_are_not_read_by_their_names(lake, flights, source, tmp_path):
 def test_what_cannot_be_meant_says_what_there_is(lake, flights, statement, message):
     with pytest.raises(UsageError, match=message):
         lake.sql(statement).read_all()
+
+
+def test_decimals_are_compared_exactly_with_texts_and_parameters(lake):
+    """As docs/queries.md says; a number with a point is a double, which 7228510.96 is not."""
+    price = Decimal("7228510.96")
+    table = lake.create_table("prices", Schema({"k": "decimal(10, 2)"}, {}, {"v": "decimal(10, 2)"}))
+    table.write([{"k": price, "v": price}, {"k": Decimal("1.50"), "v": Decimal("1.50")}])
+    for column in ("k", "v"):
+        assert len(answer(lake, f"SELECT * FROM prices WHERE {column} = '7228510.96'")) == 1
+        found = lake.sql(f"SELECT * FROM prices WHERE {column} >= ?", parameters=[price])
+        assert found.read_all().num_rows == 1
 
 
 def test_a_table_that_is_not_there_is_named_with_those_that_are(lake, flights):
