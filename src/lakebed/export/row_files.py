@@ -22,7 +22,7 @@ from lakebed.model.arrays import empty_batch
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.json_values import encode_array
 from lakebed.model.type_names import JSON, UUID
-from lakebed.model.types import is_binary
+from lakebed.model.types import is_binary, with_inner
 from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
 
@@ -124,9 +124,21 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
 
 
 def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with UUIDs and JSON as text. Arrow's writer of CSV takes neither; the engine's of JSON shows bytes."""
+    """The rows with UUIDs and JSON as text. Arrow's writer of CSV takes neither; the engine's of JSON shows bytes.
+
+    Times are in UTC: both write offsets without their seconds, which zones had until they had a standard time.
+    """
     columns = [
-        texts_of_uuids(column) if column.type == UUID else column.storage if column.type == JSON else column
+        texts_of_uuids(column) if column.type == UUID else column.storage if column.type == JSON else _in_utc(column)
         for column in rows.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _in_utc(column: pa.Array) -> pa.Array:
+    def zoned(kind: pa.DataType) -> pa.DataType:
+        is_zoned = pa.types.is_timestamp(kind) and kind.tz
+        return pa.timestamp(kind.unit, "UTC") if is_zoned else with_inner(kind, zoned)
+
+    kind = zoned(column.type)
+    return column if kind == column.type else column.cast(kind)

@@ -174,6 +174,21 @@ def test_text_formats_hold_the_same_values(table, target, tmp_path, format):
     assert found.column("note").to_pylist() == whole.column("note").to_pylist()
 
 
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_text_formats_keep_times_of_zones_that_were_off_by_seconds(tmp_path, target, format):
+    """Berlin was 53 minutes and 28 seconds ahead of UTC until 1893."""
+    kind = pa.timestamp("s", "Europe/Berlin")
+    lake = lakebed.create(f"file://{tmp_path}/zones")
+    schema = Schema({"k": "int64"}, values={"at": kind} | ({"all": pa.list_(kind)} if format == "json" else {}))
+    table, copy = (lake.create_table(name, schema) for name in ("times", "copy"))
+    at = pa.array([-62_135_596_800, -2_840_140_800, 0], pa.int64()).cast(kind)
+    data = {"k": range(3), "at": at} | ({"all": pa.ListArray.from_arrays([0, 1, 2, 3], at)} if format == "json" else {})
+    table.write(pa.table(data))
+    exported(table, target, tmp_path, format=format)
+    copy.write(tmp_path / "out")
+    assert copy.to_arrow().equals(table.to_arrow())
+
+
 def test_a_range_and_a_predicate_choose_the_rows(table, target, tmp_path):
     """The name of a column is written as the schema has it."""
     wanted = {"ranges": (KeyRange((50,), (150,)),), "where": "userId % 10 = 5 AND note IS NULL"}
