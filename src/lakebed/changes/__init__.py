@@ -1,1 +1,1 @@
-"""What versions of a table changed: rows that came, were updated or went, as a stream (docs/changes.md)."""
+"""The change feed: inserted, updated and deleted rows of versions, as a stream (docs/changes.md)."""

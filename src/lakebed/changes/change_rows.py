@@ -1,4 +1,4 @@
-"""Rows of a change feed: three columns that say what happened, then columns of the table.
+"""Rows of a change feed: three columns for the change, then columns of the table.
 
 Core types. :class:`ChangeKind`; :func:`change_schema`. A removed range is a row as well: ``_range`` has its bounds as
 JSON, and all columns of the table are null. Rows of other kinds have a null there. Pure: no I/O.
@@ -34,7 +34,7 @@ FEED_COLUMNS = (
 
 
 class ChangeKind(IntEnum):
-    """What happened to a row. Rows of one key in one version come in this order."""
+    """The kind of a change. Rows of one key in one version are in this order."""
 
     REMOVE_RANGE = 0
     DELETE = 1

@@ -1,8 +1,8 @@
-"""The changes between two sorted streams of rows: rows that are in one of them only, and rows that were updated.
+"""Finds the changes between two sorted streams of rows: rows that are in only one of them, and updated rows.
 
-Both streams are read batch by batch and compared up to the last key that both have read completely. So about two
-batches of each are held, and never more than HELD_BYTES_MAX of rows with one key: if there are more of them, the rows
-before are deletes and the rows after are inserts, which is true of any two sets of rows.
+Both streams are read batch by batch and compared up to the last key that both have read completely. About two batches
+of each are held, and at most HELD_BYTES_MAX of rows with one key. If there are more, the old rows are reported as
+deletes and the new ones as inserts, which is always correct.
 
 Two rows are the same if every column has the same value, null and NaN included. Floats are compared by their bits.
 Source: a merge join.
@@ -131,7 +131,7 @@ class _Side:
 def differences(
     before: Iterator[pa.RecordBatch], after: Iterator[pa.RecordBatch], codec: KeyCodec, *, merged: bool
 ) -> Generator[Changed]:
-    """What changed from one stream to the other, in key order; both are sorted by the codec's fields, and have them.
+    """The changes from one stream to the other, in key order; both are sorted by the codec's fields, and have them.
 
     If rows are ``merged``, a key with one row on each side was updated if they differ. Otherwise, and if a key has
     several rows, these are deletes and inserts.
@@ -152,7 +152,7 @@ def differences(
                 for taken in side.through(bound):
                     yield _all(taken, kind)
         else:
-            # All that is held of a side has one key, whose rows may go on.
+            # All held rows of a side have one key, which may have more rows.
             for side in sides:
                 if side.last == bound:
                     side.fill()
@@ -254,7 +254,7 @@ def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tupl
             same &= np.array([one == other for one, other in texts], np.bool_)
             continue
         equal = pc.equal(ours, theirs)
-        # A null on one side is no answer: both are null, or the values differ.
+        # Null if either side is null: then both are null, or the values differ.
         same &= booleans(pc.coalesce(equal, pc.and_(ours.is_null(), theirs.is_null())))
     return same
 

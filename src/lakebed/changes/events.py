@@ -1,4 +1,4 @@
-"""Events for hooks: what each version of a table did, read from its log in ascending order.
+"""Events for hooks: the transactions of each version of a table, read from its log in ascending order.
 
 An event has the version, and for each transaction of the entry its kind, its counts and the key ranges that it wrote or
 removed. Ranges of files are those of their keys, so no other row was added; they may hold keys without a row.
@@ -49,7 +49,7 @@ class EventChange(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """What one version did. ``missed_from``: the entries from that version to this one are not kept any more."""
+    """The changes of one version. ``missed_from``: the entries from that version to this one are no longer retained."""
 
     version: int
     time: str | None

@@ -1,8 +1,8 @@
-"""The change feed of a table: reads what each version after one changed, as one stream in bounded memory.
+"""The change feed of a table: reads the changes of versions as one stream, in bounded memory.
 
 Rows come by version; in a version first the removed ranges and then the rows, in key order. The states between the two
-versions come from the log, one entry after another. Rows come from the files that the entry added; where rows may have
-gone as well, both states are read and compared.
+versions come from the log, one entry after another. Rows come from the files that the entry added; if rows may have
+been deleted too, both states are read and compared.
 
 Errors: NotRetainedError for a version that is too old, before or while the stream is read; it says from which version
 on a feed can start.
@@ -58,7 +58,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     removed_rows: bool = False,
 ) -> tuple[Schema, RowStream]:
     """As :meth:`lakebed.table.table.Table.changes`, with stored rows, and their schema. ``removed_rows``: a removed
-    range is given as a delete of each row that went, for readers who may not know that range.
+    range is returned as a delete of each removed row, for readers who may not see the range.
     """
     known = table.log.head
     newest = table.snapshot().state
@@ -85,8 +85,8 @@ def follow(  # noqa: PLR0913 - as for changes
 ) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
     """The schema of the changes after a version, by default the latest; and these, and then those that come, for ever.
 
-    ``wait`` is called when there are no more. Rows are seen by the schema of the time they are read; their columns are
-    the ones of the call.
+    ``wait`` is called when there are no more. Rows are read with the schema at that time; the columns are those of the
+    call.
 
     Raises as :func:`changes`, and while it follows UsageError if one of the columns is dropped or renamed.
     """
@@ -112,7 +112,7 @@ def follow(  # noqa: PLR0913 - as for changes
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What is read of each version. Rows are seen by the schema of ``present``, the state at the last version."""
+    """The parameters of the feed. Rows are read with the schema of ``present``, the state at the last version."""
 
     table: TableReads
     present: TableState
@@ -131,7 +131,7 @@ class Feed:
         columns: Sequence[str] | None,
         where: str | None = None,
     ) -> Feed:
-        """Check what is asked for; the ranges are disjoint, in key order. Raises UsageError."""
+        """Check the arguments; the ranges are disjoint, in key order. Raises UsageError."""
         schema = present.created
         names = schema.project(columns)
         scope, predicate = _scope(tuple(ranges), where, schema)
@@ -201,7 +201,7 @@ class Feed:
 
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
-        # A row key stays what it is; a row that is no more, or not yet, one of the predicate is a change all the same.
+        # The predicate is not applied here: a row that begins or ceases to satisfy it is also a change.
         found = change.added_rows(replace(scope, keys=None))
         files = {file.id: file for partition in found.partitions for file in partition.files}.values()
         if scope.narrowed in (None, scope.ranges) and change.is_dense(files):

@@ -1,10 +1,10 @@
-"""What one version of a table changed, from its log entry and the states before and after it: what has to be read.
+"""Plans the reads for the changes of one version, from its log entry and the states before and after it.
 
 An entry may hold several transactions; they count together, as one step from the state before to the state after. Each
 kind of transaction says where rows may differ:
 
 * A removal takes away all rows in its ranges. The ranges are the change; no row is read. Everything else is compared
-  with what the removal left, so a consumer removes the ranges first.
+  with the rows after the removal, so a consumer removes the ranges first.
 * Added files bring the rows that they hold in the state after. If all rows of a key are kept, these are the change.
   Otherwise the rows of their keys are compared, before and after.
 * A restore may change any row in the regions that it replaces, and a rewrite any row of the partitions in which it
@@ -74,7 +74,7 @@ ROWS_A_KEY = 16
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The keys whose changes are wanted: disjoint ranges in key order, and what a predicate says of keys.
+    """The keys whose changes are read: disjoint ranges in key order, and the keys of a predicate.
 
     ``narrowed`` are the ranges in which the predicate can be true, ``keys`` as for a plan.
     """
@@ -161,7 +161,7 @@ class VersionChange:
         return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
 
     def is_dense(self, files: Iterable[DataFile]) -> bool:
-        """Whether to read all rows where these files were added costs less than to look up the keys of the files."""
+        """Whether reading all rows of these partitions costs less than looking up the keys of the files."""
         rows = sum(held.rows for state in (self.before, self.after) for held in self._held(state))
         return rows <= ROWS_A_KEY * sum(file.rows for file in files)
 
@@ -232,7 +232,7 @@ def may_change_rows(transaction: Transaction) -> bool:
 def version_change(
     before: TableState, steps: Sequence[tuple[Transaction, TableState]], present: TableState
 ) -> VersionChange:
-    """What the transactions of one entry changed; each comes with the state after it.
+    """The changes of one entry's transactions, each given with the state after it.
 
     Rows are seen by the schema of ``present``, a later state of the table. Raises UsageError if they cannot be.
     """

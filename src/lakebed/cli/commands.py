@@ -41,7 +41,7 @@ def _flag(name: str, help: str, callback: Callable[[click.Context, click.Paramet
 def complete() -> int:
     """Answer the completion script of a shell, which runs ``lakebed`` with a variable set; returns the exit code.
 
-    Says nothing on stderr, which would be written into the line that the user types.
+    Prints nothing to stderr, because the shell would show it in the line that the user types.
     """
     from lakebed.cli.completion_scripts import answer
 

@@ -1,8 +1,8 @@
-"""What the words of a command line may be: tables, columns, tags, settings, hooks and roles of the instance.
+"""Completions of a command line: tables, columns, tags, settings, hooks and roles of the instance.
 
 Called by Click while a shell completes a line. The instance is the one that the line, the environment or the
-configuration names. A remote store is read for a third of a second at most; an error, or a store that does not answer,
-completes nothing. A log whose URL the user has not agreed to is not contacted: opening such an instance is refused.
+configuration names. A remote store is read for at most a third of a second; after an error or a time-out there are no
+completions. A log whose URL the user has not agreed to is not contacted: opening such an instance is refused.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _names_in_time(ctx: click.Context, names: Names) -> list[str]:
     """The names, if the instance gives them in time."""
     found: list[str] = []
     is_remote = "://" in (ctx.obj.url_if_given() or "")
-    # Imported before the time is taken: how long that takes is up to the machine.
+    # Imported before the clock is started, because the time of imports depends on the machine.
     import_module("lakebed.table.opening")
     if is_remote:
         import_module("lakebed.storage.object_store")
@@ -129,7 +129,7 @@ def _names_in_time(ctx: click.Context, names: Names) -> list[str]:
         except Exception:  # noqa: BLE001 - a shell that completes has nowhere to show it
             found.clear()
 
-    # A daemon: a store that does not answer does not keep the process.
+    # A daemon thread: an unresponsive store does not keep the process alive.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(REMOTE_READ_S if is_remote else LOCAL_READ_S)

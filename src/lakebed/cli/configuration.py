@@ -1,8 +1,8 @@
 """The configuration file of the command line: instances and profiles by a short name. ``lakebed config``.
 
 A TOML file: ``--config``, else ``LAKEBED_CONFIG``, else ``lakebed/config.toml`` below ``XDG_CONFIG_HOME`` (by default
-``~/.config``). docs/configuration.md specifies it, and which value wins. A profile is a set of values for the options
-of every command (:data:`PROFILE_KEYS`).
+``~/.config``). docs/configuration.md specifies it, and the precedence of values. A profile is a set of values for the
+options of every command (:data:`PROFILE_KEYS`).
 
 Secrets stay out of the file: a value may be ``{ env = "NAME" }`` or ``{ file = "PATH" }``, and a token must be.
 """
@@ -33,7 +33,7 @@ _SECRET_WORDS = ("secret", "token", "password", "key", "credential", "sas")
 
 @dataclass(frozen=True, slots=True)
 class NamedInstance:
-    """An instance as the file describes it; what variables and files have is read by :func:`read_value`."""
+    """An instance as the file describes it; variables and files are read by :func:`read_value`."""
 
     name: str
     where: Path
@@ -61,7 +61,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a file says; ``default`` is the name or URL of the instance where none is given."""
+    """The contents of a file; ``default`` is the name or URL of the instance if none is given."""
 
     path: Path
     default: str | None = None
@@ -174,7 +174,7 @@ def _options(path: Path, where: str, given: Mapping[str, Any]) -> Mapping[str, A
 
 
 def read_value(where: str, value: Any) -> str:
-    """A text, or what the variable or file has that ``value`` names. Raises UsageError if that is not there."""
+    """A text, or the contents of the variable or file that ``value`` names. Raises UsageError if it does not exist."""
     if isinstance(value, str):
         return value
     ((source, name),) = value.items()

@@ -1,8 +1,8 @@
-"""Declarations: files that say which tables, views and roles an instance has, for ``lakebed apply`` and ``dump``.
+"""Declarations: files that list the tables, views and roles of an instance, for ``lakebed apply`` and ``dump``.
 
 A file is YAML, JSON or TOML; docs/apply.md specifies it. :func:`read_declaration` checks it as a whole, and names the
-line of what is wrong (in TOML the key); :func:`declaration_of` is the inverse for an instance. What a file leaves out
-it says nothing about.
+line of what is wrong (in TOML the key); :func:`declaration_of` is the inverse for an instance. A file has no effect on
+what it does not mention.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_ROLE = ("permission", "tables", "where", "hidden", "masks")
 
 @dataclass(frozen=True, slots=True)
 class DeclaredView:
-    """What a view is fed from, and its keys."""
+    """The source of a view, and its keys."""
 
     source: str
     select: str
@@ -49,7 +49,7 @@ class DeclaredView:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table or a view as it is to be: it has a schema or a ``view``. None for what the file does not mention;
+    """A declared table or view: it has a schema or a ``view``. None for parts that the file does not mention;
     ``filters`` are a SetFilter, an AgeOff or both, if it mentions them.
     """
 
@@ -144,7 +144,7 @@ def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
 
 
 def role_document(role: Role) -> dict[str, Any]:
-    """A role as a file declares it: without what it leaves out."""
+    """A role as a file declares it, without default values."""
     return {key: value for key, value in role.to_json().items() if value and key != "name"}
 
 

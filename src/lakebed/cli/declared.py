@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One change: what it is, in words, whether something is lost by it, and how it is made."""
+    """One change: its description, whether something is lost by it, and how it is made."""
 
     text: str
     make: Callable[[], object]
@@ -172,7 +172,7 @@ def _table_changes(
 
 
 def _check_view(lake: lakebed.Instance, wanted: DeclaredTable, declaration: Declaration) -> None:
-    """Raise UsageError unless a table that is there is a table, or the view that is declared."""
+    """Raise UsageError unless an existing table is a table, or the declared view."""
     state, view = lake.table(wanted.name).state(), wanted.view
     if state.view is None and view is None:
         return

@@ -1,8 +1,8 @@
 """Check a machine and an instance, for `lakebed doctor`.
 
-Each check is a :class:`Check`: what was looked at, what was found, and the remedy. Checks of the machine read only.
+Each check is a :class:`Check` with its subject, result and remedy. Checks of the machine read only.
 Checks of an instance also write small objects below ``.probe/`` and ``.clock/`` of its root, which they delete again.
-A check that fails has the error that a command would raise there; the checks that need it are left out.
+A check that fails has the error that a command would raise there; checks that depend on it are skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SKEW_REFUSED = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found. ``error`` makes the check fail; a ``remedy`` without an error is a warning."""
+    """The result of one check. ``error`` makes the check fail; a ``remedy`` without an error is a warning."""
 
     name: str
     found: str
@@ -91,7 +91,7 @@ class Need:
 
 
 def _needs(distribution: str) -> Iterator[Need]:
-    """What an installed distribution asks for under this Python, by its metadata."""
+    """The requirements of an installed distribution under this Python, by its metadata."""
     for requirement in metadata.requires(distribution) or []:
         found = _REQUIREMENT.fullmatch(requirement.replace(" ", ""))
         if found is None:

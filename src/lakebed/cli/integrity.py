@@ -1,6 +1,6 @@
 """``lakebed verify`` and ``table repair``: whether a table's log, files and rows are valid, and repair of values.
 
-Findings are printed first, and then raised, so that the exit code says that something is damaged. Errors: DamagedError.
+Findings are printed first, and then raised, so that the exit code reports damage. Errors: DamagedError.
 Source: docs/operations.md.
 """
 

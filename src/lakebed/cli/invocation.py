@@ -1,7 +1,7 @@
 """One call of the command line: the values of the options of every command, and the instance that they name.
 
-:class:`Invocation` is the first argument of each command. docs/configuration.md says which value holds where the
-command line, the environment, a profile and an instance of the configuration give several.
+:class:`Invocation` is the first argument of each command. docs/configuration.md has the precedence of the command line,
+the environment, a profile and an instance of the configuration.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Invocation:
         self.answer = answer
 
     def begin_log(self) -> None:
-        """Log to stderr as ``-v``, ``--quiet`` and ``--log-format`` say; without them as Python does: warnings."""
+        """Log to stderr according to ``-v``, ``--quiet`` and ``--log-format``; by default only warnings."""
         log_format = self.log_format or "text"
         if self.verbosity or self.quiet or log_format != "text":
             from lakebed.cli.logs import log_to_stderr
@@ -123,7 +123,7 @@ class Invocation:
         return self.configuration.profile(name, named_by) if name else None
 
     def use_profile(self, *, formats: bool) -> None:
-        """Take how to print and to log from the profile, where the command line says nothing else.
+        """Use the profile's options for printing and logging, unless the command line overrides them.
 
         ``formats``: the command has ``--format``.
         """
@@ -136,13 +136,13 @@ class Invocation:
                 self.from_profile.add(key)
 
     def chosen(self, key: str) -> tuple[Any, str] | None:
-        """The value that is in force for a key of profiles but ``options``, and where it is from; None if nothing sets
-        it. Raises as :attr:`profile`.
+        """The value in force for a key of profiles except ``options``, and its source; None if nothing sets it. Raises
+        as :attr:`profile`.
         """
         return next((found for found in self._candidates(key) if found[0]), None)
 
     def _candidates(self, key: str) -> Iterator[tuple[Any, str]]:
-        """The values that may hold, in the order of docs/configuration.md."""
+        """The candidate values, in the order of docs/configuration.md."""
         attribute = _ATTRIBUTES.get(key) or {"instance": "instance_url"}.get(key, key)
         if key not in self.from_profile:
             yield getattr(self, attribute), "command line"
@@ -193,7 +193,7 @@ class Invocation:
         """The instance, opened."""
         named = self.named_instance
         via = found[0] if (found := self.chosen("commit_via")) else None
-        # The variable is of other clients of a service as well, so it may be set without one.
+        # The variable also serves other clients of a service, so it may be set without one.
         token = (os.environ.get(TOKEN_VARIABLE) or (named and named.token()) or None) if via else None
         try:
             return self._opened(commit_via=via, token=token)
@@ -218,7 +218,7 @@ class Invocation:
         )
 
     def leave_pandas_out(self) -> None:
-        """Keep pandas from being imported, if the process is the command's own: to be called before DataFusion is."""
+        """Prevent the import of pandas in a process of the command's own; call this before DataFusion is imported."""
         if self.owns_process:
             from lakebed.model.arrays import leave_pandas_out
 
@@ -272,12 +272,12 @@ class Invocation:
 
 
 class Report:
-    """``--report URL``: what a command did, as one JSON document at a path or a store's URL.
+    """``--report URL``: the outcome of a command, as one JSON document at a path or a store's URL.
 
     A driver that ``spark-submit --deploy-mode cluster`` starts runs on another machine, so its stdout is not seen. The
-    document is written twice: before the command does anything, with ``exit_code`` null, and when it has ended. So a
-    URL that cannot be written to is refused before anything is done, and the report of an earlier command is never
-    taken for that of this one. Each write replaces the object atomically.
+    document is written twice: before the command does anything, with ``exit_code`` null, and when it has ended. A URL
+    that cannot be written to is therefore refused before anything is done, and the report of an earlier command is
+    never mistaken for that of this one. Each write replaces the object atomically.
 
     ``options`` are those of the instance at ``home``, used if both URLs are of one kind. Raises UsageError if the URL
     names no file.

@@ -1,4 +1,4 @@
-"""Logging on stderr: what ``-v``, ``-vv``, ``--quiet`` and ``--log-format`` ask for.
+"""Logging on stderr, by ``-v``, ``-vv``, ``--quiet`` and ``--log-format``.
 
 The library logs by the loggers ``lakebed.…`` of :mod:`logging` and installs no handlers; this module does, for the
 command line. Work that the library measures (:mod:`lakebed.telemetry`) is logged when it ends, by a logger of its name
@@ -43,7 +43,7 @@ class _TextLines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """An object a line: ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, the facts and the traceback."""
+    """JSON lines of ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, the facts and the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON."""

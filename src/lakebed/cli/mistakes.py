@@ -1,6 +1,6 @@
-"""What is said of words that are not a command line: the mistake, the nearest right word, and the usage beside it.
+"""Messages about invalid command lines: the mistake, the nearest valid word, and the usage.
 
-Words of other systems have their command here; otherwise the nearest word is meant. Pure.
+Words of other systems are mapped to commands here; otherwise the nearest word is suggested. Pure.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def mistake_in(error: click.UsageError) -> str:
 
 
 def beside(error: click.UsageError) -> Iterator[str]:
-    """The lines below the message: the usage, the option that is meant or is wrong, and where more is said."""
+    """The lines below the message: the usage, the suggested or wrong option, and where to find more."""
     context = error.ctx
     if context is None:
         yield "see `lakebed --help`"

@@ -82,7 +82,7 @@ def files(name: str, metavar: str, help: str | None = None) -> Decorator:
 
 
 def run_once_id(name: str) -> Decorator:
-    """What makes a call happen once: ``--commit-id`` or ``--job-id``."""
+    """The option that makes a call idempotent: ``--commit-id`` or ``--job-id``."""
     return click.option(name, metavar="ID", help="Repeating the call with the same id adds nothing.")
 
 
@@ -136,7 +136,7 @@ def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
 
 
 def row_choice(function: Callable[..., None]) -> Callable[..., None]:
-    """Options that choose rows, and what of them, as `lakebed scan` does."""
+    """Options that select rows and columns, as those of `lakebed scan`."""
     for option in (at, reverse, limit("Stop after this many rows."), where, columns, ranges):
         function = option(function)
     return function

@@ -1,7 +1,7 @@
 """A pager for output that is longer than the terminal.
 
-Lines are kept until there are more than the screen has; then a pager is started and receives them, and all that
-follows. Shorter output is printed as it is.
+Lines are kept until they exceed the screen; then a pager is started and receives these and all later lines. Shorter
+output is printed as it is.
 
 The pager is ``LAKEBED_PAGER``, else ``PAGER``, else ``less``; a variable that is empty, or ``cat``, stands for none.
 ``less`` shows colours, leaves the last screen, and cuts long lines (``LESS=FRSX``) unless the variable ``LESS`` is set.
@@ -34,7 +34,7 @@ def pager_command() -> list[str]:
 
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
-    """In the block, what goes to stdout is shown in a pager if stdout is a terminal and it is longer than the screen.
+    """In the block, output to stdout is shown in a pager if stdout is a terminal and the output exceeds the screen.
 
     When the user leaves the pager, the next write raises BrokenPipeError.
     """
@@ -96,7 +96,7 @@ class _PagedText(io.StringIO):
         self._process = subprocess.Popen(  # noqa: S603 - the command that the user names
             self._command, stdin=subprocess.PIPE, env=environment, text=True, encoding="utf-8"
         )
-        # Ctrl-C is the pager's now; the user leaves it with q.
+        # The pager now handles Ctrl-C; the user leaves it with q.
         self._before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._to_pager().write(self.getvalue())
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command_bar(what: str, *, in_bytes: bool = False) -> ProgressBar:
-    """The progress bar of a command on stderr: a bar on a terminal, and a line now and then otherwise."""
+    """The progress bar of a command on stderr: a bar on a terminal, otherwise a line at intervals."""
     context = click.get_current_context(silent=True)
     return ProgressBar(what, in_bytes=in_bytes, quiet=context is not None and context.obj.quiet)
 
@@ -31,7 +31,7 @@ def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipe
 
     Raises UsageError where PySpark is needed and not installed.
     """
-    # Py4J logs what it is about to raise, and one Ctrl-C becomes several tracebacks.
+    # Py4J logs errors before it raises them, and one Ctrl-C would become several tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_by_py4j)
     with _with_advice(), optional_imports():
@@ -64,7 +64,7 @@ def _not_by_py4j(record: logging.LogRecord) -> bool:
 
 
 def report_line(report: Any) -> str:
-    """What a report says, after the name of its table and the version that was committed, if any."""
+    """A report as text, after the name of its table and the committed version, if any."""
     from lakebed.spark.report_text import summary
 
     at = "" if report.version is None else f" at version {report.version}"

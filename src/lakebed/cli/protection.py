@@ -30,7 +30,7 @@ _FILE = click.Path(path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """What the options say."""
+    """The values of the options."""
 
     tls_cert: Path | None
     tls_key: Path | None
@@ -76,7 +76,7 @@ class Protection:
         return BearerAuthenticator(access, identities)
 
     def exposure(self, *, is_open: bool, host: str) -> Exposure:
-        """What the HTTP door adds to every request. Raises UsageError for an audit log that cannot be written."""
+        """The additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
         with optional_imports():
             from lakebed.web.doors import Exposure
 

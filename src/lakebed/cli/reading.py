@@ -141,8 +141,8 @@ def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) 
 def table_for(
     cli: Invocation, name: str, files: Callable[[], Sequence[InputFile]], keys: Keys, reading: ReadingOptions
 ) -> Iterator[tuple[Table, Inferred | None]]:
-    """The table that rows go into, and what it was made of: with ``keys``, a table that does not exist is made of the
-    columns of the ``files``, and is dropped again if the block fails before it has rows.
+    """The target table, and the columns from which it was created: with ``keys``, a missing table is created from the
+    columns of the ``files``, and dropped again if the block fails before it has rows.
 
     Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
     """
@@ -159,7 +159,7 @@ def table_for(
     if keys.row_key is None:
         raise _with_key_advice(instance, name)
     made = inferred_together(files(), reading)
-    # What was detected is shown before it is used.
+    # Detected columns are shown before they are used.
     cli.out.note("\n".join(detected_lines(made)))
     schema = schema_of(made, keys.row_key, keys.sort_key)
     table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
@@ -191,7 +191,7 @@ class Keys:
 
 
 def _with_key_advice(instance: Instance, table: str) -> Error:
-    """The error about a table that does not exist, with the option that makes it."""
+    """The error about a table that does not exist, with the option that creates it."""
     try:
         instance.table(table)
     except NotFoundError as error:
@@ -236,7 +236,7 @@ def infer(
 
 
 def detected_lines(seen: Inferred) -> list[str]:
-    """What was detected of a file, for people."""
+    """The detected columns of a file, as text."""
     others = f" and {count_text(seen.files - 1, 'other file')}" if seen.files > 1 else ""
     lines = [f"{seen.file}{others}: {seen.format.value if seen.csv is None else seen.csv.dialect.said}"]
     if seen.format.is_text:
@@ -276,6 +276,6 @@ def _detected_document(seen: Inferred, schema: dict[str, Any] | None) -> dict[st
 
 
 def _short(schema: Schema) -> dict[str, Any]:
-    """The schema as people write it."""
+    """The schema in the short form."""
     groups = (("row_key", schema.row_key), ("sort_key", schema.sort_key), ("values", schema.values))
     return {name: {f.name: types.to_json(f.type) for f in fields} for name, fields in groups if fields}

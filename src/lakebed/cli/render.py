@@ -1,4 +1,4 @@
-"""Output: text for people, JSON for programs; never both on stdout.
+"""Output: text or JSON, never both on stdout.
 
 Values look as :mod:`lakebed.model.json_values` has them, in either, with binary as hex digits. In text, null is a minus
 sign and characters that would move a terminal's cursor are escaped. Rows are printed batch by batch, in bounded memory.
@@ -66,9 +66,9 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
 
 
 class Output:
-    """Where a command's answer goes; ``keep`` receives its document.
+    """The output of a command; ``keep`` receives its document.
 
-    ``row_format`` is one of :data:`lakebed.cli.row_formats.FORMATS`, for rows and listings. ``quiet`` leaves notes out;
+    ``row_format`` is one of :data:`lakebed.cli.row_formats.FORMATS`, for rows and listings. ``quiet`` omits notes;
     ``paged`` shows a table that is longer than the terminal in a pager.
     """
 
@@ -89,7 +89,7 @@ class Output:
 
     @property
     def for_programs(self) -> bool:
-        """Whether the answer is in a format that programs read: all of it belongs there, and nothing else."""
+        """Whether the output is in a machine-readable format, which must be complete and contain nothing else."""
         return self.as_json or self.row_format is not None
 
     def document(self, document: Any, lines: Iterable[str | TextColumns]) -> None:
@@ -133,7 +133,7 @@ class Output:
         cells: Callable[[Any], Sequence[Any]],
         document: Callable[[Any], Any] = lambda record: record,
     ) -> None:
-        """Print values as they come: the ``document`` of each as a line of JSON, or its ``cells`` as columns of text.
+        """Print values as they arrive: the ``document`` of each as a line of JSON, or its ``cells`` as columns of text.
 
         Values before an error are printed before the error is raised.
         """

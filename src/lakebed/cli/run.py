@@ -134,7 +134,7 @@ def _write_report(invocation: Invocation, code: int, outcome: Mapping[str, Any])
 
 
 def exit_code(error: errors.Error) -> int:
-    """What the process exits with after this error."""
+    """The exit code for this error."""
     return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
 
 
@@ -156,7 +156,7 @@ def _print_error(
 
 
 class _Messages(io.FileIO):
-    """Stderr of a command that continues after the reader has closed it, such as a JVM that started it and exited."""
+    """Stderr that ignores writes after the reader has closed it, such as a JVM that started the command and exited."""
 
     def write(self, data: Any) -> int:
         """Write; bytes after the reader has closed the stream count as written."""

@@ -1,7 +1,7 @@
 """A status that is shown live in a terminal until q or Ctrl-C is pressed.
 
-The status is read in a thread, so that a key ends the screen at once, however slow the store is. While the store does
-not answer, the last status stays, with the error and its time.
+The status is read in a thread, so that a key ends the screen at once, even if the store is slow. If the store does not
+respond, the last status is shown with the error and its time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def show_live(read: Callable[[], StoreStatus], every_s: float) -> None:
 
 
 class _Reader:
-    """Reads the status again and again in a thread."""
+    """Reads the status repeatedly in a thread."""
 
     def __init__(self, read: Callable[[], StoreStatus], every_s: float) -> None:
         self._read = read
@@ -72,7 +72,7 @@ class _Reader:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        # A daemon: a store that does not answer does not keep the process.
+        # A daemon thread: an unresponsive store does not keep the process alive.
         threading.Thread(target=self._run, name="lakebed-top", daemon=True).start()
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class _Reader:
             self._ended.wait(self._every_s)
 
     def picture(self, console: Console) -> RenderableType:
-        """The screen as it is now."""
+        """The contents of the screen."""
         lines = list(self._lines(console.size.height))
         return Group(*lines)
 
@@ -143,7 +143,7 @@ def _signals() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
-    """Take each key as it is pressed, without showing it; the terminal is as it was afterwards."""
+    """Read keys without echo; restores the terminal afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

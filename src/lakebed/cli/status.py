@@ -1,7 +1,7 @@
 """``lakebed status`` and ``lakebed top``: one screen of an instance, once or live.
 
-The instance is described by :mod:`lakebed.service.store_status`; services that are named are asked for their reads. One
-that does not answer is a line of the answer, and no error. Source: docs/jobs.md.
+The instance is described by :mod:`lakebed.service.store_status`; services that are named are queried for their reads. A
+service that does not respond is reported, without an error. Source: docs/jobs.md.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AskedService:
-    """What a service says of its reads, or why it says nothing: one of the two is None."""
+    """The reads of a service, or why they are unknown: one of the two is None."""
 
     url: str
     reads: ReadRates | None
@@ -99,7 +99,7 @@ class AskedService:
 
 
 def services_asked(urls: tuple[str, ...]) -> list[AskedService]:
-    """Ask each service once. What fails is in the answer."""
+    """Query each service once; failures are part of the result."""
     return [_asked(url) for url in urls]
 
 
@@ -119,7 +119,7 @@ def _asked(url: str) -> AskedService:
 
 
 def reads_lines(services: list[AskedService]) -> Iterator[str]:
-    """What was read lately, as text."""
+    """The recent reads as text."""
     if not services:
         yield f"reads: not recorded; --service URL or {SERVICE_VARIABLE} asks a service for its own"
     for one in services:
@@ -183,7 +183,7 @@ _HEADINGS = ("table", "rows", "size", "partitions", "files", "a partition", "wai
 
 
 def table_columns(tables: list[TableStatus]) -> TextColumns:
-    """A line a table."""
+    """One line per table."""
     return columns(_HEADINGS, map(_table_cells, tables))
 
 
@@ -203,7 +203,7 @@ def _table_cells(table: TableStatus) -> tuple[Any, ...]:
 
 
 def run_columns(runs: tuple[JobRun, ...]) -> TextColumns:
-    """A line a run."""
+    """One line per run."""
     return columns(("id", "operation", "table", "outcome", "began", "done", "why"), map(_run_cells, runs))
 
 
@@ -214,7 +214,7 @@ def _run_cells(run: JobRun) -> tuple[Any, ...]:
 
 
 def cost_line(found: StoreStatus) -> str:
-    """What the commits of the last hour took."""
+    """The cost of the commits of the last hour."""
     cost = found.last_hour
     if not cost.entries:
         return "last hour: no commit"

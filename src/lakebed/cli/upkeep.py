@@ -41,7 +41,7 @@ def _period(text: str) -> tuple[TableOperation, float]:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What the options say of a service's maintenance."""
+    """The options of a service's maintenance."""
 
     maintains: bool
     launcher: str | None
@@ -50,7 +50,7 @@ class Upkeep:
     idle_s: float
 
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
-        """The service, not started. It says on stderr what fails."""
+        """The service, not started. It reports failures on stderr."""
         with optional_imports():
             from lakebed.service.service import Service
 

@@ -1,1 +1,1 @@
-"""The Python client of a service: instances and tables with the methods of the library's own, over HTTP."""
+"""The Python client of a service: instances and tables with the same methods as the library's, over HTTP."""

@@ -1,4 +1,4 @@
-"""``lakebed.connect``: opens an instance through a service. Imports what it needs when it is called, from an extra."""
+"""``lakebed.connect``: opens an instance through a service. Imports the packages of an extra when it is called."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def connect(
 ) -> RemoteInstance:
     """The instance of the service at a URL, such as ``http://host:8017``. Needs the extra ``client``.
 
-    ``timeout_s`` is the longest wait for the next bytes of an answer. ``ca_file`` has the certificates, as PEM, of the
-    authority of a service that has TLS, where the system does not know it. The proxy is that of the environment
-    (``HTTPS_PROXY``, ``NO_PROXY``). No request is made before the first method is called.
+    ``timeout_s`` is the longest wait for the next bytes of a response. ``ca_file`` has the CA certificates (PEM) of a
+    service with TLS, if the system does not trust them. The proxy is taken from the environment (``HTTPS_PROXY``,
+    ``NO_PROXY``). No request is made before the first method is called.
 
     Raises UsageError for an invalid URL or file, or if the extra is not installed.
     """

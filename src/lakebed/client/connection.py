@@ -1,11 +1,11 @@
 """Requests to a service: connections, retries, proxies, TLS, and errors as the library raises them.
 
-A request that only reads is repeated if the service was not reached, closed the connection, or answers that it cannot
-now; one that writes only if it certainly was not begun. Otherwise the outcome of a write is unknown, which is what is
+A read request is repeated if the service was not reached, closed the connection, or is temporarily unavailable; a write
+request only if it certainly was not begun. Otherwise the outcome of a write is unknown, and UnknownOutcomeError is
 raised: a repeat with the same commit id settles it.
 
-Core types: :class:`Connection`, safe to use from many threads. Errors: those of the service, of their classes; and
-StorageError if it does not answer, or not as a service of Lakebed does.
+Core types: :class:`Connection`, safe to use from many threads. Errors: those of the service, with their classes;
+StorageError if it does not respond, or is not a Lakebed service.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Connection:
         self._pool.clear()
 
     def ask(self, method: str, path: str, document: Any = None, *, reads: bool, **parameters: Any) -> Any:
-        """The JSON answer to a request. ``reads``: it may be repeated, as it changes nothing, or that once only."""
+        """The JSON answer to a request. ``reads``: it may be repeated, because it changes nothing."""
         body = None if document is None else dump(document)
         answer = self.send(method, path_with(path, parameters), body, JSON, JSON, reads=reads, streamed=False)
         try:
@@ -122,7 +122,7 @@ class Connection:
         ) from error
 
     def _error_in(self, answer: urllib3.BaseHTTPResponse) -> Error:
-        """The error that an answer is. It has no facts: they may say more than the caller may know."""
+        """The error in a response. It has no facts, because they may reveal more than the caller may see."""
         try:
             document = load(answer.data)["error"]
             kind, code, message = (str(document[name]) for name in ("kind", "code", "message"))
@@ -131,7 +131,7 @@ class Connection:
         try:
             return Code(code)(message)
         except ValueError:
-            # Of a newer service; the class says what to do.
+            # A code of a newer service; the class determines how to react.
             return error_of_kind(kind, message)
 
     def _not_ours(self, why: str) -> Error:
@@ -167,7 +167,7 @@ def _checked_url(url: Any) -> str:
 
 
 def _pool(url: str, ca_file: str | Path | None, timeout: urllib3.Timeout) -> urllib3.PoolManager:
-    """Connections through the proxy that the environment names for the URL, if it names one."""
+    """Connections through the proxy of the environment for the URL, if there is one."""
     parts = urlsplit(url)
     options: dict[str, Any] = {"timeout": timeout, "maxsize": 16}
     if ca_file is not None:
@@ -182,7 +182,7 @@ def _pool(url: str, ca_file: str | Path | None, timeout: urllib3.Timeout) -> url
 
 
 def _reason(error: BaseException) -> str:
-    """What happened, without the objects that the library names."""
+    """The message without the objects that the library names."""
     said = str(error).rpartition(">: ")[2] or type(error).__name__
     return said.rpartition("): ")[2] or said
 
@@ -193,7 +193,7 @@ _OPEN = "open the instance itself, lakebed.open(url)"
 
 
 def missing(name: str, remedy: str = _OPEN) -> Callable[..., NoReturn]:
-    """A method that says what to use instead."""
+    """A method that raises an error with the alternative."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise refused(name, remedy)
@@ -204,5 +204,5 @@ def missing(name: str, remedy: str = _OPEN) -> Callable[..., NoReturn]:
 
 
 def refused(name: str, remedy: str = _OPEN) -> Exception:
-    """The error for what a service does not offer."""
+    """The error for an unsupported method."""
     return Code.REMOTE_UNSUPPORTED(f"{name} is not there through a service; {remedy}", name=name)

@@ -102,12 +102,12 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return table
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        """Rename a table; no data are moved. Raises NotFoundError, ExistsError."""
         check_text("new_name", new_name)
         self._change_table(name, {"name": new_name})
 
     def drop_table(self, name: str) -> None:
-        """Take a table away; every later use of it is refused. Raises NotFoundError."""
+        """Drop a table; every later use of it is refused. Raises NotFoundError."""
         self._connection.ask("DELETE", f"/v1/tables/{segment(name)}", reads=False)
 
     def is_online(self, name: str) -> bool:
@@ -115,7 +115,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return bool(self.described(name)["online"])
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - as Instance.set_online
-        """Take a table's splitting and compaction out of service, or back."""
+        """Switch splitting and compaction of a table on or off."""
         check_flag("online", online)
         self._change_table(name, {"online": online})
 
@@ -131,7 +131,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         settings: Mapping[str, Any] | None = None,
         merge: MergeMode = KEEP_ALL,
     ) -> RemoteTable:
-        """Make a table that is fed from the rows of another: ``select`` is SQL over the table ``source``."""
+        """Create a view of another table: ``select`` is SQL over the table ``source``."""
         check_text("name", name)
         document: dict[str, Any] = {"name": name, "source": source, "select": select, "row_key": list(row_key)}
         document |= {"sort_key": list(sort_key), "split_points": _points(split_points)}
@@ -149,7 +149,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._change_table(name, {"pause": sorted(operations_named(operations))})
 
     def resume(self, name: str, *operations: str) -> None:
-        """End a pause of operations, by default of all."""
+        """Resume paused operations, by default all."""
         self._change_table(name, {"resume": sorted(operations_named(operations))})
 
     def described(self, name: str) -> dict[str, Any]:
@@ -171,8 +171,8 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     ) -> RemoteRows:
         """The rows of a query over the tables that the caller may read, by their names; a stream.
 
-        ``parameters`` are as for :meth:`lakebed.Instance.sql`. It runs in a process of the service, within the limits
-        of the service, and these if they are lower.
+        ``parameters`` are as for :meth:`lakebed.Instance.sql`. It runs in a process of the service, within the
+        service's limits, or these if they are lower.
         """
         from lakebed.engine.statement_parameters import with_parameters
 
@@ -190,7 +190,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return dict(self._connection.ask("GET", "/v1/settings", reads=True))
 
     def set(self, **changes: Any) -> None:
-        """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
+        """Change defaults for all tables that do not set their own; None restores Lakebed's default."""
         self._connection.ask("PATCH", "/v1/settings", changes, reads=False)
 
     named = missing("named", "use table, with its name")

@@ -28,7 +28,7 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 5.0
 
 
 class RemoteQuery:
-    """One submitted query. Any client with the same principal can have it by its id."""
+    """One submitted query. Any client with the same principal can get it by its id."""
 
     def __init__(self, connection: Connection, query_id: str) -> None:
         self.id = query_id
@@ -39,11 +39,11 @@ class RemoteQuery:
         return f"<lakebed query {self.id}>"
 
     def state(self) -> QueryState:
-        """What was asked, and how far it is. Raises NotFoundError if it expired."""
+        """The query and its state. Raises NotFoundError if it expired."""
         return _state(self._connection.ask("GET", self._path, reads=True))
 
     def wait(self, timeout_s: float | None = None) -> QueryState:
-        """Wait until the query has ended, at most so long, and return its last state; it may have failed."""
+        """Wait until the query has ended, or for the given time, and return its last state; it may have failed."""
         check_seconds("timeout_s", timeout_s)
         deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
         pause_s = PAUSE_MIN_S
@@ -56,7 +56,7 @@ class RemoteQuery:
         return state
 
     def rows(self) -> RemoteRows:
-        """The rows, in order, when the query has ended; a stream, which may be read again and again until it expires.
+        """The rows, in order, when the query has ended; a stream, which may be read repeatedly until the query expires.
 
         Raises the error with which the query failed, and UsageError if it was cancelled.
         """
@@ -72,12 +72,12 @@ class RemoteQuery:
         return RemoteRows(self._connection.send("GET", path, None, JSON, ARROW, reads=True, streamed=True))
 
     def cancel(self) -> QueryState:
-        """End the query if it has not ended; else delete it with the rows that the service keeps."""
+        """Cancel the query, or delete it with its rows if it has ended."""
         return _state(self._connection.ask("DELETE", self._path, reads=False))
 
 
 class RemoteQueries:
-    """The submitted queries of an instance that is connected to; a part of :class:`RemoteInstance`."""
+    """The submitted queries of a connected instance; a part of :class:`RemoteInstance`."""
 
     _connection: Connection
 
@@ -94,9 +94,9 @@ class RemoteQueries:
         url: str | None = None,
         format: str | None = None,
     ) -> RemoteQuery:
-        """Have a scan run in the background; the arguments are those of :meth:`lakebed.Table.scan`.
+        """Submit a scan; the arguments are those of :meth:`lakebed.Table.scan`.
 
-        ``at`` is a version, a tag or a time; by default the version of now. With ``url`` the rows are written to that
+        ``at`` is a version, a tag or a time; by default the latest version. With ``url`` the rows are written to that
         empty folder, which the service must allow, as Parquet or in the ``format`` csv or json; otherwise they are kept
         to be fetched.
         """
@@ -110,7 +110,7 @@ class RemoteQueries:
         return self._submit({"table": table, "scan": given(scan), "url": url, "format": format})
 
     def submit_sql(self, statement: str, *, url: str | None = None, format: str | None = None) -> RemoteQuery:
-        """Have a statement run in the background; ``url`` and ``format`` are as in :meth:`submit_scan`."""
+        """Submit a statement; ``url`` and ``format`` are as in :meth:`submit_scan`."""
         check_text("statement", statement)
         return self._submit({"statement": statement, "url": url, "format": format})
 
@@ -124,7 +124,7 @@ class RemoteQueries:
         return RemoteQuery(self._connection, query_id)
 
     def _submit(self, document: dict[str, Any]) -> RemoteQuery:
-        # With an id of its own it is the same query, however often it is sent.
+        # With an id a repeated request is the same query.
         document["id"] = clock.new_id()
         found = self._connection.ask("POST", "/v1/queries", given(document), reads=True)
         return RemoteQuery(self._connection, found["id"])

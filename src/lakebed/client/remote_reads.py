@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RemoteReads(RowConversions):
-    """What can be read of a table through a service. ``at`` is the version; None: the latest at each read."""
+    """The reads of a table through a service. ``at`` is the version; None: the latest at each read."""
 
     def __init__(self, connection: Connection, name: str, at: str | None) -> None:
         self.name = name
@@ -108,7 +108,7 @@ class RemoteReads(RowConversions):
         return rows_of(self._connection, f"{self._path}/scan", self._told(document))
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """How many rows have a key in any of the ranges; an estimate between two bounds unless ``exact``."""
+        """The number of rows with a key in any of the ranges; an estimate between two bounds unless ``exact``."""
         check_flag("exact", exact)
         found = self._ask("count", {"ranges": ranges_document(ranges), "exact": exact})
         return Count(found["rows"], found["exact"], found["rows_max"] - found["rows"])
@@ -130,7 +130,7 @@ class RemoteReads(RowConversions):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Explanation:
-        """Read what :meth:`get` or :meth:`scan` would, and return what that took in the service."""
+        """Run the read of :meth:`get` or :meth:`scan` in the service, and return its statistics."""
         are_ranges = {isinstance(one, KeyRange) for one in selection}
         if len(are_ranges) > 1:
             raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
@@ -141,7 +141,7 @@ class RemoteReads(RowConversions):
     # -- what it is made of -------------------------------------------------------------------------------------
 
     def partitions(self) -> pa.Table:
-        """One row a partition, in key order: its range, the rows and bytes of its files, files and runs."""
+        """One row per partition, in key order: its range, the rows and bytes of its files, files and runs."""
         return self._listed("partitions", at=self._at)
 
     def files(self, *ranges: KeyRange) -> pa.Table:
@@ -155,7 +155,7 @@ class RemoteReads(RowConversions):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _told(self, document: dict[str, Any]) -> dict[str, Any]:
-        """What a request says: the members that have a value."""
+        """The body of a request: the members that have a value."""
         return given({"at": self._at, **document})
 
     def _ask(self, what: str, document: dict[str, Any]) -> Any:

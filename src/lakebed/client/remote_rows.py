@@ -44,7 +44,7 @@ class RemoteRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
 
 
 class _Body(io.RawIOBase):
-    """The bytes of an answer, of which all must come."""
+    """The bytes of a response, which must be complete."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Body(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            # Not drained: there may be any number of rows, which the service then need not send.
+            # Not drained: there may be very many rows, which the service then does not send.
             self._answer.close()
         super().close()
 

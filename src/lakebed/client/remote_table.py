@@ -80,7 +80,7 @@ class RemoteSnapshot(RemoteReads):
 
 
 class RemoteTable(RemoteReads):
-    """A table of a connected instance. Every read is of the latest version that the service knows."""
+    """A table of a connected instance. Every read uses the latest version that the service has read."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         super().__init__(connection, name, None)
@@ -106,7 +106,7 @@ class RemoteTable(RemoteReads):
         return self._version_at(None)
 
     def _version_at(self, at: str | None) -> int:
-        """The version that a text means. Raises NotFoundError, NotRetainedError."""
+        """The version for a text. Raises NotFoundError, NotRetainedError."""
         document = {"limit": 0} if at is None else {"limit": 0, "at": at}
         return int(self._connection.ask("POST", f"{self._path}/explain", document, reads=True)["version"])
 
@@ -125,7 +125,7 @@ class RemoteTable(RemoteReads):
         return RemoteSnapshot(self._connection, self.name, self._version_at(moment_text(moment, version, time, tag)))
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
-        """The latest version, which later changes do not alter."""
+        """A snapshot of the latest version."""
         check_seconds("max_staleness", max_staleness)
         if at_least is not None:
             self.get_many([], at_least=at_least)
@@ -138,15 +138,15 @@ class RemoteTable(RemoteReads):
         return int(self._connection.ask("PUT", f"{self._path}/tags/{segment(name)}", document, reads=False)["version"])
 
     def untag(self, name: str) -> int:
-        """Take a tag away; returns the version. Raises RejectedError if there is none of that name."""
+        """Remove a tag; returns the version. Raises RejectedError if there is none of that name."""
         return int(self._connection.ask("DELETE", f"{self._path}/tags/{segment(name)}", reads=False)["version"])
 
     def tags(self) -> dict[str, int]:
-        """The tags and the versions they stand at."""
+        """The tags and their versions."""
         return dict(self._connection.ask("GET", f"{self._path}/tags", reads=True)["tags"])
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a transaction, newest first: of at most the 10,000 last, or ``limit``."""
+        """One row per transaction, newest first; at most the last 10,000, or ``limit``."""
         from lakebed.inspect.history import history_table
 
         return history_table(self.history_rows(limit))
@@ -169,7 +169,7 @@ class RemoteTable(RemoteReads):
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> RemoteRows:
-        """What the versions after ``since`` changed, up to ``until``, by default the latest; a stream."""
+        """The changes of the versions after ``since`` up to ``until``, by default the latest; a stream."""
         moments = {
             "since": end_document("since", since),
             "until": None if until is None else end_document("until", until),
@@ -178,7 +178,7 @@ class RemoteTable(RemoteReads):
         return rows_of(self._connection, f"{self._path}/changes", self._told({**moments, **which}))
 
     def outcome(self, request_key: str) -> int | None:
-        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten."""
+        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired."""
         check_request_key("request_key", request_key)
         found = self._connection.ask("GET", f"{self._path}/outcomes/{segment(request_key)}", reads=True)["version"]
         return None if found is None else int(found)
@@ -192,7 +192,7 @@ class RemoteTable(RemoteReads):
         time: datetime | str | None = None,
         tag: str | None = None,
     ) -> int:
-        """Give the table the rows that it had after a version, at a time or at a tag; returns the new version."""
+        """Restore the rows of a version, a time or a tag; returns the new version."""
         return self._change("restore", {"at": moment_text(moment, version, time, tag)})
 
     def failures(self) -> pa.Table:
@@ -200,9 +200,9 @@ class RemoteTable(RemoteReads):
         return self._listed("failures")
 
     def verify(self, *, files: bool = False, deep: Any = False) -> VerificationReport:
-        """Whether the log is whole, its checkpoint true to it and, with ``files``, every referenced object there.
+        """Check that the log is complete and matches its checkpoint and, with ``files``, that all objects exist.
 
-        ``deep`` is refused: it may take hours, and no request does.
+        ``deep`` is refused, because it may take longer than a request is allowed to.
         """
         from lakebed.inspect.verification import VerificationReport
 
@@ -226,7 +226,7 @@ class RemoteTable(RemoteReads):
     ) -> int:
         """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
-        Rows are sent as they are read, and committed when the last one has arrived: a call that fails before adds
+        Rows are sent as they are read, and committed when the last one has arrived: a call that fails earlier adds
         nothing. Raises UnknownOutcomeError if the service does not answer; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.python_data import open_stream
@@ -247,7 +247,7 @@ class RemoteTable(RemoteReads):
         commit_id: str | None = None,
         base_version: int | None = None,
     ) -> DeleteReport:
-        """Delete the rows of some keys, or those of which a predicate is true; for tables that merge by Latest."""
+        """Delete the rows of some keys, or those for which a predicate is true; for tables that merge by Latest."""
         from lakebed.table.deletion import DeleteReport
 
         told: dict[str, Any] = {"keys": None if keys is None else keys_document(_key_tuples(keys)), "where": where}
@@ -263,7 +263,7 @@ class RemoteTable(RemoteReads):
         depth: int | None = None,
         fence: bool = False,
     ) -> int:
-        """Take away all rows with a key in any of the ranges, or with any of the prefixes; returns the version."""
+        """Remove all rows with a key in any of the ranges, or with any of the prefixes; returns the version."""
         from lakebed.table.prefix_choice import check_choice, chosen_ranges
 
         check_flag("fence", fence)
@@ -295,7 +295,7 @@ class RemoteTable(RemoteReads):
         return convert(found, WithdrawReport)
 
     def requests(self) -> pa.Table:
-        """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
+        """One row per request: open requests, then the last rejected ones, with the reason of the last failure."""
         import pyarrow as pa
 
         from lakebed.ingest.requests import SCHEMA
@@ -311,7 +311,7 @@ class RemoteTable(RemoteReads):
         return dict(self._connection.ask("GET", f"{self._path}/settings", reads=True))
 
     def set(self, **changes: Any) -> int:
-        """Change settings of this table; None takes the instance's default again. Returns the latest version."""
+        """Change settings of this table; None restores the instance's default. Returns the latest version."""
         self._connection.ask("PATCH", f"{self._path}/settings", changes, reads=False)
         return self.version
 

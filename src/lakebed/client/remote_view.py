@@ -1,6 +1,6 @@
 """Tables and instances of a service as HTML for notebooks, from a few requests that read no rows.
 
-A caller whose role shows a part of the rows may not ask for partitions and files; they are left out then.
+A caller whose role shows only some of the rows has no access to partitions and files; they are omitted then.
 """
 
 from __future__ import annotations

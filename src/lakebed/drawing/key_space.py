@@ -53,7 +53,7 @@ class KeySpace:
 
     @classmethod
     def of(cls, state: TableState) -> KeySpace:
-        """That of a state. Linear in the partitions."""
+        """The key space of a state. Linear in the partitions."""
         sums, newest = partition_sums(state), newest_files(state)
         ids = state.partitions.ids
         table = np.zeros((len(ids), 5), np.int64)
@@ -93,7 +93,7 @@ class KeyCell:
 
     @property
     def partitions(self) -> int:
-        """How many."""
+        """The number of partitions."""
         return self.last - self.first
 
 

@@ -1,6 +1,6 @@
 """Pictures as SVG text: the partitions of a table, and the funnel of a read. Pure.
 
-They need no library, show themselves in notebooks, and are saved as files. Colours follow the theme of the page.
+Pictures need no library, are displayed in notebooks, and can be saved as files. Colours follow the page's theme.
 Core type. :class:`Picture`.
 """
 

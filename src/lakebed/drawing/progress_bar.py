@@ -1,8 +1,8 @@
-"""A progress bar for people: on a terminal, in a notebook, or as lines in a log file.
+"""A progress bar: on a terminal, in a notebook, or as lines in a log file.
 
 It names the phase of the work, the rows, bytes or tasks that are done, how many a second, and the time left if the
-total is known. On a terminal it ticks: a thread draws it again while nothing is reported, so that the time since the
-phase began is seen to go on. It never goes to stdout. The thread ends with the block.
+total is known. On a terminal a thread redraws it while nothing is reported, so that the elapsed time advances. It never
+goes to stdout. The thread ends with the block.
 
 Core types: :class:`ProgressBar`.
 """
@@ -32,7 +32,7 @@ LEFT_AFTER_S = 1.0
 
 
 def is_interactive(stream: TextIO | None = None) -> bool:
-    """Whether somebody watches: the stream, by default stderr, is a terminal, or this is a notebook."""
+    """Whether the output is interactive: the stream, by default stderr, is a terminal, or this is a notebook."""
     stream = sys.stderr if stream is None else stream
     return stream.isatty() or in_notebook()
 
@@ -150,7 +150,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             parts.append(f"{tasks:,} of {all_tasks:,} tasks")
         if self._done > self._before:
             parts.append(self._rate(self._done - self._before, seconds))
-        # Of what was left when the phase began.
+        # Relative to the rest at the beginning of the phase.
         left = (self._total or 0) - self._before
         share = (self._done - self._before) / left if left > 0 else tasks / all_tasks if all_tasks else 0
         if 0 < share < 1 and seconds >= LEFT_AFTER_S:

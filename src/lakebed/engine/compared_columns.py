@@ -1,4 +1,4 @@
-"""Which column a value in SQL is compared with, from the tokens around it. Pure.
+"""Finds the column with which a value in SQL is compared, from the tokens around it. Pure.
 
 By a sign on either side (``id = v``, ``v < id``, ``id IS DISTINCT FROM v``), in a list (``id IN (v, …)``) or in a range
 (``id BETWEEN v AND v``). A name may be quoted and qualified.
@@ -56,7 +56,7 @@ def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | Non
 
 
 def name_of_token(token: Token) -> str:
-    """What a word or a quoted name names."""
+    """The name in a word or a quoted name."""
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
 
 

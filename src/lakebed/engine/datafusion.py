@@ -48,7 +48,7 @@ OPTIONS = {
     "datafusion.optimizer.prefer_existing_sort": "true",
     # Views would have to be copied back into the schema's strings.
     "datafusion.execution.parquet.schema_force_view_types": "false",
-    # Only a planner that reorders would use them, and they cost a footer each.
+    # Only a planner that reorders joins would use them, and each costs a read of a footer.
     "datafusion.execution.collect_statistics": "false",
     # A predicate names columns as they are written; the engine would fold those that are not quoted.
     "datafusion.sql_parser.enable_ident_normalization": "false",
@@ -139,7 +139,7 @@ def query_context() -> SessionContext:
 
 
 def read_only() -> SQLOptions:
-    """What a statement may do: read. It changes no data, no settings and no files."""
+    """Options that allow a statement only to read: it changes no data, no settings and no files."""
     return SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
 
 

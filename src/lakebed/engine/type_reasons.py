@@ -1,7 +1,7 @@
-"""What the engine says of types that it does not compare, in the words of tables. Pure.
+"""Translates the engine's messages about types that it cannot compare into the types of tables. Pure.
 
-The engine calls a UUID ``FixedSizeBinary(16)``, and takes a range over values that it cannot compare for a bug of its
-own, which it asks to be reported.
+The engine calls a UUID ``FixedSizeBinary(16)``, and reports a range over values that it cannot compare as an internal
+bug.
 """
 
 from __future__ import annotations

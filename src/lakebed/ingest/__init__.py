@@ -1,1 +1,1 @@
-"""Ingest: rows in, one atomic commit of new sorted files out."""
+"""Ingest: writes rows as new sorted files in one atomic commit."""

@@ -4,7 +4,7 @@
 sorted, shuffled or written anew. The copy belongs to the table; the original may be changed or deleted afterwards.
 
 What readers rely on is checked (:func:`check_sorted`): the columns are those of the newest schema or of an earlier one,
-by field id, name and type; there is no null where none may be; every value is one that its type allows; the rows are in
+by field id, name and type; non-nullable fields have no nulls; every value is valid for its type; the rows are in
 the order of row key, then sort key. What a file may lack only makes reads slower: small pages, page indexes, Bloom
 filters. Exports are such files. Files without field ids are imported instead, which sorts and rewrites their rows.
 
@@ -60,7 +60,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AttachReport(FactsView):
-    """What attaching did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
+    """The result of an attach. ``repeated``: the job id was committed before, at ``version``; nothing was added.
 
     ``version`` is None if there were no rows (and no job id to remember).
     """
@@ -75,7 +75,7 @@ class AttachReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class AttachTarget:
-    """What is the same for all files that are attached to one table; ``cuts`` are its partition boundaries."""
+    """The common part of all files that are attached to one table; ``cuts`` are its partition boundaries."""
 
     table_id: str
     schemas: tuple[Schema, ...]
@@ -143,7 +143,7 @@ def run_attach_task(task: AttachTask, storage: Storage, scratch: Path) -> tuple[
         value_bytes_max=target.value_bytes_max,
         memory_limit_bytes=target.memory_limit_bytes,
     )
-    # A job of its own: files that overlap are no run.
+    # A separate job, because overlapping files are not a run.
     return send_run(storage, target.table_id, [checked] if checked else [], job=clock.new_id())
 
 
@@ -240,7 +240,7 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
 
 
 def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
-    """The rows in the schema's types. Parquet has no seconds, and stores such times in milliseconds."""
+    """The rows in the schema's types. Parquet has no seconds, so it stores such times in milliseconds."""
     columns = []
     for column, field in zip(stored.columns, schema.fields, strict=True):
         try:
@@ -276,7 +276,7 @@ def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> No
 
 
 def _bounded(metadata: Any) -> frozenset[str]:
-    """The columns of which the file has statistics, of row groups or of pages."""
+    """The columns with statistics in the file, of row groups or of pages."""
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
     chunks = (group.column(index) for group in groups for index in range(group.num_columns))
     return frozenset(

@@ -1,4 +1,4 @@
-"""Casts a column to the type of a field, value by value: what cannot be kept is null in the result.
+"""Casts a column to the type of a field, value by value: values that cannot be converted are null in the result.
 
 Rules. Only for types that :mod:`lakebed.ingest.conformer` has accepted. Arrow's own cast is used where it raises for
 each value that it does not keep, because it is much faster; for others, DataFusion's
@@ -47,7 +47,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
-    """What to do about a value that a field cannot keep. A key field keeps its type."""
+    """The remedy for a value that does not fit a field. A key field keeps its type."""
     if not key and types.can_become(wanted.type, types.canonical(found)):
         return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or correct the value"
     return "correct the value, or leave the row out"

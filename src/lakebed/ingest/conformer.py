@@ -7,13 +7,13 @@ be read from a column of another name. If a *cast* is requested, text is parsed,
 
 Core types: :class:`Conformer`.
 
-Rules. A field that may be null may be missing, and is null then. A column of no field is refused, so that a misspelt
-column is an error and not a null; if the table takes new columns, :mod:`lakebed.ingest.growth` adds fields before. A
+Rules. A nullable field may be missing, and is null then. A column that is not a field is refused, so that a misspelt
+column is an error and not a null; if the table accepts new columns, :mod:`lakebed.ingest.growth` adds fields before. A
 value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.model.validity`). No
 I/O here.
 
-Errors: SchemaMismatchError and BadKeyError name source, column and value; or rows that do not fit are returned apart,
-with the reason.
+Errors: SchemaMismatchError and BadKeyError name source, column and value; or rows that do not fit are returned
+separately, with the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Divides files of any format that is read here among tasks: files as a whole, and large files of text in parts.
 
 The driver finds the files, and makes a :class:`SourcePart` for each task. The task opens its part as a write in one
-process opens its files (:mod:`lakebed.ingest.input_files`): both detect, convert and refuse alike. What is detected of
-text is detected at the beginning of its file, in every part of it.
+process opens its files (:mod:`lakebed.ingest.input_files`): both detect, convert and refuse alike. The form of text is
+detected at the beginning of its file, for every part of it.
 
 Core types: :class:`SourcePart`.
 
@@ -40,7 +40,7 @@ PART_BYTES_MIN = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """What one task reads: a file, or the lines of it that begin between two positions."""
+    """The input of one task: a file, or its lines that begin between two positions."""
 
     source: Source
     is_text: bool
@@ -82,7 +82,7 @@ def _formats(files: Sequence[Source], home: Storage, options: ReadingOptions) ->
 
 
 def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[SourcePart]:
-    """What each task reads, in the order of the files; parts have about ``part_bytes``."""
+    """The parts for the tasks, in the order of the files; parts have about ``part_bytes``."""
     parts: list[SourcePart] = []
     kinds = _formats(files, home, options)
     check_options(zip((file.url for file in files), kinds, strict=True), options)

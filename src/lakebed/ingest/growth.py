@@ -1,5 +1,4 @@
-"""Schema growth: the fields that a table needs for columns that it does not have, if its setting ``schema_growth`` is
-``add``.
+"""Schema growth: new fields for unknown columns, if the setting ``schema_growth`` is ``add``.
 
 :meth:`Growth.layout` looks at the columns of sources before their rows are read. Files are then written with the new
 fields, and name them (:attr:`~lakebed.model.files.NewFile.added`); the commit of the files adds the fields in the same
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A table that takes new columns; ``used_ids`` are the ids of all fields that it ever had."""
+    """A table that accepts new columns; ``used_ids`` are the ids of all fields that it ever had."""
 
     used_ids: frozenset[int]
 

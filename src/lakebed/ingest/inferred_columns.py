@@ -1,6 +1,6 @@
-"""The columns of files for which there is no table yet: their names, types and some values.
+"""Infers the columns of files without a table: names, types and some values.
 
-Text is looked at up to some megabytes, other files say their types. :func:`inferred_together` has the columns that
+The first megabytes of text are read; other files have types. :func:`inferred_together` has the columns that
 several files need.
 
 Core type: :class:`Inferred`. Errors name the file: those of :func:`lakebed.ingest.input_files.open_files`.

@@ -1,9 +1,9 @@
-"""What a write does with its rows: add them, add parts of rows, or delete keys.
+"""The operation of a write: add rows, add partial rows, or delete keys.
 
 Core types: :class:`Operation`, :class:`Action`; :data:`LETTERS`, the row kinds of change data capture.
 
-Rules. Only a table that merges by ``Latest`` takes partial rows and deletes: in any other table they would stand beside
-the rows that they are meant to change. Pure: no I/O.
+Rules. Only a table that merges by ``Latest`` takes partial rows and deletes: in any other table they would be kept
+beside the rows that they are meant to change. Pure: no I/O.
 
 Errors: UsageError.
 """
@@ -22,7 +22,7 @@ from lakebed.model.row_kinds import RowKind
 
 
 class Action(StrEnum):
-    """What a row does that has no kind of its own. An upsert is what the merge mode makes of a whole row."""
+    """The action of rows without a row kind. An upsert adds whole rows, which the merge mode combines."""
 
     UPSERT = "upsert"
     PARTIAL = "partial"

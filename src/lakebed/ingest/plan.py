@@ -1,7 +1,7 @@
-"""The batcher: plans which open requests are ingested now, and in which jobs. Pure: no I/O.
+"""The batcher: plans which open requests are ingested now, and their jobs. Pure: no I/O.
 
-Nothing is ingested until it is worth a data file: until all open requests together have enough bytes and files, or the
-oldest is old enough. Then all are ingested, because the last ones would only wait alone: oldest first, each in the
+Requests wait until they are worth a data file: until all open requests together have enough bytes and files, or the
+oldest is old enough. Then all are ingested, because the last ones would otherwise wait alone: oldest first, each in the
 first job that has room for it. A request that is larger than a job may be is a job of its own. So is one that failed
 before, which must not cost other requests their work a second time.
 
@@ -68,7 +68,7 @@ class IngestJob:
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """What to ingest now, and what waits for more."""
+    """The jobs to run now, and the requests that wait."""
 
     jobs: tuple[IngestJob, ...]
     waiting: tuple[Request, ...]
@@ -99,7 +99,7 @@ def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks
     method: Method | None = None,
     ordered: bool = False,
 ) -> IngestPlan:
-    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them.
+    """The plan for the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them.
 
     If the order of rows matters (``ordered``), each job has requests that were submitted one after another.
     """

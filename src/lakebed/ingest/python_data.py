@@ -4,8 +4,8 @@
 pandas and Polars (lazy ones too), relations of DuckDB, dicts of lists, lists and generators of dicts, of dataclasses,
 of Pydantic models or of batches, and paths of files.
 
-Rules. Names of columns count and their order does not. A library is not imported for its objects: what it has not been
-imported for cannot be one of them. A generator is read row by row, and never collected.
+Rules. Names of columns count and their order does not. A library is not imported to recognise its objects: if it is not
+imported, no object is one of them. A generator is read row by row, and never collected.
 
 Errors: UsageError for an object that has no rows; SchemaMismatchError for values of one column that no type holds.
 """

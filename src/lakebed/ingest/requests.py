@@ -1,4 +1,4 @@
-"""Records files to be ingested (requests), and reports what became of them.
+"""Records files to be ingested (requests), and reports their states.
 
 A request is for one file: the batcher combines them, and a file that cannot be read does not delay others. The id of a
 request is made of the file's URL, size and version, so that a folder that is submitted repeatedly, from anywhere, has
@@ -92,7 +92,7 @@ class SubmittedFile:
 
 @dataclass(frozen=True, slots=True)
 class SubmitReport(FactsView):
-    """What a submission did; files are in order of name. ``version`` is that of its last commit, None if none."""
+    """The result of a submission; files are in order of name. ``version`` is that of its last commit, None if none."""
 
     table: str
     version: int | None
@@ -132,7 +132,7 @@ def submit(
 
 @dataclass(frozen=True, slots=True)
 class WithdrawReport(FactsView):
-    """What a withdrawal did: the ids of the requests that are withdrawn as of ``version`` (None if none is).
+    """The result of a withdrawal: the ids of the requests that are withdrawn as of ``version`` (None if none is).
 
     The requests in ``late`` were ingested or rejected meanwhile.
     """
@@ -233,7 +233,7 @@ def _file(request: Request, standing: Standing, version: int | None) -> Submitte
 
 
 def _known(request: Request, state: TableState) -> SubmittedFile | None:
-    """What is recorded of the request; None if it may be submitted."""
+    """The recorded state of the request; None if it may be submitted."""
     if (held := state.open_requests.get(request.id)) is not None:
         return _file(request, Standing.OPEN, held.submitted)
     if (version := state.answered(request.id)) is not None:
@@ -242,7 +242,7 @@ def _known(request: Request, state: TableState) -> SubmittedFile | None:
 
 
 def _submitted(request: Request, after: TableState) -> SubmittedFile:
-    """What is recorded of a request that was submitted now; it may have been ingested or rejected meanwhile."""
+    """The recorded state of a request that was just submitted; it may have been ingested or rejected meanwhile."""
     known = _known(request, after)
     if known is not None and known.standing is Standing.INGESTED:
         return known

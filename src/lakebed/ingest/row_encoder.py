@@ -1,8 +1,8 @@
-"""Makes stored rows of the rows of a source: as the schema has them, with the hidden columns that an operation needs.
+"""Converts the rows of a source to stored rows: in the form of the schema, with the hidden columns of an operation.
 
 The conformer makes the values fit. Before, a :class:`RowEncoder` gives each row its kind: rows of a partial write get
-the kind and, for each value field, whether the source has it; deletes keep their keys and lose their values. So every
-way in takes every operation, with the same errors. Rows are not merged here; they keep their order.
+the kind and, for each value field, whether the source has it; deletes keep their keys and lose their values. Every kind
+of ingest therefore supports every operation, with the same errors. Rows are not merged here; they keep their order.
 
 In a table that aggregates, a column with the function ``count`` may be missing: each row then counts 1.
 
@@ -58,7 +58,7 @@ class _Form:
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """What an operation makes of the rows that a conformer takes, in a table of that mode.
+    """Encodes the rows of a conformer for an operation, in a table of that mode.
 
     Raises UsageError for an operation that the mode does not allow.
     """

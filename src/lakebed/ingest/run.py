@@ -5,9 +5,9 @@ sorted in chunks of a bounded size and merged, so that memory does not grow with
 as their size allows, each with a reference from every partition that it reaches.
 
 A table with a merge mode gets one row for each merge key, of the rows of the write alone: older rows of the key are in
-other files, and meet it in reads and compactions.
+other files, and are merged with it by reads and compactions.
 
-Rules. Nothing is sent before the last row was read and fits; nothing is visible before the commit.
+Rules. Nothing is sent before all rows were read and fit; nothing is visible before the commit.
 
 Errors: SchemaMismatchError and BadKeyError for rows, UsageError for a stream that cannot be read, StorageError for a
 full disk.
@@ -65,7 +65,7 @@ Columns = Sequence[tuple[str, pa.Schema]]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What the caller of a write asked for besides its rows.
+    """The options of a write.
 
     ``commit_id``, ``base_version``, ``casts`` and ``ignore_extra`` are those of
     :meth:`lakebed.table.table.Table.write`; ``columns`` has the column of a field where it is not its own name.
@@ -102,7 +102,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What a write came to: the version it is part of, and the rows of its files. ``repeated``: nothing was added,
+    """The result of a write: its version, and the rows of its files. ``repeated``: nothing was added,
     because an earlier write with the same commit id was committed at that version.
     """
 
@@ -152,7 +152,7 @@ def _added(table: WriteTarget, data: Any, write: Write) -> Added:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What rows are written for: a state, how its rows are encoded, and the layout of its files."""
+    """The target of a write: a state, the encoding of its rows, and the layout of its files."""
 
     state: TableState
     encoder: RowEncoder

@@ -6,9 +6,9 @@ ContentionError for a partition with more runs than the setting ``runs_max``. If
 being compacted; the commit is then proposed again, for at most :data:`STALL_S` seconds, as RocksDB stalls its writers.
 Without such a job the error comes at once.
 
-Rules. An attempt that fails deletes what it has sent, so that a full disk does not stay full; what it cannot delete is
-an orphan. Files that were proposed are deleted only if it is certain that no entry has them, or ever will: never after
-an unknown outcome.
+Rules. An attempt that fails deletes what it has sent, so that a full disk does not stay full; files that it cannot
+delete are orphans. Files that were proposed are deleted only if it is certain that no entry has them, or ever will:
+never after an unknown outcome.
 
 Source: docs/decisions/0032.
 """
@@ -62,7 +62,7 @@ TaskResult = tuple[NewFile, ...] | Error
 
 
 class WriteTarget(Protocol):
-    """What files are committed to: a :class:`~lakebed.table.table.Table`."""
+    """The target of commits: a :class:`~lakebed.table.table.Table`."""
 
     id: str
     name: str
@@ -92,7 +92,7 @@ class WriteTarget(Protocol):
         ...
 
     def layout(self) -> Layout:
-        """How data files are written."""
+        """The layout of data files."""
         ...
 
     def try_commit(self, proposal: Proposal) -> Outcome:

@@ -1,1 +1,1 @@
-"""What happened to a table, and whether it is what its log says."""
+"""The history of a table, and the verification of its log and files."""

@@ -1,5 +1,4 @@
-"""Records of copies: where rows of a table were written outside of it, by an export, as the quarantine of
-an import, or by a submitted query.
+"""Records of copies: folders to which rows of a table were written by exports, quarantines or submitted queries.
 
 A record is an object of its own beside the table's log, written once, before the first row is copied. So a report on
 erased rows knows each place where they may be. Records are kept for as long as the table: whether a copy was deleted is
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class CopyKind(StrEnum):
-    """What made a copy; the values are stored."""
+    """The origin of a copy; the values are stored."""
 
     EXPORT = "export"
     QUARANTINE = "quarantine"
@@ -48,7 +47,7 @@ class CopyRecord:
 
 
 def record_copy(storage: Storage, table_id: str, kind: CopyKind, url: str, version: int) -> None:
-    """Put a folder on record, before anything is written there. Raises StorageError."""
+    """Record a folder, before anything is written there. Raises StorageError."""
     name = copy_name(table_id, clock.new_id())
     if not is_stored(storage, name, encode_header(table=table_id, kind=kind, url=url, version=version)):
         raise Code.INTERNAL_ERROR(f"{storage.object_url(name)} has another record; its name is new and was taken")

@@ -1,12 +1,12 @@
-"""Hooks: webhooks and commands that are told of the commits of a table, after each of them.
+"""Hooks: webhooks and commands that are notified of the commits of a table.
 
 A hook is an object of the instance, written once. Beside it lies an object with the version up to which its events were
 delivered; it is written after the delivery, so after a crash some events are delivered again and none is left out. Each
-service that finds the hook delivers (:mod:`lakebed.service.hook_delivery`); one that loses the race for that object
-leaves the hook to the other for a while.
+service that finds the hook delivers (:mod:`lakebed.service.hook_delivery`); a service that loses the race for that
+object skips the hook for a while.
 
 Core types: :class:`Hook`, :class:`Delivered`. Errors: StorageError; DamagedError for an object that cannot be read;
-UsageError for a hook that cannot be meant.
+UsageError for an invalid hook.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Hook(Struct, frozen=True, kw_only=True):
-    """Who is told of the commits of a table: a ``url`` or a ``command``, one of them.
+    """The receiver of the commits of a table: a ``url`` or a ``command``.
 
     ``kinds`` are the types of transactions that it learns of; empty: of all. With a ``secret`` requests are signed.
     """
@@ -50,7 +50,7 @@ class Hook(Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The URL or the command, for people."""
+        """The URL or the command, for display."""
         return self.url or self.command or ""
 
 
@@ -75,7 +75,7 @@ def checked_hook(
     kinds: tuple[str, ...] = (),
     secret: str | None = None,
 ) -> Hook:
-    """A new hook. Raises UsageError if it cannot be meant."""
+    """A new hook. Raises UsageError if it is invalid."""
     if (url is None) == (command is None):
         raise Code.ARGUMENTS_CONFLICT("a hook has a URL (--url) or a command (--command): give one of them")
     if url is not None:
@@ -109,7 +109,7 @@ def _check_command(command: str | None) -> None:
 
 
 def add_hook(storage: Storage, hook: Hook, version: int) -> None:
-    """Store a hook; it learns of the commits after ``version``. Raises StorageError."""
+    """Store a hook, which receives the commits after ``version``. Raises StorageError."""
     # First, so that no service finds a hook without it.
     delivered = Delivered(version=version, token=clock.random_token())
     create_until_clear(storage, delivered_name(hook.id), _document(delivered))
@@ -117,14 +117,14 @@ def add_hook(storage: Storage, hook: Hook, version: int) -> None:
 
 
 def remove_hook(storage: Storage, hook_id: str) -> None:
-    """Delete a hook; what is being delivered is still delivered. Raises NotFoundError."""
+    """Delete a hook; a delivery in progress is completed. Raises NotFoundError."""
     if hook_of_name(hook_name(hook_id)) is None or storage.get(hook_name(hook_id)) is None:
         raise Code.HOOK_NOT_FOUND(f"no hook {hook_id}; `lakebed hook list` has them", name=hook_id)
     storage.delete([hook_name(hook_id), delivered_name(hook_id)])
 
 
 def delete_incomplete_hooks(storage: Storage, age_s: float) -> None:
-    """Delete what is left of hooks that were added or removed in part longer ago than that, by the store's clock."""
+    """Delete the remains of hooks that were partly added or removed before that age, by the store's clock."""
     found = {one.name: one.last_modified for one in storage.list(HOOK_FOLDER)}
     left = [name for name in found if (hook_id := hook_of_delivered(name)) and hook_name(hook_id) not in found]
     if left:
@@ -147,7 +147,7 @@ def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
 
 
 def read_delivered(storage: Storage, hook_id: str) -> tuple[Delivered, Version] | None:
-    """What was delivered to a hook, and the version of the object; None if the hook was removed."""
+    """The delivery state of a hook, and the version of its object; None if the hook was removed."""
     name = delivered_name(hook_id)
     found = storage.get_versioned(name)
     if found is None:

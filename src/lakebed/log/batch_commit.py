@@ -1,7 +1,7 @@
-"""Commits several proposals without a thread for each: for a service, where hundreds of requests wait at a time.
+"""Commits several proposals without a thread for each: for a service with hundreds of waiting requests.
 
-The proposals join the queue of the log as those of callers do. Whoever is to lead does so in one of the threads that
-are given, so as many threads are at work as entries are under way, however many proposals wait.
+The proposals join the queue of the log like those of other callers. A leader runs in one of the given threads, so the
+number of busy threads is that of entries in progress, however many proposals wait.
 
 Core type. :func:`commit_batch`.
 """
@@ -40,7 +40,7 @@ def commit_batch(
 
 
 class _BatchTickets(Generic[State, Proposed, Change]):
-    """The tickets of one call, and how many have no outcome yet."""
+    """The tickets of one call, and the number without an outcome."""
 
     def __init__(self, log: Log[State, Proposed, Change], count: int, threads: Executor) -> None:
         self.result: Future[list[Outcome | Error]] = Future()
@@ -48,7 +48,7 @@ class _BatchTickets(Generic[State, Proposed, Change]):
         self._threads = threads
         self._tickets: list[Ticket[Proposed]] = []
         self._counting = threading.Lock()
-        # One more, so that the result is not set before all have entered.
+        # One more than the tickets, so that the result is not set before all have entered.
         self._left = count + 1
 
     def enter(self, proposal: Proposed) -> None:
@@ -62,7 +62,7 @@ class _BatchTickets(Generic[State, Proposed, Change]):
             self._end(ticket, span)
 
     def ready(self) -> None:
-        """One less is waited for."""
+        """Decrement the number of tickets without an outcome."""
         with self._counting:
             self._left -= 1
             if self._left:
@@ -79,7 +79,7 @@ class _BatchTickets(Generic[State, Proposed, Change]):
         try:
             self._log.lead(ticket)
         except Error as error:
-            # It has an outcome if it may be in the log nevertheless.
+            # It has an outcome if it may be in the log despite the error.
             ticket.outcome = ticket.outcome or error
         except BaseException as error:
             failed = Code.INTERNAL_ERROR(f"the commit failed: {type(error).__name__}: {error}")

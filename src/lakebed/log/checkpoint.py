@@ -122,7 +122,7 @@ class Checkpoints(Generic[State]):
         self._ahead = [data]
 
     def latest(self) -> Head[State] | None:
-        """The state of the stored checkpoint; None if there is none, or it is damaged: then read the log."""
+        """The state of the stored checkpoint; None if there is none or it is damaged; then the log is read."""
         self._checked_s = clock.monotonic_s()
         try:
             found = self.read()

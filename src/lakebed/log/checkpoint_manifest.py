@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: the object that names its segments, or has them if they are small.
+"""The manifest of a checkpoint: the object that names its segments, or contains them if they are small.
 
 Core type: :class:`Manifest`. Pure. Errors: DamagedError, UnsupportedFormatError.
 """
@@ -51,7 +51,7 @@ class Manifest:
 
     @classmethod
     def read(cls, data: bytes, log: str) -> Manifest:
-        """The manifest of these bytes. Raises DamagedError if they are none, or one of another log."""
+        """The manifest of these bytes. Raises DamagedError if they are not a manifest, or that of another log."""
         version, digest, body = entries.decode_checkpoint(data, log)
         with reading(f"the checkpoint of {log} holds no state", log=log):
             segments: dict[str, tuple[AnySegment, ...]] = {

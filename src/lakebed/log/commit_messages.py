@@ -1,8 +1,8 @@
-"""The request and the answer by which a process commits through a service.
+"""The request and the response of a commit through a service.
 
 A request has proposals for one table, the answer an outcome for each, in the same order: the values of
 :mod:`lakebed.log.outcomes`, or a :class:`Failed` with the error for a proposal that was not made. Both sides name the
-protocol and the instance, so that neither believes another service or another version. Pure.
+protocol and the instance, so that a wrong service or version is detected. Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Failed(Struct, frozen=True, tag="failed"):
 
 
 class CommitAnswer(Struct, frozen=True):
-    """An outcome for each proposal; ``version`` is the newest that the service had read, and so the client should."""
+    """An outcome for each proposal; ``version`` is the newest of the service, up to which the client should read."""
 
     version: int
     outcomes: list[Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | TooManyRuns | Failed]
@@ -70,7 +70,7 @@ def encode_request(instance: str, proposals: Sequence[bytes]) -> bytes:
 
 
 def decode_request(body: bytes, instance: str, format: str) -> CommitRequest:
-    """The request of these bytes, ``msgpack`` or ``json``. Raises UsageError if it is none, or is not for here."""
+    """The request of these bytes, ``msgpack`` or ``json``. Raises UsageError if it is invalid, or not for here."""
     decode = msgspec.json.decode if format == "json" else msgspec.msgpack.decode
     try:
         preamble = decode(body, type=_Preamble)

@@ -6,10 +6,10 @@ and its effect, so only valid transactions are logged and no lock is needed.
 Group commit. Callers queue (:mod:`lakebed.log.queue`); the leader takes all that wait (at most GROUP_MAX), validates
 them and appends one entry (:mod:`lakebed.log.group_commit`), and sets the outcome of each. A rejection affects no other
 proposal, and is reported only once the state it was validated on is committed; it is validated again after a lost race.
-Those that do not fit into the entry are in front of the queue again.
+Those that do not fit into the entry return to the front of the queue.
 
 Turns. On a local disk, where a create takes as long as a turn of a lock, a process that has met other writers waits for
-its turn before it reads on and appends. This saves the races, and is no more than that: without a turn it goes on.
+its turn before it reads on and appends. This only avoids races: without a turn it continues.
 
 A lost race. The append has read the winning entry. It is applied, all proposals are validated again, and the next
 version is tried after a short wait with full jitter, for at most LOSING_S. After an unclear append this process
@@ -75,7 +75,7 @@ class _Put(Generic[State]):
 
 
 class _NoPut(Enum):
-    """Why an attempt put no entry that has to be proven."""
+    """Why an attempt put no entry that must be proven."""
 
     REPORTED = "every caller has its outcome"
     LOST = "the log has moved: validate again"
@@ -109,11 +109,11 @@ class Log(Generic[State, Proposed, Change]):
 
     @property
     def committed(self) -> int:
-        """A version that reads must not be below: this process committed it through a service, and has not read it."""
+        """The lower bound for reads: a version that this process committed through a service and has not read."""
         return self.through.committed if self.through else 0
 
     def open(self) -> State:
-        """The state that is known, else that of the latest checkpoint, else the empty one."""
+        """The known state, otherwise that of the latest checkpoint, otherwise the empty one."""
         return self.tail.open().state
 
     def follow(self) -> State:
@@ -147,7 +147,7 @@ class Log(Generic[State, Proposed, Change]):
                 self._report_proven(put)
         finally:
             if put:
-                # However this ended, every caller is woken.
+                # Every caller is woken in any case.
                 _report_all([t for t in put.validated.outcomes if t.outcome is None], Unknown(put.reading.head.version))
                 self.queue.wake(t for t in put.validated.outcomes if t is not ticket)
 
@@ -361,7 +361,7 @@ class Log(Generic[State, Proposed, Change]):
         try:
             last_modified = of(version) if version else None
         except StorageError:
-            # It only saves other processes a request.
+            # Best effort: it only saves other processes a request.
             return None
         return None if last_modified is None else to_us(last_modified)
 

@@ -52,7 +52,7 @@ SETTLE_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Validated(Generic[State]):
-    """The proposals that the next entry has room for, what becomes of them if it is written, and what it holds."""
+    """The proposals that fit into the next entry, their outcomes if it is written, and its contents."""
 
     outcomes: Mapping[Ticket[Any], Outcome]
     documents: Sequence[bytes]
@@ -88,7 +88,7 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
         try:
             encoded = [machine.encode(change) for change in changes]
         except UsageError as error:
-            # A value that the format does not have: the others in the group are not affected.
+            # A value that the format does not allow; the others in the group are not affected.
             outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)
             continue
         lines = b"".join([one.document + b"\n" for one in encoded])

@@ -1,4 +1,4 @@
-"""Open the logs of an instance by URL, and record which of these URLs the user has agreed to.
+"""Open the logs of an instance by URL, and record the URLs to which the user has agreed.
 
 ``instance.json`` may name a separate location for the log, chosen by the program that wrote the object. Opening the
 instance would then connect to a host that the user never chose, with the credentials in the user's environment. So the
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def connect_logs(
     url: str | None, storage: Storage, instance: str, *, storage_options: Mapping[str, str] | None = None
 ) -> LogLocation:
-    """The logs of an instance: at a URL of their own, or (None) in the store of its data.
+    """The logs of an instance: at a separate URL, or (None) in the store of its data.
 
     The URL is one of a store, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are for stores of the
     data's kind, and their credentials for DynamoDB. Nothing is read or written yet.

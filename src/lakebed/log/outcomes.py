@@ -52,7 +52,7 @@ class Crowded(Struct, frozen=True, tag="crowded"):
 class Unknown(Struct, frozen=True, tag="unknown"):
     """The store gave no clear answer: entry ``version`` may have it, now or later. Do not delete its files.
 
-    With a ``service`` it was that service which gave none, and a later entry may have it as well.
+    With a ``service``, that service gave no clear answer, and a later entry may also have it.
     """
 
     version: int

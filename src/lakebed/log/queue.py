@@ -1,10 +1,10 @@
-"""Who commits to one log in this process, and when: the queue of a group commit, and the backoff between processes.
+"""The queue of group commit in one process, and the backoff between processes.
 
-Group commit. The first caller leads: it takes those that wait as its group, commits for them, and hands the lead to the
-caller that has waited longest. Each caller sleeps on a lock of its own and is woken once: with its outcome, or to lead.
-If all slept on one lock, those with an outcome would wait in line with those that commit next, each behind a whole
-commit of others. The queue is bounded; a caller that finds it full gets an outcome that says so at once. A caller that
-is interrupted, wherever that is, leaves the queue and lets the others go on.
+Group commit. The first caller leads: it takes those that wait as its group, commits for them, and passes the lead to
+the caller that has waited longest. Each caller sleeps on a lock of its own and is woken once: with its outcome, or to
+lead. With one lock for all, those with an outcome would queue with those that commit next, each behind a whole commit
+of others. The queue is bounded; a caller that finds it full gets an outcome that says so at once. A caller that is
+interrupted, wherever that is, leaves the queue and lets the others go on.
 
 Backoff. Writers of other processes are not known, and nothing correct depends on these waits. The loser of a race waits
 a little, with full jitter, and tries again. That alone starves losers: the winner knows the head without a request, is
@@ -91,7 +91,7 @@ class Ticket(Generic[Proposed]):
         self._call = call
 
     def wake(self) -> None:
-        """It has its outcome, or leads. May be called again, which wakes nobody twice."""
+        """Called when the ticket has its outcome, or is to lead. May be called again, which wakes nobody twice."""
         call, self._call = self._call, None
         if call is not None:
             call(self)
@@ -125,7 +125,7 @@ class Queue(Generic[Proposed]):
             raise
         assert ticket.outcome is not None
         if isinstance(ticket.outcome, Error):
-            # Several callers may have it, each with a traceback of its own.
+            # Several callers may raise it, each with a separate traceback.
             raise ticket.outcome.restated(ticket.outcome.message)
         return ticket.outcome
 
@@ -189,7 +189,7 @@ class Queue(Generic[Proposed]):
 def share(group: Iterable[Ticket[Proposed]], error: StorageError) -> None:
     """Give the error of a leader to its whole group if the store does not answer: none of it was proposed.
 
-    If each caller waited for the store in an attempt of its own, hundreds would wait for hours in line.
+    If each caller retried on its own, hundreds would wait for hours in the queue.
     """
     if error.facts.get("transient"):
         for ticket in group:
@@ -209,7 +209,7 @@ class CommitBackoff:
         self._run_since_s = 0.0
 
     def won(self, put_s: float) -> None:
-        """The last put took so long and won."""
+        """Record the duration of the last put, which won."""
         self._put_s = put_s
         self._won_s = clock.monotonic_s()
         if self._run == 0:
@@ -217,16 +217,16 @@ class CommitBackoff:
         self._run += 1
 
     def lost(self) -> None:
-        """The last put lost its version to another writer."""
+        """Record that the last put lost its version to another writer."""
         self._run = 0
         self.saw_others()
 
     def saw_others(self) -> None:
-        """Another writer has appended an entry."""
+        """Record that another writer has appended an entry."""
         self._about_until_s = clock.monotonic_s() + ABOUT_S
 
     def wants_turn(self) -> bool:
-        """Whether to wait for a turn: other writers have been active, and the last wait was not in vain."""
+        """Whether to wait for a turn: other writers have been active, and the last wait succeeded."""
         now_s = clock.monotonic_s()
         if self._about_until_s is None or now_s > self._about_until_s:
             return False
@@ -259,7 +259,8 @@ class CommitBackoff:
             return 0.0
         self._run = 0
         if self._takes_turns and not alone:
-            # A process with many waiting callers would take every turn, while all others sleep between two looks.
+            # Otherwise a process with many waiting callers would take every turn, while others sleep between two
+            # checks.
             return max(0.0, self._won_s + self.look_s - now_s)
         put_s = min(self._put_s, PUT_MAX_S)
         return 2 * put_s + clock.jitter_s(2 * put_s)

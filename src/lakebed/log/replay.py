@@ -1,10 +1,10 @@
 """Older versions of a log: the retained checkpoints, and replay of the entries behind them.
 
-The newest checkpoint is derived: it is overwritten again and again and shares segments with the one before. A retained
-checkpoint stands for truncated entries or for a tag; once the entries up to it are deleted, nothing else has that
-state. So each lies in a folder of its own and shares nothing, is read back and compared with the state before it
-counts, and is deleted by its version, never by its age: when the log is truncated beyond it and it has no tag
-(:mod:`lakebed.retention.run`).
+The newest checkpoint is derived: it is overwritten repeatedly and shares segments with the previous one. A retained
+checkpoint replaces truncated entries, or belongs to a tag; after the entries up to it are deleted, it is the only copy
+of that state. Each is therefore in a separate folder and shares nothing, is read back and compared with the state
+before it is used, and is deleted by its version, never by its age: when the log is truncated beyond it and it has no
+tag (:mod:`lakebed.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
 verification; :meth:`Past.after` gives each step with its changes. :func:`newest_first` reads the entries backwards.
@@ -80,7 +80,7 @@ class RetainedCheckpoints(Generic[State]):
     replayed: Callable[[int], State]
 
     def versions(self) -> list[int]:
-        """The numbers of those that are there, ascending. One request, or one a thousand objects."""
+        """Their versions, ascending. One request, or one per thousand objects."""
         return sorted(
             version for name, version in self._listed() if name == replace(self.location, version=version).manifest
         )
@@ -105,7 +105,7 @@ class RetainedCheckpoints(Generic[State]):
             )
 
     def read(self, version: int) -> Head[State]:
-        """One of them, all of it verified. Raises DamagedError if it is gone or cannot be trusted."""
+        """One of them, completely verified. Raises DamagedError if it is missing or damaged."""
         found = self._of(version).read_whole()
         if found is None or found.version != version:
             raise Code.CHECKPOINT_DAMAGED(
@@ -116,7 +116,7 @@ class RetainedCheckpoints(Generic[State]):
         return found
 
     def latest(self, least: int) -> Head[State]:
-        """The newest that can be trusted, of those not below a number. Raises DamagedError if there is none."""
+        """The newest undamaged one that is not below a version. Raises DamagedError if there is none."""
         for version in reversed(self.versions()):
             if version >= least:
                 with suppress(DamagedError):
@@ -129,9 +129,9 @@ class RetainedCheckpoints(Generic[State]):
         )
 
     def delete(self, below: int, spared: Container[int]) -> int:
-        """Delete those below a number, but for the spared; returns how many.
+        """Delete those below a version, except the spared ones; returns how many.
 
-        A manifest goes before its parts, so that none is found that lacks some.
+        A manifest is deleted before its segments, so that no incomplete checkpoint is found.
         """
         doomed = [(name, version) for name, version in self._listed() if version < below and version not in spared]
         manifests = {replace(self.location, version=version).manifest for _, version in doomed}

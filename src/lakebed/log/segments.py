@@ -128,7 +128,7 @@ class SegmentStore:
     def rebase(
         self, segment: Segment[Any, Any], codec: ColumnarCodec[Any, Any], stored: StoredSegment, replay: Replay | None
     ) -> None:
-        """From now on read the segment from that object, or replay it if the object is missing or damaged."""
+        """Read the segment from that object from now on, or replay it if the object is missing or damaged."""
 
         def rows() -> SegmentRows[Any, Any]:
             found = self.cache.get(stored)

@@ -1,8 +1,8 @@
-"""Sidecars: lists that are too long for a line of an entry, in objects of their own that the entry's header names.
+"""Sidecars: lists that are too long for a line of an entry, in separate objects that the entry's header names.
 
-They are put before the entry, so that every reader of the entry finds them, and lie beside the data, wherever the log
-is. The name of a sidecar has the version that the entry was to have, and the digest of the bytes. An entry names
-sidecars of its own version or of one a little below: after a lost race, a writer reuses the sidecars that it has put.
+They are put before the entry, so that every reader of the entry finds them, and are beside the data, wherever the log
+is. The name of a sidecar has the intended version of the entry, and the digest of the bytes. An entry names sidecars of
+its own version or of a slightly lower one: after a lost race, a writer reuses the sidecars that it has put.
 
 A crash, a rejection or a lost race leaves sidecars that no entry names. Only NAMED_WITHIN entries may name a sidecar,
 and entries never change, so once all of these exist it is certain that none names it. This needs no clock: a writer
@@ -82,7 +82,7 @@ class SidecarStore:
         for name, (first, digest) in settled.items():
             for version in range(max(first, log_start + 1), first + NAMED_WITHIN):
                 if version not in found:
-                    # The header and a line both name it. Only the lines have a digest, so one of them is enough.
+                    # The header and a line both name it, but only the lines have a digest, so one of them suffices.
                     found[version] = digests.intersection(_DIGESTS.findall(read(version).decode()))
                 if digest in found[version]:
                     self._named.add(name)

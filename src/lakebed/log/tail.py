@@ -123,9 +123,9 @@ class LogTail(Generic[State]):
         )
 
     def look_past_end(self) -> None:
-        """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks.
+        """Raise DamagedError if the entry after the next one exists and the next one does not, after repeated checks.
 
-        One look that finds none is enough for a process.
+        One check that finds none is sufficient for a process.
         """
         if self.looked_past_end:
             return
@@ -138,7 +138,7 @@ class LogTail(Generic[State]):
         self.looked_past_end = True
 
     def reading(self) -> ReadAhead[State]:
-        """All that is known and not proven: what this process has put since, if it has put anything."""
+        """The unproven entries: those that this process has put since, if any."""
         with self._advancing:
             published, ahead = ReadAhead(self._head.version, self._head, self._base), self._ahead
         if ahead is None or ahead.head.version <= published.start or ahead.came is None:
@@ -149,9 +149,9 @@ class LogTail(Generic[State]):
         return ReadAhead(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in came), came)
 
     def _on_base(self, reading: ReadAhead[State], published: ReadAhead[State]) -> ReadAhead[State] | None:
-        """What was read, put on a published head that rests on a newer checkpoint; None: that cannot be.
+        """The entries read, rebased onto a published head with a newer checkpoint; None if impossible.
 
-        Behind a busy writer there is always an entry under way, and each would put the older state back.
+        With a busy writer there is always an entry in progress, and each would restore the older base.
         """
         assert reading.came is not None
         try:
@@ -163,7 +163,7 @@ class LogTail(Generic[State]):
         return published
 
     def go_on_from(self, reading: ReadAhead[State]) -> None:
-        """Begin the next reading at the end of this one, before it is proven: a proof of the next proves both."""
+        """Start the next reading at the end of this one before it is proven: the proof of the next proves both."""
         came = None if reading.came is None else list(reading.came)
         self._ahead = ReadAhead(reading.start, reading.head, reading.base, reading.size_bytes, came)
 
@@ -190,7 +190,7 @@ class LogTail(Generic[State]):
     def prove(self, reading: ReadAhead[State], amiss: Amiss | None = None, *, log_start: int | None = None) -> bool:
         """Publish what was read if the log start proves it; False: the log was truncated beyond, and opened again.
 
-        ``amiss`` is what ended the reading; it is raised if it ended in the log. ``log_start`` is the
+        ``amiss`` is the error that ended the reading; it is raised if the log was not truncated. ``log_start`` is the
         one after the last request of the reading, if that is known; else it is read, if such logs are ever truncated.
         """
         if log_start is None:
@@ -229,11 +229,11 @@ class LogTail(Generic[State]):
                 self._head, self._base = found, found.version
 
     def _move_on(self) -> None:
-        """Let the state rest on a checkpoint that another process wrote, where one must have been written by now.
+        """Rebase the state onto a checkpoint of another process, if one must have been written by now.
 
-        What is read for that needs no log start: it counts only if it leads to the digest of the head, which is proven.
+        This needs no log start: the result is used only if it leads to the digest of the head, which is proven.
         """
-        # Cleared first: another thread may publish in between, and then sets it.
+        # Cleared first, because another thread may publish in between and set it.
         self._may_be_behind = False
         if not self.checkpoints.wants_newer(self._log_start):
             return
@@ -289,8 +289,8 @@ class LogTail(Generic[State]):
         rebased = self.checkpoints.write(head)
         if rebased is None:
             return
-        # From now on the state rests on what was written: it then takes less memory, and the next checkpoint what
-        # changed since.
+        # The state is now based on the new checkpoint: it takes less memory, and the next checkpoint only writes later
+        # changes.
         with self._advancing:
             if self._base < rebased.version:
                 now = self._head

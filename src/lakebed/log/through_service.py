@@ -76,7 +76,7 @@ _NOT_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """A proposal on its way; ``adds_files``: the state after it is not needed."""
+    """An encoded proposal; ``adds_files``: the state after it is not needed."""
 
     data: bytes
     adds_files: bool
@@ -158,7 +158,7 @@ class CommitService:
             code, message = Code(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if answer.status >= 500:
-                # Of something between, which may have sent the request on.
+                # From a proxy, which may have forwarded the request.
                 return self._unclear(f"status {answer.status}")
             return self._mismatch(f"what answers there is no service of Lakebed, or an older one: {answer.status}")
         if answer.status >= 500 and answer.status != 503:
@@ -191,7 +191,7 @@ class ThroughService:
         self._noting = threading.Lock()
 
     def commit(self, proposal: Any) -> Outcome | None:
-        """Propose one change; return its outcome. None: it is of a kind, or so large, that this process commits it.
+        """Propose one change; return its outcome. None: its kind or size requires that this process commits it.
 
         Raises the error of a proposal that was not made.
         """
@@ -243,7 +243,7 @@ class ThroughService:
                 ticket.outcome = outcome
             else:
                 rest.append((ticket, outcome))
-        # Their callers look at the state. If it cannot be read, the outcomes stay unknown.
+        # Their callers read the state. If it cannot be read, the outcomes remain unknown.
         with suppress(Error):
             if rest and self._tail.head.version < version:
                 self._tail.follow()
@@ -263,7 +263,7 @@ def check_service_url(url: str) -> str:
     check_text("commit_via", url)
     parts = urlsplit(url)
     if parts.username or parts.password:
-        # Without the value, which has a secret.
+        # Without the value, which contains a secret.
         raise Code.URL_HAS_CREDENTIALS("commit_via has a user or a password in its URL; give the token as `token`")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise Code.URL_INVALID(f"commit_via = {url!r} is not the URL of a service, such as http://lake.example:8017")
@@ -284,13 +284,13 @@ def _parts(group: Sequence[Ticket[_Encoded]]) -> Iterator[list[Ticket[_Encoded]]
 
 
 def _in_handshake(error: exceptions.HTTPError) -> bool:
-    """Whether TLS was refused before anything was sent: by its certificate, or because the other side has no TLS."""
+    """Whether TLS failed before anything was sent: by a certificate, or because the server has no TLS."""
     inner = error.args[0] if isinstance(error, exceptions.SSLError) and error.args else None
     no_tls = isinstance(inner, ssl.SSLError) and inner.reason == "WRONG_VERSION_NUMBER"
     return no_tls or isinstance(inner, ssl.SSLCertVerificationError)
 
 
 def _reason(error: BaseException) -> str:
-    """What a failed request says, without the addresses of Python objects."""
+    """The message of a failed request, without addresses of Python objects."""
     inner = error.__cause__ or error.__context__
     return f"{type(error).__name__}: {inner}" if isinstance(inner, OSError) else type(error).__name__

@@ -10,8 +10,8 @@ A request fails without effect on others:
 * Its file is gone or has changed. The request is rejected before anything is read.
 * Its job fails because of what is in a file. The job is divided until the file at fault is alone. The request counts
   one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
-* A store does not answer, a disk is full, or a package is missing where tasks run. No file is at fault; no failure is
-  counted, and the request stays open.
+* A store does not respond, a disk is full, or a package is missing where tasks run. No failure is counted, and the
+  request stays open.
 
 In a table with a merge mode the rows of a job are merged in the order of their input: by the submission of the
 requests, then by the files of each request. Jobs are committed in the order of their requests, except for those that
@@ -82,7 +82,7 @@ class FailedRequest:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
+    """The result of an ingest: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
 
     ``rows`` were written of ``rows_read``; fewer, if rows with equal keys were merged.
     ``waiting`` requests are not due yet, or could not be carried out for reasons in ``errors``, which are no file's
@@ -108,7 +108,7 @@ class IngestReport:
         return any(isinstance(error, ContentionError) for error in self.errors)
 
     def followed_by(self, later: IngestReport) -> IngestReport:
-        """The sum of this ingest and a later one, which tried again what this one left."""
+        """The sum of this ingest and a later one, which retried the rest."""
         sums = {
             name: getattr(self, name) + getattr(later, name)
             for name in ("jobs", "requests", "source_bytes", "rows_read", "rows", "files", "size_bytes", "failed")
@@ -118,7 +118,7 @@ class IngestReport:
 
 @dataclass(slots=True)
 class _IngestProgress:
-    """What has been done so far."""
+    """The progress so far."""
 
     done: list[IngestJob] = field(default_factory=list)
     files: list[NewFile] = field(default_factory=list)
@@ -147,7 +147,7 @@ class _Ready:
 
 
 def prepare(table: Table, *, force: bool = False, method: Method | None = None) -> IngestPlan:
-    """What to ingest now. ``force`` takes all open requests, due or not; ``method`` overrides that by size."""
+    """Plan the ingest. ``force`` includes all open requests, due or not; ``method`` overrides that by size."""
     requests = list(table.state().open_requests.values())
     if not requests:
         return IngestPlan((), ())
@@ -289,7 +289,7 @@ def _commit(table: Table, ready: _Ready, made: Ingested, progress: _IngestProgre
 
 
 def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
-    """Divide a job that failed, count the failure, or leave the request open; returns what to try again."""
+    """Divide a job that failed, count the failure, or leave the request open; returns the plans to retry."""
     url = error.facts.get("name") or error.facts.get("source")
     named = any(file.url == url for request in one.job.requests for file in request.files)
     if len(one.job.requests) > 1 and (named or not _is_no_files_fault(error)):

@@ -51,7 +51,7 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class IngestTarget:
-    """What is the same for all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there. If
+    """The common part of all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there. If
     there is a ``growth``, each task adds fields for the columns of its own files. ``merge`` is the table's merge mode.
     """
 
@@ -76,7 +76,7 @@ class IngestTask:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What a task made: files, and of how many rows."""
+    """The files that a task made, and the number of their rows."""
 
     files: tuple[NewFile, ...]
     rows_read: int

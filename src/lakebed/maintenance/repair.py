@@ -73,7 +73,7 @@ class InvalidRows:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport(FactsView):
-    """What a repair did: ``mended`` rows are in the table, ``removed`` rows in ``removed_files``.
+    """The result of a repair: ``mended`` rows are in the table, ``removed`` rows in ``removed_files``.
 
     ``version`` is that of its last commit, None if there was nothing to do.
     """

@@ -1,1 +1,1 @@
-"""What rows with equal keys become: the merge modes over sorted streams of rows."""
+"""Merges rows with equal keys in sorted streams, by the merge modes."""

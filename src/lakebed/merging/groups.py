@@ -22,7 +22,7 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Where the groups of some rows begin: ascending positions, of which the first is 0; and the number of rows."""
+    """The first positions of groups, ascending from 0, and the number of rows."""
 
     starts: Integers
     rows: int
@@ -38,7 +38,7 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.starts)
 
     @property

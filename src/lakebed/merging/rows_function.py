@@ -1,13 +1,13 @@
-"""Functions over the rows of whole keys: what the merge mode ``Custom`` and ``apply`` of a read call.
+"""Functions over the rows of whole keys, for the merge mode ``Custom`` and ``apply`` of a read.
 
 A function takes a record batch: all rows of some row keys, sorted by row key, sort key and then arrival, with the
 columns of the table's schema. It returns rows of the same schema in the same order. Core types: :class:`RowsFunction`,
 a function and its name; :class:`WholeKeys`, which calls it over a sorted stream.
 
-Rules. A function f has to satisfy f(f(A) + f(B)) = f(A + B), where A + B is A followed by B. That is the promise of its
-author (:func:`lakebed.testing.merge_functions.check_merge_function` looks for counterexamples). What is checked at each
-call: the result has the schema of the table, no null in a key or in a field that is not nullable, only row keys and
-sort keys that the rows had, each at most once, in ascending order. A key with more rows than one call takes is given in
+Rules. A function f has to satisfy f(f(A) + f(B)) = f(A + B), where A + B is A followed by B. This is the responsibility
+of its author (:func:`lakebed.testing.merge_functions.check_merge_function` looks for counterexamples). Each call checks
+that the result has the schema of the table, no null in a key or in a field that is not nullable, only row keys and sort
+keys that the rows had, each at most once, in ascending order. A key with more rows than one call takes is given in
 parts: first its oldest rows by sort key, then the result and further rows. So memory is bounded if results are, and a
 key whose result has more than :data:`KEY_ROWS_MAX` rows or :data:`KEY_BYTES_MAX` is an error.
 
@@ -204,7 +204,7 @@ def _key_at(rows: pa.RecordBatch, place: int, names: Iterable[str]) -> str:
 
 
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
-    """What is wrong with the columns of a result; nothing if they have the names and types that are wanted."""
+    """The difference between the columns of a result and the expected ones; empty if there is none."""
     missing = [name for name in wanted.names if name not in found.names]
     if missing:
         return f"no column {', '.join(missing)}"

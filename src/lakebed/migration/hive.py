@@ -1,8 +1,8 @@
 """Folders of Parquet files with columns in the names of folders: ``day=2024-01-31/country=de/part-0.parquet``.
 
 The layout of Hive, which Spark, pandas and DuckDB write as well. Rules. A value in the name of a folder replaces a
-column of the file. ``__HIVE_DEFAULT_PARTITION__`` is null. Files and folders whose names begin with ``_`` or ``.`` do
-not count.
+column of the file. ``__HIVE_DEFAULT_PARTITION__`` is null. Files and folders whose names begin with ``_`` or ``.`` are
+ignored.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from lakebed.model.documents import UNREADABLE, load
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
-    """What the log says of a file: its path in the folder, its size, and whether it counts."""
+    """The log's record of a file: its path in the folder, its size, and whether it is live."""
 
     path: str
     size_bytes: int
@@ -30,7 +30,7 @@ class _Marker:
 
 
 def open_icedb(location: SourceLocation) -> ForeignTable:
-    """The files that count after the last entry of the log. Raises DamagedError for a log that cannot be read."""
+    """The live files after the last entry of the log. Raises DamagedError for a log that cannot be read."""
     folder = SourceFolder(location)
     listed = folder.list("_log")
     logs = [path for path in listed if path.startswith("_log/") and path.endswith(".jsonl")]

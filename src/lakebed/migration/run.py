@@ -46,7 +46,7 @@ SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """What a migration did. ``rows_expected`` is None if the source does not know how many rows it has."""
+    """The result of a migration. ``rows_expected`` is None if the source has no row count."""
 
     table: str
     version: int | None

@@ -10,7 +10,7 @@ Core types: :class:`HashedKey` is one key. It probes one file in place, or, for 
 key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are many keys, probed at once.
 
 Rule: a probe may return true for a key that is not there, and never false for one that is. A filter of an unknown kind
-has every key. Source: Parquet format, "Bloom Filter".
+matches every key. Source: Parquet format, "Bloom Filter".
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Copies row groups of a data file into a new one, without decoding their values.
 
-Pages, Bloom filters and column indexes are copied byte for byte. What changes are positions: those in the footer and in
-the offset indexes, which Thrift encodes with a length of its own for each number, so these structs are encoded again.
-The summary of the new file has the first keys of pages, with their ranks, from the page index. Where that has no whole
+Pages, Bloom filters and column indexes are copied byte for byte. Only positions change: those in the footer and in the
+offset indexes, which Thrift encodes with a length of its own for each number, so these structs are encoded again. The
+summary of the new file has the first keys of pages, with their ranks, from the page index. Where that has no whole
 keys, because a key has several fields, is a float or is long, or has too few ranks, because keys have many rows, the
-row key columns are decoded: one row group at a time, at most
-:data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`. Of what is copied 4 MiB are held.
+row key columns are decoded: one row group at a time, at most :data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`. At
+most 4 MiB of the copied bytes are held.
 
 The new file is of the layout that :mod:`lakebed.parquet.file_writer` writes, and is sealed as every other. Its pages
 have the size, and its filters the precision, of the file that they were copied from.
@@ -145,7 +145,7 @@ def _summary(
     pages = _key_pages(path, metadata, groups, schema)
     if pages and not any(pages[0].first < cut <= pages[-1].last for cut in cuts):
         found = _summary_of(pages, rows)
-        # The promise of a summary: keys with many rows hide too many borders between pages.
+        # A summary needs enough ranks: keys with many rows hide too many page boundaries.
         if max(high - low for low, high in pairwise([*found.ranks, rows])) * (SAMPLES_MAX // 2) <= rows:
             return pages[0].first, found
     notes = RankNotes(schema.codec, cuts, rows_estimate=metadata[4][groups[0]][3])
@@ -298,7 +298,7 @@ class _Copy:
         return [text(1, KEY_FILTERS.encode()) + text(1, value) + STOP]
 
     def _renumbering(self, ordinal: int, blooms: Places, columns: Places, offsets: Places) -> Renumber:
-        """What the numbers of a row group become, given the parts of each column chunk in the new file."""
+        """The new numbers of a row group, given the parts of each column chunk in the new file."""
 
         def number_of(path: tuple[int, ...], number: int) -> int:
             match path:

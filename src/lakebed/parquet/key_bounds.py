@@ -1,7 +1,7 @@
-"""The bounds of the key fields of a data file after the first, by which reads leave whole files out.
+"""The bounds of the key fields of a data file after the first, by which reads skip whole files.
 
-They are those of the file's statistics. Parquet leaves NaN out of those, so files with NaN in a key have none of that
-column; their bounds are taken from the rows, NaN above all numbers.
+They come from the file's statistics. Parquet statistics omit NaN, so files with NaN in a key have none for that column;
+their bounds are taken from the rows, NaN above all numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the Bloom filter over whole keys that a file has if its key has several fields (docs/format.md, section 7).
 
-Arrow makes filters of columns alone, so the encoded keys are written as a column, of which nothing but the filter is
-kept. :mod:`lakebed.parquet.bloom_filters` reads it.
+Arrow makes filters only for columns, so the encoded keys are written as a column, of which only the filter is kept.
+:mod:`lakebed.parquet.bloom_filters` reads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
 
 
 class _Tail(io.RawIOBase):
-    """A file in memory of which only what follows :meth:`begin` is kept."""
+    """A file in memory that keeps only the bytes after :meth:`begin`."""
 
     def __init__(self) -> None:
         self.content = bytearray()

@@ -1,4 +1,4 @@
-"""Values of writing a run: the layout of its files, and the files written. Pure: plans may import it."""
+"""Values for writing a run: the layout of its files, and the written files. Pure: plans may import it."""
 
 from __future__ import annotations
 

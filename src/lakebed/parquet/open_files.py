@@ -239,7 +239,7 @@ class OpenFiles:
             raise locate_damage(damage, self._storage, self._table_id, file) from damage
 
     def drop(self, *files: DataFile) -> None:
-        """Drop all that is cached of the files, so that the next use opens them again."""
+        """Drop everything cached for the files, so that the next use opens them again."""
         self.cache.drop(*map(self._name, files))
 
     def _keep(self, opened: OpenFile) -> None:

@@ -1,1 +1,1 @@
-"""Reads: which files answer a request (:mod:`~lakebed.read.plan`, pure), and reading them."""
+"""Reads: planning the files of a request (:mod:`~lakebed.read.plan`, pure), and reading them."""

@@ -1,4 +1,4 @@
-"""Where in the order of a key field a literal lies: the ends of the values below it, and of those up to it. Pure.
+"""The position of a literal in the order of a key field: the ends of the values below it, and of those up to it. Pure.
 
 An engine compares a column with a literal of another type by casting one of them. Numbers, dates and times keep their
 order in such a cast, so the least value of the column that passes is found by binary search among the codes of the

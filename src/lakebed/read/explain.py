@@ -1,4 +1,4 @@
-"""What a read did, as a value, made from the statistics of a real read.
+"""The explanation of a read, made from the statistics of a real read.
 
 Core type: :class:`Explanation`. Nothing is estimated: the read is carried out to its end, and its own plan and
 statistics are counted. So the numbers are those of this moment, with the pages that the cache held.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a read, and the time that it took. Steps do not overlap."""
+    """A step of a read, and its time. Steps do not overlap."""
 
     name: str
     seconds: float
@@ -27,11 +27,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What one read of a table at ``version`` did. ``str()`` is for people, :meth:`to_dict` for programs.
+    """Statistics of one read of a table at ``version``. ``str()`` is text, :meth:`to_dict` is for programs.
 
     ``partitions`` overlap the requested keys. Of the ``files_considered``, which these partitions refer to, some were
-    left out by the bounds of their keys and some by their filters; the others were opened. A file of two partitions
-    counts twice as considered or left out, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
+    excluded by the bounds of their keys and some by their filters; the others were opened. A file of two partitions
+    counts twice as considered or excluded, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
     with page indexes) were read; a page in the read cache counts as a page, without bytes. ``engine`` is true if
     DataFusion read any of it: the engine counts only pages of a key column, and no row groups, pages or bytes in a
     merge of very many files. ``rows_merged`` rows of files went into merges by the mode ``merge``, because files
@@ -80,7 +80,7 @@ class Explanation:
         return sum(step.seconds for step in self.steps)
 
     def counts(self, partitions: int | None = None) -> list[Counted]:
-        """What was left after each step, as a funnel shows it; ``partitions`` are those of the table."""
+        """The counts after each step, for a funnel; ``partitions`` are those of the table."""
         of_table: list[Counted] = []
         if partitions is not None:
             of_table = [("Partitions of the table", "partitions", partitions, None)]
@@ -97,7 +97,7 @@ class Explanation:
         ]
 
     def plot(self) -> Picture:
-        """The funnel of the read as SVG: how many partitions, files, pages and rows were left after each step."""
+        """The funnel of the read as SVG: the partitions, files, pages and rows that remain after each step."""
         from lakebed.drawing.pictures import bars_of, funnel_picture
 
         return funnel_picture(bars_of(self.counts()))
@@ -118,7 +118,7 @@ class Explanation:
         return {**asdict(self), "steps": [asdict(step) for step in self.steps]}
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """The same as lines of text."""
         left = f"{self.files_out_by_bounds:,} out by bounds, {self.files_out_by_filter:,} by filter"
         lines = {
             "at version": self.version,

@@ -1,4 +1,4 @@
-"""Reads of tables with a merge mode: what is read below a merge, and the merge of the rows.
+"""Reads of tables with a merge mode: the reads below a merge, and the merge of the rows.
 
 A part of a partition is a group of files that overlap. If the table has a merge mode, their rows are merged
 (:class:`~lakebed.merging.row_merger.RowMerger`), and so are those of a single file with markers. A file has at most one
@@ -6,8 +6,8 @@ row for each key that rows are merged by, so a single file without markers is re
 
 Core type: :class:`MergeSchemas`, which derives the request for the rows below a merge. Pure.
 
-Rules: files come in the order of arrival, and rows with equal keys in the order of their files. What the caller asks
-for applies to merged rows:
+Rules: files come in the order of arrival, and rows with equal keys in the order of their files. The caller's request
+applies to merged rows:
 
 * a predicate is evaluated below the merge only if it names no column but those that rows are merged by, because then it
   keeps all rows of a key or none. Any other might hide a row that supersedes one which it does not hide;

@@ -82,7 +82,7 @@ def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What all parts of one multi-get have in common: the keys, and the fields to read."""
+    """The common part of one multi-get: the keys, and the fields to read."""
 
     files: OpenFiles
     request: ReadRequest

@@ -6,7 +6,7 @@ and come in key order, so their rows are concatenated, never merged. Even a quer
 partitions, because a file may hold rows of another partition that were compacted away or removed there.
 
 :func:`live_files` gives the same for an engine that reads data files by itself: the files, with the key ranges of their
-live rows. :func:`divided` says for which parts of a plan an engine may do so.
+live rows. :func:`divided` finds the parts of a plan for which an engine may do so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROWS_A_RANGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class PartitionQuery:
-    """What to read of one partition: disjoint ascending ranges inside it, and the files that may hold their rows.
+    """The query of one partition: disjoint ascending ranges inside it, and the files that may hold their rows.
 
     Neither is empty. Files are in commit order.
     """
@@ -51,7 +51,7 @@ class QueryPlan:
 
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
     partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
-    are merged by ``merge``. Of the rows that are left, those that ``shown`` does not have are hidden.
+    are merged by ``merge``. Of the remaining rows, those outside ``shown`` are hidden.
     """
 
     partitions: tuple[PartitionQuery, ...]

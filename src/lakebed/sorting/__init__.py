@@ -1,1 +1,1 @@
-"""Sorted runs: rows are sorted, spilled and merged in memory that follows a setting."""
+"""Sorted runs: sorts, spills and merges rows in memory bounded by a setting."""

@@ -1,4 +1,4 @@
-"""Merges sorted files into one ordered stream or run, in memory that follows a setting and not the size of the inputs.
+"""Merges sorted files into one ordered stream or run, in memory bounded by a setting, not by the size of the inputs.
 
 The merge is a DataFusion plan with one partition for each input: scans that declare their order, a union, a
 sort-preserving merge (:func:`ordered`, which scans of few files use as well). The plan is checked before it runs: one
@@ -12,7 +12,7 @@ columns (:mod:`lakebed.model.row_kinds`) are read if an input has them.
 
 Core functions: :func:`merge_runs` writes a run, :func:`merge_stream` gives batches.
 
-What a merge holds, and how each part is bounded by the memory limit M:
+The memory of a merge, and how the limit M bounds each part:
 
 * *Bytes read.* A Parquet scan keeps the compressed bytes of all row groups that it has read until its end
   (apache/arrow-rs#9695: ranges fetched together are not released), so a single plan would hold all of its inputs.

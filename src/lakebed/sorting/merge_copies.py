@@ -1,4 +1,4 @@
-"""Finds the parts of a merge that need none: successive row groups of one file, whose keys lie in no other input.
+"""Finds the parts that need no merge: successive row groups of one file, whose keys lie in no other input.
 
 Runs of keys that grow with time overlap little, so most of their rows would be decoded, compared with nothing and
 encoded again. Such row groups are copied instead (:mod:`lakebed.parquet.group_copy`), and only the ranges between them
@@ -55,7 +55,7 @@ class _Group:
 
 
 def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None) -> list[Stretch]:
-    """What to copy of a merge of all rows in the key range, in key order; nothing where too little would be saved.
+    """The parts to copy in a merge of all rows in the key range, in key order; none if too little would be saved.
 
     Raises DamagedError for a footer that cannot be read, Error for row groups out of order.
     """

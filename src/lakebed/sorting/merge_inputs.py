@@ -1,11 +1,12 @@
-"""Looks into the sorted files that a merge reads: what they are, how large, and where their keys lie.
+"""Inspects the sorted files that a merge reads: formats, sizes, and the distribution of their keys.
 
 An input is a Parquet file or an Arrow IPC file, recognised by its first bytes. Its columns are matched by field id to
 those of the schema or of an earlier schema of the table (:mod:`lakebed.state.transactions.schema_changes` says what may
 differ).
 
-To divide a merge into slices of keys, one must know where in the key space its bytes lie. A sample of rows, evenly
-spaced by bytes over all inputs, says so. Statistics do not: they may be truncated or absent, and cover one column each.
+Dividing a merge into slices of keys requires the distribution of bytes over the key space. It is estimated by a sample
+of rows, evenly spaced by bytes over all inputs. Statistics are not sufficient: they may be truncated or absent, and
+cover one column each.
 
 Core types: :class:`MergeInput`, :class:`GroupSpan`.
 

@@ -1,4 +1,4 @@
-"""Divides a merge that does not fit into memory: into levels of inputs, and into slices of keys. Reads inputs, no more.
+"""Divides a merge that does not fit into memory into levels of inputs and slices of keys. Only reads inputs.
 
 :mod:`lakebed.sorting.merge` says why. Core functions: :func:`levels`, :func:`slices_of`.
 """

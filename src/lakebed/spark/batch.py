@@ -59,9 +59,7 @@ RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("answer", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the objects of an instance are. It is sent inside the task function, which no page or log of Spark
-    shows.
-    """
+    """The location of an instance. It is sent inside the task function, which no page or log of Spark shows."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -94,10 +92,10 @@ a partial of one."""
 
 
 class Tasks(Protocol):
-    """Where tasks run: on Spark, or in worker processes (:class:`lakebed.spark.worker_pool.WorkerPool`)."""
+    """Runs tasks: on Spark, or in worker processes (:class:`lakebed.spark.worker_pool.WorkerPool`)."""
 
     def cores(self, memory_limit_bytes: int) -> int:
-        """How many tasks with this memory limit run at once."""
+        """The number of tasks with this memory limit that run at once."""
 
     def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
         self,
@@ -176,7 +174,7 @@ def _task_function(work: Work[Any]) -> ArrowFunction:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """Where and when a task of a shuffle ran, for what it sends back beside its result."""
+    """Host and time of a task of a shuffle, returned beside its result."""
 
     host: str
     attempt: int
@@ -204,7 +202,7 @@ def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class _TaskAnswer:
-    """What a task sends back: its result or its error, encoded, and where and when it ran."""
+    """The return value of a task: its encoded result or error, and where and when it ran."""
 
     ok: bool
     payload: bytes
@@ -241,7 +239,7 @@ def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | E
 
 
 def rows_of(result: Any) -> int:
-    """How many rows a task wrote or read, by its result; 0 if that does not say."""
+    """The number of rows that a task wrote or read, by its result; 0 if unknown."""
     if isinstance(result, tuple | list):
         return sum(map(rows_of, result))
     rows = getattr(getattr(result, "file", result), "rows", 0)

@@ -1,6 +1,6 @@
 """Chooses where a bulk import cuts the keys: for partitions before it, and for its reduce tasks. Pure: no I/O.
 
-What is known of the input is a sample: encoded keys, each with the rows that it stands for (:class:`WeightedKeys`). A
+The input is known by a sample: encoded keys, each with the number of rows that it represents (:class:`WeightedKeys`). A
 key here is the row key and the sort key encoded as one, so that even one row key with half of all rows can be divided.
 Rows with equal row keys may lie in several files; the files then touch.
 
@@ -52,7 +52,7 @@ class InputPart:
 
 @dataclass(frozen=True, slots=True)
 class WeightedKeys:
-    """Ascending keys, each with the rows it stands for."""
+    """Ascending keys, each with the number of rows that it represents."""
 
     keys: tuple[bytes, ...]
     weights: tuple[float, ...]
@@ -117,7 +117,7 @@ def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> 
         if not large:
             held += rows
             continue
-        # The partition before ended with a cut, or was small: the large one begins at its own boundary.
+        # The previous partition ended with a cut, or was small: the large one begins at its own boundary.
         _append(cuts, low)
         parts = max(1, round(rows / share))
         for part in range(1, parts):
@@ -171,7 +171,7 @@ def full_partitions(
 def cut(
     partition: LargePartition, summaries: Sequence[Summary], sample: WeightedKeys, codec: KeyCodec
 ) -> SplitAt | Unsplittable:
-    """Where to cut the partition into about even parts of what it holds and what comes; ``summaries`` are of its files.
+    """Cuts that divide the partition's present and new rows into about even parts; ``summaries`` are of its files.
 
     ``sample`` has row key and sort key as one; all rows of one row key stay together.
     """

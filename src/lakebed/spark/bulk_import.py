@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
+    """The result of an import. ``repeated``: the job id was committed before, at ``version``; nothing was added.
 
     ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
     before the import. ``rejected`` rows are in the folder ``quarantine``. ``rows`` were imported, as ``rows_written``:
@@ -292,7 +292,7 @@ class Importer:
     ) -> Ingested:
         """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed.
 
-        ``conformed`` says how they are made to fit. ``columns`` are those of each source by name, if they are known
+        ``conformed`` makes them fit the schema. ``columns`` are those of each source by name, if they are known
         before. ``check`` is called with the number of rows, before they are shuffled.
         """
         shuffle = self._shuffle(self.table.layout(), self.table.state().merge)

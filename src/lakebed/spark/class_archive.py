@@ -3,8 +3,8 @@
     python -m lakebed.spark.class_archive
 
 makes it, of about 180 MB, beside the packages of this environment. From then on every session that Lakebed starts
-itself uses it. A JVM that cannot, because its class path has changed, starts without it and says nothing. There is one
-for a build of Java and a version of PySpark; those for others are deleted. Source: JEP 350, Dynamic CDS Archives.
+itself uses it. A JVM with a different class path silently starts without it. There is one archive for a build of Java
+and a version of PySpark; archives for others are deleted. Source: JEP 350, Dynamic CDS Archives.
 
 A session that is killed while it writes an archive leaves none, because the archive gets its name at the end.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(sys.prefix) / "share" / "lakebed"
 
-# A JVM that passes over an archive, or leaves a class out, would say so on stdout.
+# A JVM that skips an archive, or omits a class, would report that on stdout.
 _SILENT = "-Xlog:cds*=off"
 
 

@@ -51,7 +51,7 @@ _FILES = tuple[NewFile, ...]
 
 
 class _Task(Protocol):
-    """What a task says of itself: its rows, and the memory that it may use, which is the same for those of a call."""
+    """A task's rows and memory limit, which is the same for all tasks of a call."""
 
     @property
     def rows(self) -> int: ...

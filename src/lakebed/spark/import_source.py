@@ -1,4 +1,4 @@
-"""What a bulk import is given: how a source is read, and what tasks stage of it.
+"""The source of a bulk import: how it is read, and how tasks stage it.
 
 Core types: :class:`SourceReading`, :class:`SourceToStage`. Errors: UsageError for what excludes each other.
 """
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """How :meth:`Pipeline.bulk_import` reads a source: columns, casts, query, where rejected rows go, and what is said
-    of text in place of what would be detected.
+    """How :meth:`Pipeline.bulk_import` reads a source: columns, casts, query, quarantine, and options for text that
+    override detection.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class SourceReading:
         return TextFields.of(schema, self.columns, self.casts, only_fields=self.ignore_extra, as_text=as_text)
 
     def check_spark(self) -> None:
-        """Raise UsageError for what only files that Lakebed reads can have."""
+        """Raise UsageError for options that apply only to files that Lakebed reads."""
         if replace(self.options, format=None) != DETECTED or self.ignore_extra:
             raise Code.ARGUMENTS_CONFLICT(
                 "options for the form of files, and ignore_extra, are for files that Lakebed reads by itself: not for "

@@ -136,7 +136,7 @@ def current_stop() -> Stop:
 
 
 def stoppable(stop: Stop, work: Callable[[], T]) -> T:
-    """Do work that ends when the stop is asked for: for callers that run it in a thread of their own.
+    """Run work that ends when the stop is requested, for callers that run it in their own thread.
 
     Calls of a pipeline within it are part of it. Raises KeyboardInterrupt if it was stopped.
     """
@@ -230,7 +230,7 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
 
 
 def _thread(session: SparkSession | None, run: Callable[[], object]) -> threading.Thread:
-    # A daemon: after a second interrupt not even the end of the process waits for it.
+    # A daemon thread: after a second interrupt not even the end of the process waits for it.
     if getattr(session, "_jsparkSession", None) is None:
         return threading.Thread(target=run, name="lakebed-call", daemon=True)
     from pyspark import InheritableThread
@@ -240,7 +240,7 @@ def _thread(session: SparkSession | None, run: Callable[[], object]) -> threadin
 
 
 def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
-    """Wait until the thread has ended. Thread.join, once interrupted, takes a running thread for ended."""
+    """Wait until the thread has ended. After an interrupt, Thread.join treats a running thread as ended."""
     try:
         thread.start()
         while not ended.wait(LOOK_EVERY_S):

@@ -1,4 +1,4 @@
-"""Reports how far a Spark job is, from Spark's own tracker, while the job runs.
+"""Reports the progress of a running Spark job, from Spark's own tracker.
 
 Core types: :class:`Progress`, :class:`CallProgress`, :class:`JobSpan`, :class:`CombinedProgress`.
 
@@ -30,8 +30,8 @@ _GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCa
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a call is in its ``phase``: rows done of all rows, which are 0 where they are not known, and tasks done
-    of all that are known. ``rows_done`` never decreases within a phase.
+    """The progress of a call in its ``phase``: rows done of all rows (0 if unknown), and tasks done of all known tasks.
+    ``rows_done`` never decreases within a phase.
     """
 
     rows_done: int
@@ -50,12 +50,12 @@ Callback = Callable[[Progress], None]
 
 
 def in_phase(progress: Callback | None, phase: str) -> Callback | None:
-    """The callback, with the name of the phase in what it is told."""
+    """The callback, with the name of the phase added to its argument."""
     return None if progress is None else lambda made: progress(replace(made, phase=made.phase or phase))
 
 
 class CallProgress:
-    """What a pipeline reports of its calls: to a callback, or if it is AUTO on a bar where somebody watches."""
+    """Reports the progress of calls to a callback, or with AUTO to a bar if the output is interactive."""
 
     AUTO = "auto"
 
@@ -114,7 +114,7 @@ class CombinedProgress:
 
 @contextlib.contextmanager
 def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> Iterator[None]:
-    """Report to ``progress`` how far the Spark job inside the block is."""
+    """Report the progress of the Spark job inside the block."""
     if progress is None:
         yield
         return

@@ -62,9 +62,9 @@ ROUNDS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do.
+    """The result of a round of maintenance, in order; empty parts had nothing to do.
 
-    ``paused`` operations were left out.
+    ``paused`` operations were skipped.
     """
 
     table: str
@@ -79,7 +79,7 @@ class MaintenanceReport:
 
 @dataclass(frozen=True, slots=True)
 class DivisionReport:
-    """What splitting and joining did, with the compaction that a split needed; None: it needed none."""
+    """The result of splitting and joining, with the compaction that a split needed; None: it needed none."""
 
     split: SplitReport
     compacted: CompactionReport | None
@@ -199,15 +199,15 @@ class Maintenance:
         return DivisionReport(cut, compacted, self.join())
 
     def collect(self) -> CollectionReport:
-        """Delete what no version needs, and truncate the log."""
+        """Delete files that no version needs, and truncate the log."""
         with self.tracked(WorkKind.GC) as run, committed_on_interrupt(self.table.log):
             report = noted(run, collect_garbage(self.table))
         self.table.tracker.trim_if_due()
         return report
 
     def maintain(self, *, online: bool, paused: Collection[TableOperation] = ()) -> MaintenanceReport:
-        """Do all that is due and not paused; a table that is not ``online`` is neither compacted nor split nor
-        joined.
+        """Run all operations that are due and not paused; a table that is not ``online`` is neither compacted nor split
+        nor joined.
         """
         ingests = TableOperation.INGEST not in paused
         ingested = self.ingest() if ingests else IngestReport(self.table.name)
@@ -230,7 +230,7 @@ class Maintenance:
             ingested = ingested.followed_by(self.ingest())
         collected = CollectionReport(self.table.name) if TableOperation.GC in paused else self.collect()
         if ingested.errors:
-            # Raised last: a store of sources that does not answer does not keep the table from the rest.
+            # Raised last, so that an unavailable store of sources does not block the other operations.
             raise ingested.errors[0]
         return MaintenanceReport(
             self.table.name,

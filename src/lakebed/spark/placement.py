@@ -1,4 +1,4 @@
-"""Places rows in Spark partitions of one's choice, which Spark 4.0 has no method for.
+"""Places rows in chosen Spark partitions, for which Spark 4.0 has no method.
 
 ``repartition(n, column)`` puts a row into the Spark partition ``hash(value) mod n``. The hash of an integer is
 MurmurHash3 with the seed 42, every step of which can be undone: there is exactly one integer with the hash *p*, and a
@@ -13,7 +13,7 @@ from __future__ import annotations
 _BITS = 2**32
 _SEED = 42
 
-# What undoes a multiplication by each of the hash's factors modulo 2^32.
+# The inverse of each of the hash's factors modulo 2^32.
 _UNDO_5 = pow(5, -1, _BITS)
 _UNDO_FIRST, _UNDO_SECOND = pow(0xCC9E2D51, -1, _BITS), pow(0x1B873593, -1, _BITS)
 _UNDO_THIRD, _UNDO_FOURTH = pow(0x85EBCA6B, -1, _BITS), pow(0xC2B2AE35, -1, _BITS)
@@ -28,7 +28,7 @@ def address_of(partition: int) -> int:
     mixed = mixed * _UNDO_THIRD % _BITS
     mixed ^= mixed >> 16
     mixed ^= 4  # the length in bytes
-    # What the seed and the only word were mixed to.
+    # The mix of the seed and the only word.
     mixed = (mixed - 0xE6546B64) * _UNDO_5 % _BITS
     word = _rotated(mixed, 32 - 13) ^ _SEED
     word = _rotated(word * _UNDO_SECOND % _BITS, 32 - 15)

@@ -1,4 +1,4 @@
-"""What a report says in one sentence: the same for the record of a job, the status of a service and the command line.
+"""Reports as one sentence, for the record of a job, the status of a service and the command line.
 
 :func:`summary` has a case for each report of work on a table. It names neither the table nor the version, which stand
 beside it everywhere. The report of a refresh has its sentence itself (:mod:`lakebed.maintenance.view_feed`): its module
@@ -24,7 +24,7 @@ from lakebed.spark.bulk_import import ImportReport
 
 @singledispatch
 def summary(report: Any) -> str:
-    """What was done, without an end mark. Raises TypeError for a value that is not one of these reports."""
+    """The sentence, without a full stop. Raises TypeError for a value that is not one of these reports."""
     raise TypeError(f"no report of work on a table: {report!r}")
 
 

@@ -1,4 +1,4 @@
-"""What is noted of a run when its work has ended: the version, a sentence, and failures that are no exception."""
+"""Records the end of a run: the version, a sentence, and failures that are not exceptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Report = TypeVar("Report", bound=WorkReport)
 
 
 def noted(run: RunHandle, report: Report) -> Report:
-    """The report, of which the run takes notes. Work that found nothing to do leaves none."""
+    """The report, which is recorded in the run. A run without work leaves no record."""
     _note(run, report)
     return report
 

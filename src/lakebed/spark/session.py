@@ -1,4 +1,4 @@
-"""Says where a pipeline's tasks run, and starts a Spark session there.
+"""Selects where a pipeline's tasks run, and starts a Spark session there.
 
 A launcher is one of
 
@@ -151,7 +151,8 @@ def has_ended(session: SparkSession) -> bool:
 def end_session(session: SparkSession, within_s: float = 10) -> None:
     """Stop a session that :func:`start_session` started, and end its JVM, which ``stop`` alone leaves running.
 
-    A JVM that takes longer is killed. Also if the JVM has died: PySpark would give out the dead one for ever.
+    A JVM that takes longer is killed. Also call this if the JVM has died, because PySpark would otherwise keep
+    returning the dead session.
     """
     with contextlib.suppress(Exception):
         session.stop()

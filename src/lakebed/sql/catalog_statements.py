@@ -1,6 +1,6 @@
 """Statements about tables rather than rows: SHOW TABLES, SHOW COLUMNS, DESCRIBE, SUMMARIZE, and information_schema.
 
-The engine plans none of them as users of DuckDB or PostgreSQL know them. :func:`catalog_statement` recognizes them by
+The engine does not plan them in the form of DuckDB or PostgreSQL. :func:`catalog_statement` recognizes them by
 their first words; any other statement goes to the engine. Statements that write are refused here, with the command that
 writes. :class:`InformationSchema` has the tables ``tables`` and ``columns`` of the schema of that name.
 
@@ -76,7 +76,7 @@ _AS_OF = re.compile(r"\bas\s+of\b", re.IGNORECASE)
 
 
 def check_reads(text: str) -> None:
-    """Raise UsageError for a statement that begins as one that writes, or reads a version as other systems do."""
+    """Raise UsageError for a statement that writes, or that reads a version in the syntax of other systems."""
     if _AS_OF.search(text):
         tokens = list(tokens_of(text))
         for word, of, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
@@ -93,7 +93,7 @@ def check_reads(text: str) -> None:
 
 
 def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | None:
-    """What a statement says about tables; None for one that the engine plans."""
+    """The parsed statement about tables; None for one that the engine plans."""
     tokens = list(islice(tokens_of(text), 3))
     words = [token.text.lower() if token.kind == "word" else "" for token in tokens]
     rest = text.rstrip().rstrip(";").rstrip()
@@ -144,12 +144,12 @@ def _name(text: str) -> str:
 
 
 def listing(names: Sequence[str]) -> pa.Table:
-    """One row a table: ``table_name``."""
+    """One row per table: ``table_name``."""
     return pa.table({"table_name": pa.array(names, pa.string())})
 
 
 def description(schema: Schema) -> pa.Table:
-    """One row a column, in order: ``column_name``, ``data_type``, ``is_nullable`` and ``key``, its part in the key."""
+    """One row per column, in order: ``column_name``, ``data_type``, ``is_nullable``, and ``key`` (its key part)."""
     roles = {field.name: "row key" for field in schema.row_key} | {field.name: "sort key" for field in schema.sort_key}
     rows = [
         {

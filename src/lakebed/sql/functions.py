@@ -1,4 +1,4 @@
-"""Functions of Lakebed's SQL that the engine does not have: those that read sketches, and unite them.
+"""SQL functions of Lakebed that the engine does not have: reading and merging sketches.
 
 ``hll_estimate(sketch)`` and ``quantile(sketch, rank)`` read the binary columns of the aggregate functions ``hll`` and
 ``quantiles``; ``hll_union(sketch)`` and ``quantiles_union(sketch)`` are aggregates: one sketch of a group's.

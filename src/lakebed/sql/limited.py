@@ -1,17 +1,18 @@
 """Runs a statement with a limit on memory or time in a worker process, which is killed if it exceeds the limit.
 
 The engine cannot bound every statement: ``repeat('x', 2000000000)`` allocates its memory in one piece, and a cross join
-may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads where the instance is, and then the statement,
-from its stdin, so that no list of processes shows storage options. It writes the rows to its stdout as an Arrow IPC
-stream, and an error as the last line of its stderr. A full pipe stops the worker until the caller reads. A thread of
-this process watches the worker's memory and time. The worker ends with its stdin, so it never outlives this process.
+may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads the location of the instance, and then the
+statement, from its stdin, so that the process list does not show storage options. It writes the rows to its stdout as
+an Arrow IPC stream, and an error as the last line of its stderr. A full pipe stops the worker until the caller reads. A
+thread of this process watches the worker's memory and time. The worker ends with its stdin, so it never outlives this
+process.
 
 Memory is counted as the resident pages of the worker, except those of files, above what it held when it was ready for
 the statement. RLIMIT_DATA in the worker stops growth that is too fast for the watcher. Without /proc the rlimit is the
 only bound on memory, as far as the system enforces it.
 
-A worker runs one statement. It may be started ahead (:mod:`lakebed.sql.spare_workers`), since what it does before the
-statement, for most of a second, is the same for every statement.
+A worker runs one statement. It may be started ahead (:mod:`lakebed.sql.spare_workers`), since its preparation, which
+takes most of a second, is the same for every statement.
 
 Core: :func:`run_limited`, :class:`StatementWorker`. Errors: UsageError for a statement that exceeds a limit.
 """
@@ -84,7 +85,7 @@ WORKER = "lakebed.table.sql_worker"
 
 
 def run_limited(worker: StatementWorker, statement: str, limits: Limits, **asked: Any) -> LimitedRows:
-    """The rows of a statement, which a new worker runs. ``asked`` is what else its module needs to know.
+    """The rows of a statement, which a new worker runs. ``asked`` has other arguments for its module.
 
     Raises UsageError for a statement that takes more than its limits, here or while the rows are read, and what the
     statement itself raises.

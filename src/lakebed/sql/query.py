@@ -101,7 +101,7 @@ _AT_CLAUSE = re.compile(r"\bAT\s*\(\s*(?:VERSION|TAG|TIMESTAMP)\s*=>", re.IGNORE
 
 @dataclass(slots=True)
 class _Scans:
-    """What a statement reads of one table, over all its scans."""
+    """The columns, filters and limits of all scans of one table in a statement."""
 
     keys: list[KeySet] = field(default_factory=list)
     columns: set[str] = field(default_factory=set)

@@ -1,7 +1,7 @@
-"""Workers for statements, started ahead: the next statement need not wait until one is there.
+"""Spare workers for statements, started in advance, so that the next statement need not wait.
 
-Each worker runs one statement and ends, so nothing of one caller is left for the next. The first statement starts its
-own worker, and the spare ones; each that is taken is replaced at once. Spare workers that no statement took for
+Each worker runs one statement and exits, so no data of one caller is accessible to the next. The first statement starts
+its own worker, and the spare ones; each that is taken is replaced at once. Spare workers that no statement took for
 :data:`IDLE_S` are ended: a service without statements holds no memory for them.
 
 Core types: :class:`SpareWorkers`.
@@ -56,7 +56,7 @@ class SpareWorkers:
             worker.end()
 
     def close(self) -> None:
-        """End the workers that wait; those that were taken are their takers'."""
+        """End the waiting workers; workers that were taken are not affected."""
         with self._lock:
             self._is_closed = True
             ended, self._waiting = self._waiting, []

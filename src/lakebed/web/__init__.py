@@ -1,1 +1,1 @@
-"""The doors of a service over HTTP: an API for programs and pages for people, on Litestar."""
+"""The HTTP interface of a service: an API for programs and web pages, on Litestar."""

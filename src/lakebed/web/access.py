@@ -1,8 +1,8 @@
-"""The tables and the job runs of the instance as a request may use them: the permission first, then the table.
+"""Gives requests access to tables and job runs: checks the permission first, then looks up the table.
 
-Core types: :class:`OpenTables`. A name is looked up in the catalog once a second at most, so that a read by key costs
-no request for it: after a rename the old name works that much longer. A dropped table refuses every use by its own log,
-and a read then looks its name up again.
+Core types: :class:`OpenTables`. A name is looked up in the catalog at most once a second, so that a read by key costs
+no request for it; after a rename the old name works up to a second longer. The log of a dropped table refuses every
+use, and a read then looks its name up again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OpenTables:
         except Error as error:
             self._found.pop(name, None)
             if error.code is Code.TABLE_NOT_FOUND:
-                # Its message lists all tables, which this principal may not know of.
+                # Its message would list tables that are not visible to this principal.
                 raise Code.TABLE_NOT_FOUND(f"no table named {name!r}", table=name) from error
             raise
         if len(self._found) >= NAMES_MAX:
@@ -97,7 +97,7 @@ class RequestedTable:
         return self.tables.readable(self.principal, self.name, at)
 
     def read(self, at: str | None, function: Callable[[Table | Snapshot], Answer]) -> Answer:
-        """What the function reads of :meth:`readable`; of another table, if one has the name since this was dropped."""
+        """The result of the function on :meth:`readable`, or on a table that has the name after a drop."""
         try:
             return function(self.readable(at))
         except NotFoundError as error:
@@ -108,14 +108,14 @@ class RequestedTable:
 
 
 def may_see(principal: Principal, run: JobRun) -> bool:
-    """Whether the principal may know of a run: it may read the table whole, or all tables for other work."""
+    """Whether a run is visible to the principal: it may read all rows of the table, or all tables for other work."""
     if not run.table:
         return principal.permission() is not None
     return principal.reads_whole(run.table)
 
 
 def seen_run(service: Service, principal: Principal, job: str) -> RunDetails:
-    """A run of a job that the principal may know of; the last eight characters of its id are enough.
+    """A run of a job that is visible to the principal; the last eight characters of its id are enough.
 
     Raises NotFoundError.
     """
@@ -126,7 +126,7 @@ def seen_run(service: Service, principal: Principal, job: str) -> RunDetails:
 
 
 def retry_run(service: Service, principal: Principal, job: str) -> tuple[JobRun, bool]:
-    """Have a parked job tried again at the next round; the run, and False if that was asked already.
+    """Request a retry of a parked job in the next round; returns the run, and False if that was requested before.
 
     Raises AccessError, NotFoundError, RejectedError for a job that is not parked.
     """

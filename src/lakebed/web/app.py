@@ -1,4 +1,4 @@
-"""The web application of a service: routes, authentication, errors, and threads for what blocks.
+"""The web application of a service: routes, authentication, errors, and threads for blocking work.
 
 Handlers are plain functions that run in threads, of which :attr:`RequestLimits.threads` work at once; the others wait.
 A handler declares what it needs by parameters: ``service``, ``tables``, ``principal`` and ``limits`` are there for all,
@@ -62,7 +62,7 @@ _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
 
 class _Unrouted(Router):
-    """Litestar's routes for the OpenAPI document, none of which is wanted: they answer unknown paths with HTML.
+    """Disables Litestar's routes for the OpenAPI document, which answer unknown paths with HTML.
 
     The document is served by :mod:`lakebed.web.api.service_status`.
     """

@@ -1,15 +1,15 @@
-"""Who makes a request: by the header ``Authorization``, or by the cookie of a browser that signed in.
+"""Authenticates requests by the header ``Authorization``, or by the session cookie of a browser.
 
-Core type: :class:`Doors`. Every route but :data:`PUBLIC` needs a principal, whether its handler asks for it or not.
+Core type: :class:`Doors`. Every route but :data:`PUBLIC` needs a principal, even if its handler does not use it.
 
 *Sessions.* A browser sends a token once, by a form, and gets a session (:mod:`lakebed.security.sessions`) in a cookie
 that scripts do not see and that other sites cannot make it send. The token is in it, encrypted, and is checked for each
 request, so revoking it ends the session. Any service of the instance accepts it.
 
 *Other sites.* A request that changes something, and has no header ``Authorization``, must come from a page of this
-service, or from no browser: browsers say where it comes from (``Sec-Fetch-Site``, ``Origin``), and no page can change
-that. A service without authentication answers only to names of this machine, since another site may have a name that
-leads here (DNS rebinding).
+service, or from no browser: browsers send its origin (``Sec-Fetch-Site``, ``Origin``), which no page can change. A
+service without authentication accepts only names of this machine, because the name of another site may resolve to it
+(DNS rebinding).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RESERVED = frozenset({"request", "data", "body"})
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """How the service is seen from outside."""
+    """The external addresses and origins of the service."""
 
     hosts: Collection[str] | None = None
     """The names by which it may be addressed; any, if None."""
@@ -84,7 +84,7 @@ class Doors:
         _check_parameters(connection)
 
     def principal(self, connection: AnyConnection) -> Principal:
-        """Whoever makes the request. Raises AccessError."""
+        """The principal of the request. Raises AccessError."""
         scope: Any = connection.scope
         found: Principal | None = scope.get(PRINCIPAL)
         if found is None:
@@ -96,7 +96,7 @@ class Doors:
         return found
 
     def sign_in(self, token: str, connection: AnyConnection) -> str:
-        """A new session of whoever has the token. Raises AccessError; UsageError for a token that is too long."""
+        """A new session for the holder of the token. Raises AccessError; UsageError for a token that is too long."""
         authorization = f"Bearer {token}"
         scope: Any = connection.scope
         scope[PRINCIPAL] = self._authenticated(authorization, connection)
@@ -130,7 +130,7 @@ class Doors:
 
 
 class _Failures:
-    """How often each address failed to authenticate within a minute. A valid token is never refused for it."""
+    """Counts failed authentications by address within a minute. A valid token is never refused for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -187,7 +187,7 @@ def check_form(request: AnyConnection) -> None:
 
 
 def _site_of(connection: AnyConnection) -> str | None:
-    """Where the page is that makes the request, in words of ``Sec-Fetch-Site``; None if the request does not say."""
+    """The site of the requesting page, in terms of ``Sec-Fetch-Site``; None if unknown."""
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
     if site is not None or origin is None:
         return site

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: the class decides the status, and the body has the code, the message and the facts.
+"""Errors as HTTP responses: the class determines the status; the body has the code, the message and the facts.
 
 The body is JSON, or a page where a browser asked for a page.
 """
@@ -61,7 +61,7 @@ def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]
 
 
 def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """A request that the framework refused: no such path, an argument that is not of its type."""
+    """A request that the framework refused, such as an unknown path or an argument of the wrong type."""
     message = _what_is_wrong(request, error)
     document = document_of(Code.REQUEST_INVALID(message))
     return _answer(request, error.status_code, document, error.headers)
@@ -90,7 +90,7 @@ def _argument(name: str, message: str) -> str:
 
 
 def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """What should not happen: logged with its traceback, which the answer does not have."""
+    """A bug: logged with its traceback, which the response does not include."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     document = {"error": {"kind": "bug", "code": "bug", "message": "the service failed; its log says why"}}
     return _answer(request, 500, document)

@@ -1,4 +1,4 @@
-"""What requests may take, and how many statements run at once."""
+"""Limits of requests, and of concurrent statements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakebed.service.query_work import QueryLimits
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request, and all of them together, may take."""
+    """The limits of one request, and of all of them together."""
 
     request_bytes: int = 256 * 1024 * 1024
     """The body of a request."""
@@ -41,7 +41,7 @@ class RequestLimits:
 
 
 class StatementSlots:
-    """Slots of statements, for the loop of one server; those who find none free wait in order.
+    """Slots of statements, for the loop of one server; statements wait in order for a free slot.
 
     Each statement has a process of its own, so memory bounds their number.
     """

@@ -103,7 +103,7 @@ def _with_defaults(headers: Any, scope: Any) -> list[tuple[bytes, bytes]]:
 
 
 class BodyDeadline:
-    """Ends a request whose body does not come within some seconds with status 408: slow clients hold no service."""
+    """Ends a request whose body does not arrive in time with status 408, so that slow clients hold no resources."""
 
     def __init__(self, app: ASGIApp, time_s: float) -> None:
         self._app = app
@@ -147,7 +147,7 @@ class MeasuredRequests:
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
-        # No answer at all is what a client sees when the connection is closed: nginx logs it as 499.
+        # The connection was closed before a response: status 499, as in nginx.
         labels = {"route": NO_ROUTE, "method": method, "status": "499"}
         sent = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
         telemetry.trace_parent.set(sent.decode("latin-1"))

@@ -1,1 +1,1 @@
-"""Where entries are kept: objects of a store, rows of PostgreSQL, or items of DynamoDB, all as ``backend`` promises."""
+"""Log backends: objects of a store, rows of PostgreSQL, or items of DynamoDB, with the guarantees of ``backend``."""

@@ -1,6 +1,6 @@
-"""The log backend interface: where the entries of logs are kept.
+"""The log backend interface, which stores the entries of logs.
 
-Entries are numbered 1, 2, 3 … and immutable. The log depends on these promises, which the conformance suite in
+Entries are numbered 1, 2, 3 … and immutable. The log depends on these guarantees, which the conformance suite in
 :mod:`lakebed.testing.logs` checks:
 
 * At most one of any number of racing creates of a version takes effect, and none overwrites.
@@ -42,8 +42,8 @@ class LogBackend(Protocol):
         """The bytes of an entry; None if there is none."""
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
-        """Where writers take turns, let no other have its turn during the block; False: there are none, or none was
-        free within ``wait_s``, looked for every ``pause_s`` or so. Only to avoid races: nothing correct depends on it.
+        """Hold the turn of this writer during the block, if the backend has turns; False if it has none, or none was
+        free within ``wait_s`` (checked about every ``pause_s``). Only avoids races; correctness does not depend on it.
         """
 
     def last_modified(self, version: int) -> datetime | None:
@@ -64,8 +64,8 @@ class LogBackend(Protocol):
     def known_log_start(self, version: int) -> int | None:
         """The log start after entry ``version`` was stored, if the create returned it; None: unknown.
 
-        Known for the latest entry that this process created. A log start that was read before does not serve: the log
-        may have been truncated in between, so that the version is one that was deleted.
+        Known for the latest entry that this process created. A log start that was read before is not sufficient: the
+        log may have been truncated in between, and the version deleted.
         """
 
     def supports_truncation(self) -> bool:
@@ -90,7 +90,7 @@ class LogBackend(Protocol):
         """
 
     def foreign(self) -> Iterator[str]:
-        """The names of objects among the entries that are not entries and are never read. For verification only."""
+        """The names of objects beside the entries that are not entries and are never read. For verification only."""
 
 
 class LogLocation(Protocol):
@@ -100,7 +100,7 @@ class LogLocation(Protocol):
         """The log with that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs of the instance, in any order. For garbage collection only: it may list much."""
+        """The prefixes of all logs of the instance, in any order. For garbage collection: it may list many objects."""
 
     def check(self) -> None:
         """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""

@@ -115,7 +115,7 @@ class DynamoLog:
         return bytes(data)
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """Writers take no turns."""
+        """This backend has no turns."""
         return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
@@ -124,7 +124,7 @@ class DynamoLog:
         return from_us(int(item["stored_us"]["N"])) if item else None
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """That of the newest entry of this process; None: ask."""
+        """The time of the newest entry of this process; None: request it."""
         return from_us(self._newest["stored_us"]) if self._newest.get("version") == version else None
 
     def now(self) -> datetime:
@@ -141,7 +141,7 @@ class DynamoLog:
         return decode_log_start(self._log_start_data(), self.name)
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
-        """No put reads another item."""
+        """Unknown: a put does not read another item."""
         return None
 
     def supports_truncation(self) -> bool:
@@ -178,7 +178,7 @@ class DynamoLog:
             del self._newest["version"]
 
     def foreign(self) -> Iterator[str]:
-        """Nothing: an item of a log is an entry."""
+        """None: every item of a log is an entry."""
         return iter(())
 
     def _title(self, version: int) -> str:
@@ -230,7 +230,7 @@ class DynamoLogs:
                 yield prefix
 
     def check(self) -> None:
-        """Make the table if it is not there, and try it out.
+        """Create the table if it does not exist, and test it.
 
         Raises:
             UnsafeStoreError: two racing entries would both be stored.

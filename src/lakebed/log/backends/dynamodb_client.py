@@ -1,8 +1,8 @@
-"""Requests to a DynamoDB table: items put on a condition, read consistently, deleted; its clock; what errors mean.
+"""Requests to a DynamoDB table: conditional puts, consistent reads, deletes, its clock, and its errors.
 
-Core type: :class:`DynamoTable`. Rules. A put says created, exists or unclear, and is not repeated here: only the caller
-knows what its own bytes prove. Reads are strongly consistent and repeated within a bound, because they change nothing.
-The server's clock is read off the dates of its responses, which are cut to seconds.
+Core type: :class:`DynamoTable`. Rules. A put returns created, exists or unclear, and is not repeated here, because only
+the caller can compare its own bytes. Reads are strongly consistent and repeated within a bound, because they change
+nothing. The server's clock is taken from the dates of its responses, which are truncated to seconds.
 
 Errors: StorageError with the remedy, by the code of the response. Source: decision 0031.
 """
@@ -88,7 +88,7 @@ class _Clock:
         if text is None:
             return
         date_s = parsedate_to_datetime(text).timestamp()
-        # A date is cut to its second: what an earlier response told, and the time since, may be nearer to the truth.
+        # A date is truncated to its second: an earlier response plus the time since may be more accurate.
         reckoned_s = self.now_s(at_s)
         near = reckoned_s is not None and date_s <= reckoned_s < date_s + 1
         self.seen = (reckoned_s if near and reckoned_s is not None else date_s, at_s)
@@ -109,7 +109,7 @@ class DynamoTable:
     _clock: _Clock = field(default_factory=_Clock, repr=False, compare=False)
 
     def now(self, *, anew: bool = True) -> datetime:
-        """DynamoDB's clock: read off a response now, or with ``anew`` false one that was seen already."""
+        """DynamoDB's clock: from a new response, or with ``anew`` false from an earlier one."""
         if anew or self._clock.seen is None:
             self.item("clock", 0)
         found = self._clock.now_s(clock.monotonic_s())
@@ -170,7 +170,7 @@ class DynamoTable:
         return PutOutcome.CREATED
 
     def delete(self, keys: Sequence[tuple[str, int]]) -> None:
-        """Delete items; one that is not there is fine."""
+        """Delete items; missing ones are ignored."""
         for start in range(0, len(keys), BATCH_ITEMS):
             requests = [
                 {"DeleteRequest": {"Key": {"log": {"S": log}, "version": {"N": str(version)}}}}
@@ -187,7 +187,7 @@ class DynamoTable:
                 )
 
     def pages(self, operation: str, **given: Any) -> Iterator[dict[str, Any]]:
-        """The items that a ``query`` or ``scan`` gives, page by page; consistent reads."""
+        """The items of a ``query`` or ``scan``, page by page; consistent reads."""
         start: dict[str, Any] = {}
         while True:
             answer = self._read(operation, ConsistentRead=True, **start, **given)
@@ -197,7 +197,7 @@ class DynamoTable:
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def _read(self, operation: str, **given: Any) -> dict[str, Any]:
-        """Ask, and ask again within a bound: reads change nothing."""
+        """Read, with bounded retries, because reads change nothing."""
         return read_until_answered(lambda: self._call("read the log in", operation, TableName=self.name, **given))
 
     def _call(self, action: str, operation: str, **given: Any) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class DynamoTable:
             clock.sleep(0.5)
 
     def _failure(self, action: str, error: Exception) -> Error:
-        """The error as one that says what, where and the remedy."""
+        """The error with its subject, location and remedy."""
         said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
         refused = _REFUSED.get(_code(error))
         if refused is None and isinstance(error, _MISCONFIGURED):
@@ -262,7 +262,7 @@ _making = threading.Lock()
 
 @lru_cache(maxsize=64)
 def _client_of(process: int, options: tuple[tuple[str, str], ...]) -> Any:  # noqa: ARG001 - a forked child has its own
-    # Nothing below a put retries silently: who calls settles what is unclear.
+    # No layer below a put retries silently: the caller settles an unclear outcome.
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20, max_pool_connections=32)
     return boto3.session.Session().client("dynamodb", config=config, **dict(options))
 

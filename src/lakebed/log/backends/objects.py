@@ -53,7 +53,7 @@ class ObjectLog:
         return self.storage.last_modified(entry_name(self.prefix, version))
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """On local disk a look costs no request; object stores do not say with a create when it was."""
+        """On local disk this costs no request; object stores do not return the time of a create."""
         return self.last_modified(version) if isinstance(self.storage, LocalStorage) else None
 
     def now(self) -> datetime:
@@ -61,7 +61,7 @@ class ObjectLog:
         return self.storage.now()
 
     def versions(self) -> Iterator[int]:
-        """The numbers of all entries. Objects that are none are passed over."""
+        """The versions of all entries. Other objects are skipped."""
         for listed in self.storage.list(entry_folder(self.prefix)):
             version = parse_entry_name(self.prefix, listed.name)
             if version is not None:
@@ -73,7 +73,7 @@ class ObjectLog:
         return 0 if data is None else decode_log_start(data, self.prefix)
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
-        """No store reads one object when it has created another."""
+        """Unknown: a store does not read one object when it creates another."""
         return None
 
     def supports_truncation(self) -> bool:

@@ -60,10 +60,10 @@ _INSERT = (
     "clock_timestamp()) ON CONFLICT (log, version) DO NOTHING RETURNING stored"
 )
 _OF_ENTRY = "FROM lakebed_entries WHERE log = %(log)s AND version = %(version)s"
-# Null for more than an entry can have: the server looks at the length alone.
+# Null for data larger than an entry can be, by length.
 _DATA = f"SELECT CASE WHEN length(data) <= {OBJECT_BYTES_MAX} THEN data END {_OF_ENTRY}"
 _STORED = f"SELECT stored {_OF_ENTRY}"
-# A log start takes some 100 bytes. Of a larger row the first 4 KiB are read, and fail the check of the digest.
+# A log start takes some 100 bytes. Only the first 4 KiB of a larger row are read, which fail the check of the digest.
 _LOG_START = "SELECT substr(data, 1, 4096) FROM lakebed_entries WHERE log = %(log_start)s AND version = 0"
 _INSERT_AND_LOOK = f"{_INSERT}; SELECT ({_LOG_START}), current_setting('transaction_isolation')"
 _RAISE = (
@@ -76,7 +76,7 @@ _VERSIONS = (
 )
 _LOGS = "SELECT DISTINCT log FROM lakebed_entries WHERE version > 0 AND log LIKE %(pattern)s"
 
-# In these each statement of a transaction sees what was committed before it. The server treats them alike.
+# At these isolation levels each statement sees everything committed before it. The server treats them alike.
 _SEEING = frozenset({"read committed", "read uncommitted"})
 
 Returned = TypeVar("Returned")
@@ -123,7 +123,7 @@ class PostgresqlLog:
         return bytes(rows[0][0])
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """Writers take no turns."""
+        """This backend has no turns."""
         return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
@@ -132,7 +132,7 @@ class PostgresqlLog:
         return _utc(rows[0][0]) if rows else None
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """What the server returned with the create, for the newest entry of this process; None: ask."""
+        """The time that the server returned with the create, for the newest entry of this process; None: request it."""
         inserted = self._newest.get(version)
         return None if inserted is None else _utc(inserted.stored)
 
@@ -159,7 +159,7 @@ class PostgresqlLog:
         """The log start that was read in the transaction that stored the entry, behind it."""
         inserted = self._newest.get(version)
         if inserted is not None and inserted.looked:
-            # The entry is stored, and must not look as if it failed. `log_start` raises if the row is damaged.
+            # The entry is stored, so no error is raised here. `log_start` raises if the row is damaged.
             with suppress(DamagedError, UnsupportedFormatError):
                 return decode_log_start(inserted.log_start, self.name)
         return None
@@ -191,7 +191,7 @@ class PostgresqlLog:
                 self._newest.pop(version, None)
 
     def foreign(self) -> Iterator[str]:
-        """Nothing: a row of a log is an entry."""
+        """None: every row of a log is an entry."""
         return iter(())
 
     @property
@@ -229,7 +229,7 @@ class PostgresqlLogs:
                 yield prefix
 
     def check(self) -> None:
-        """Make the table if it is not there, and try it out.
+        """Create the table if it does not exist, and test it.
 
         Raises:
             UnsafeStoreError: the database may lose what it acknowledged, or two racing entries would both be stored.
@@ -240,7 +240,7 @@ class PostgresqlLogs:
             try:
                 connection.exec_driver_sql(_CREATE_TABLE)
             except DBAPIError:
-                # Refused to the loser of two racing "if not exists", and without the right to create tables.
+                # Fails for the loser of two racing "if not exists", and without the right to create tables.
                 if connection.exec_driver_sql("SELECT to_regclass('lakebed_entries')").scalar_one() is None:
                     raise
         check_creates(
@@ -262,12 +262,12 @@ class PostgresqlLogs:
         except DBAPIError as error:
             raise self._failure(action, error) from error
         finally:
-            # A session that breaks while it is given back takes no answer back with it.
+            # If a session breaks while it is returned to the pool, the result is still valid.
             with suppress(DBAPIError):
                 connection.close()
 
     def put(self, action: str, send: Callable[[sa.Connection], Returned | None]) -> tuple[PutOutcome, Returned | None]:
-        """Send a conditional put once: its outcome, and what it returned about the row; None: it stored none.
+        """Send a conditional put once; returns its outcome and the returned row; None: nothing was stored.
 
         Raises:
             StorageError: it was refused, and nothing is stored.
@@ -282,7 +282,7 @@ class PostgresqlLogs:
         return (PutOutcome.EXISTS if returned is None else PutOutcome.CREATED), returned
 
     def read(self, statement: str, values: Mapping[str, Any]) -> list[Any]:
-        """The rows of a query. Raises StorageError if no attempt is answered."""
+        """The rows of a query. Raises StorageError if every attempt fails."""
 
         def read_once() -> list[Any]:
             with self.connection("read the log in") as connection:

@@ -37,8 +37,8 @@ _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d*)?"
 _NETLOC = re.compile(rf"(?:[^:@/]*@)?{_HOST}(?:,{_HOST})*", re.ASCII)
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 
-# Used unless the URL has another value. A peer that vanished silently is given up after half a minute; after a
-# fail-over only a server that takes writes is of use.
+# Used unless the URL has another value. A silent peer is given up after half a minute; after a fail-over only a
+# writable server is useful.
 _DEFAULTS: dict[str, str | int] = {
     "application_name": "lakebed",
     "connect_timeout": 10,
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, str | int] = {
     "tcp_user_timeout": 30_000,
 }
 
-# A failure to connect has no SQLSTATE, only a text. All of these fail again until mended.
+# A failure to connect has no SQLSTATE, only a text. All of these are permanent until fixed.
 _REFUSED_TEXTS = (
     ("password authentication failed", "the password is wrong: see PGPASSWORD, ~/.pgpass or the service file"),
     ("no password supplied", "a password is asked for: give it by PGPASSWORD, ~/.pgpass or a service file"),
@@ -76,10 +76,10 @@ _UNCLEAR_CLASSES = ("08", "40", "57", "55")
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error of the driver says about the statement that failed.
+    """The meaning of a driver error for the statement that failed.
 
     ``unclear``: the statement may have taken effect, or may yet. If not, it has not and never will, and ``transient``
-    says whether the same statement may succeed later. ``remedy`` is for people.
+    says whether the same statement may succeed later. ``remedy`` is text for users.
     """
 
     unclear: bool
@@ -104,7 +104,7 @@ class PostgresqlServer:
                 "PostgreSQL URLs are stored and must not contain a password (postgresql://...): use PGPASSWORD, "
                 "~/.pgpass or a service file"
             )
-        # What is left could still be a password with a stray "/" or "@", so it is not shown.
+        # The rest could still contain a password with a stray "/" or "@", so it is not shown.
         if not _NETLOC.fullmatch(parts.netloc) or "@" in parts.path or parts.fragment:
             raise Code.URL_INVALID(
                 "not a URL of PostgreSQL: write postgresql://[user@]host[:port]/database, percent-encoded"
@@ -148,7 +148,7 @@ class PostgresqlServer:
 
 
 def meaning_of(error: DBAPIError) -> Meaning:
-    """What an error of the driver says."""
+    """The meaning of a driver error."""
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         text = str(error.orig)

@@ -1,1 +1,1 @@
-"""Compaction: the runs of a partition become one; no answer changes."""
+"""Compaction: merges the runs of a partition into one, without changing the result of any read."""

@@ -1,4 +1,4 @@
-"""Which files are compacted because rows of theirs are hidden, even if nothing else would merge them. Pure: no I/O.
+"""Selects files for compaction because they contain hidden rows, even if no other compaction is due. Pure: no I/O.
 
 * A file with rows that are past the table's age-off by more than a quarter of the age is due. Each row is so rewritten
   at most once in a quarter of the age for this, and none stays for longer than five quarters of it. Files of which all
@@ -34,7 +34,7 @@ _US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """What is due in a state under a strategy."""
+    """The due files of a state under a strategy."""
 
     state: TableState
     strategy: Strategy
@@ -43,7 +43,7 @@ class HiddenRows:
 
     @classmethod
     def of(cls, state: TableState, strategy: Strategy) -> HiddenRows | None:
-        """What is due; None if the table has no filter that jobs apply."""
+        """The due files; None if the table has no filter that jobs apply."""
         completes = state.merge != Latest(by="sort_key")
         if not state.filter_version or not kept_by_jobs(state, complete=completes):
             return None

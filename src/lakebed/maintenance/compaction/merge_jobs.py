@@ -101,7 +101,7 @@ class FailedMerge:
 
 @dataclass(slots=True)
 class MergeProgress:
-    """What has been done so far; several threads add to it."""
+    """The progress so far; several threads add to it."""
 
     done: list[tuple[PartitionMerge, tuple[NewFile, ...], int]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -119,7 +119,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _OpenMerge:
-    """A job under way; ``drops_rows``: its output may have fewer rows than its inputs."""
+    """A running job; ``drops_rows``: its output may have fewer rows than its inputs."""
 
     id: str
     merge: PartitionMerge
@@ -201,9 +201,9 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
         # Another process took the partition, or changed it, since the plan was made.
         return Skipped(merge.partition, outcome.reason)
     version_of(outcome, f"table {table.name}")
-    # Of one state: an aggregate names the fields of its schema, which may have been renamed since the plan.
+    # From one state: an aggregate names the fields of its schema, which may have been renamed since the plan.
     state = table.log.head.state
-    # And of one at which the job is open: if the filter changes after it, the job is refused.
+    # The job must be open in that state: if the filter changes later, the job is refused.
     kept = kept_by_jobs(state, complete=merge.complete)
     tasks = tuple(
         MergeTask(
@@ -243,7 +243,7 @@ def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
 def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress: MergeProgress) -> None:
     outcome = commit_files(table, ProposeOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
-        # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
+        # Refused permanently; if the job is still open, as behind a fence, it would only block others.
         close_job(table, job.id, outcome.reason)
         progress.skipped.append(Skipped(job.merge.partition, outcome.reason))
         return

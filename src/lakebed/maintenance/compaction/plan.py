@@ -112,7 +112,7 @@ class Concatenation:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A partition that is due and is left out this time, and why."""
+    """A partition that is due but skipped, and why."""
 
     partition: int
     reason: str
@@ -120,10 +120,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to merge, partitions with most runs first; what to concatenate; what has to wait.
+    """Merges, partitions with most runs first; concatenations; and skipped partitions.
 
-    ``whole`` are merges of whole files over several partitions. Plan again after them: what is due in these partitions
-    then is not known before.
+    ``whole`` are merges of whole files over several partitions. Plan again after them, because the due work in these
+    partitions is not known before.
     """
 
     merges: tuple[PartitionMerge, ...] = ()
@@ -208,7 +208,7 @@ def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
 
 
 def why_wait(open_requests: int, commits_waiting: int) -> str | None:
-    """Why no job should be begun now; None if jobs may begin. See also :func:`pressing`."""
+    """Why no job should start now; None if jobs may start. See also :func:`pressing`."""
     if open_requests > REQUESTS_OPEN_MAX:
         return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
     if commits_waiting > COMMITS_WAITING_MAX:
@@ -217,7 +217,7 @@ def why_wait(open_requests: int, commits_waiting: int) -> str | None:
 
 
 def pressing(state: TableState, settings: Settings) -> bool:
-    """Whether a partition has so many files that it soon accepts no more; requests then wait for compaction."""
+    """Whether a partition is near its limit of runs; requests then wait for compaction."""
     bound = settings.runs_max // 2
     return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
 
@@ -238,7 +238,7 @@ def _plan_partition(
     claimed: Collection[str],
     rules: tuple[Strategy, Settings, HiddenRows | None],
 ) -> tuple[int, CompactionPlan]:
-    """The number of runs of a partition, and what is due in it."""
+    """The number of runs of a partition, and its due merges."""
     runs = runs_of(state.held_by(partition))
     if jobs and rules[0] is Strategy.FULL:
         return len(runs), CompactionPlan(skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))

@@ -67,10 +67,10 @@ FETCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport(FactsView):
-    """What a compaction did. ``version`` is that of its last commit, None if there was nothing to do.
+    """The result of a compaction. ``version`` is that of its last commit, None if there was nothing to do.
 
     ``partitions`` is the number of those in which ``jobs`` merged runs. ``concatenated`` is the number of runs that
-    became part of another without a merge. ``waits`` says why no more jobs were begun; None if all were.
+    became part of another without a merge. ``waits`` is why no more jobs were started; None if all were.
     """
 
     table: str
@@ -91,7 +91,7 @@ class CompactionReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is to be done now, by which strategy, and the jobs of dead owners that were released first."""
+    """The plan, its strategy, and the jobs of dead owners that were released first."""
 
     planned: CompactionPlan
     released: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     progress = MergeProgress(waits=prepared.waits)
     if planned.whole:
         run_merges(table, execute, planned.whole, progress, cores=cores)
-        # Their outputs are small and are merged later. What else is due in their partitions is known only now.
+        # Their outputs are small and are merged later. Other due work in their partitions is known only now.
         planned = plan(table.state(), table.settings_in_force(), prepared.strategy)
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
@@ -152,7 +152,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
 
 
 def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> tuple[int | None, int]:
-    """Make one run of several; returns the version, and by how many the runs decreased."""
+    """Concatenate runs; returns the version, and by how many the runs decreased."""
     outcome = table.try_commit(ConcatenateRuns(link.partition, link.files, clock.new_id()))
     if isinstance(outcome, NotCommitted):
         # The partition has changed since the plan was made.

@@ -2,7 +2,7 @@
 
 A strategy considers the runs of one partition that no open job merges, smallest first, and chooses those to merge
 together. It counts runs, not files, and their bytes inside the partition. Runs of the target size
-(``compaction_run_bytes``) are left out, so that large runs are not rewritten again and again:
+(``compaction_run_bytes``) are left out, so that large runs are not rewritten repeatedly:
 
 * ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest waits for more.
 * ``size-ratio``: runs of like size. A set of runs is of like size if all but the largest together have at least
@@ -95,7 +95,7 @@ def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
 
 
 def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
-    """The fewest runs that result from concatenating runs that do not overlap.
+    """The runs after concatenating those that do not overlap, as few as possible.
 
     Runs that share a key are not concatenated: their rows of this key would be sorted in each and not in both. A run of
     files of less than ``size_bytes_min`` on average is not concatenated either.

@@ -1,4 +1,4 @@
-"""Merges many small files that reach many partitions whole: one job over all partitions that they reach. Pure: no I/O.
+"""Plans merges of small files that reach many partitions: one job over all of these partitions. Pure: no I/O.
 
 A write of a few hundred rows over all keys makes one file, and a reference in every partition. Merged partition by
 partition, a thousand such writes to 149 partitions are 12,900 jobs, each of which opens twelve files for one row of
@@ -167,7 +167,7 @@ def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
 
 
 def _saved(group: Sequence[_Seen]) -> int:
-    """By how many references the state shrinks if the files become one."""
+    """The number of references that the state loses if the files are merged into one."""
     if len(group) < 2:
         return 0
     return sum(len(seen.partitions) for seen in group) - len(

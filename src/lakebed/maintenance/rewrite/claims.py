@@ -1,11 +1,11 @@
 """Claims the files of a rewrite: opens a job for each, and waits for compactions that hold some of them.
 
 A rewrite is atomic, so it holds all of its files before it reads the first. Files that it has claimed cannot be merged
-or joined with others, so each round has fewer left; what another job holds is claimed when that job has ended, in the
-form in which it left it. Files that arrive meanwhile are not claimed, and are compacted as ever.
+or joined with others, so each round has fewer left; files that another job holds are claimed when that job has ended,
+as it left them. Files that arrive meanwhile are not claimed, and can be compacted.
 
-Two rewrites could each wait for files of the other. So a rewrite gives up when it meets a job of another one, which its
-id tells.
+Two rewrites could each wait for files of the other. A rewrite therefore gives up when it finds a job of another
+rewrite, which it recognises by its id.
 
 Core type: :class:`Claims`. Errors: RejectedError if a job does not end; ContentionError, UnknownOutcomeError and
 StorageError of the log.
@@ -69,7 +69,7 @@ class Claims:
             # A job that was closed by others has to be opened again.
             self.jobs = {name: one for name, one in self.jobs.items() if name in state.jobs}
             if outdated := [name for name, one in self.jobs.items() if not is_as_planned(one, state)]:
-                # Rows were removed before the job was opened, so a fence of theirs does not stop it.
+                # Rows were removed before the job was opened, so the fence of the removal does not stop it.
                 self.close(outdated, "rows of it were removed before it was opened")
                 for name in outdated:
                     self.jobs.pop(name)
@@ -94,7 +94,7 @@ class Claims:
             pause = min(2 * pause, PAUSE_MAX_S)
 
     def close(self, jobs: Sequence[str], reason: str) -> None:
-        """Close jobs that commit nothing, as far as that is possible."""
+        """Close jobs that commit nothing, if possible."""
         runner.in_threads(lambda job: close_job(self.table, job, reason), list(jobs))
 
     def _open(self, free: Sequence[FileRewrite], began_us: int, count: int) -> None:

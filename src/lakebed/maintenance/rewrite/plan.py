@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What becomes of the rows with a key in one of the ranges, which are disjoint and in key order.
+    """The change of rows with a key in one of the ranges, which are disjoint and in key order.
 
-    Rows for which ``delete_where`` is true go. Of the others, those for which ``where`` is true (None: all) take the
-    values of the expressions in ``changes``, pairs of a column and SQL. Both see the row as it was.
+    Rows for which ``delete_where`` is true are deleted. Of the others, those for which ``where`` is true (None: all)
+    take the values of the expressions in ``changes``, pairs of a column and SQL. Both see the row as it was.
     """
 
     ranges: tuple[EncodedRange, ...] = (ALL_KEYS,)

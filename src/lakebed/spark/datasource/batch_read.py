@@ -1,8 +1,8 @@
 """Batch reads of a table: planned in a Python worker beside the driver, read in Python workers beside the executors.
 
-A frame reads one version, the latest when it was loaded, or that of the option ``at``. The plan travels with the tasks,
-so they open no log: they read the files that it names as every reader does. Tasks have shares of the plan in key order;
-small partitions share a task, and large ones are cut.
+A frame reads one version, the latest when it was loaded, or that of the option ``at``. The plan is sent with the tasks,
+so they do not open the log: they read the files that it names as every reader does. Tasks have shares of the plan in
+key order; small partitions share a task, and large ones are cut.
 
 *Filters are pushed down on demand only.* Spark 4.3 stores the pushed filters with the frame or view, and applies them
 to every later query of it: rows would be missing without an error. So the option ``push_filters`` is for a frame that
@@ -55,7 +55,7 @@ Sample: TypeAlias = "Callable[[Sequence[DataFile]], Mapping[str, tuple[bytes, ..
 
 
 class RowsPartition(InputPartition):
-    """What one task reads; ``present`` is a plan of no rows by the state of the table, if the scan has an older one."""
+    """The share of one task; ``present`` is a plan of no rows by the table's state, if the scan has an older one."""
 
     def __init__(self, share: Share, present: QueryPlan | None = None) -> None:
         self.share = share
@@ -66,7 +66,7 @@ class RowsPartition(InputPartition):
 
 
 class Scan:
-    """What all tasks of a scan share: where the table is, and the columns and types that Spark wants."""
+    """The common part of all tasks of a scan: the table's location, and the columns and types that Spark requests."""
 
     def __init__(self, place: Place, state: TableState, wanted: pa.Schema) -> None:
         self._place = place
@@ -115,7 +115,7 @@ class TableReader(DataSourceReader):
         self._scan = Scan(options.place, self._snapshot.state, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks: no open table, and no state. Spark pickles it before it plans partitions."""
+        """The state for tasks, without an open table. Spark pickles it before it plans partitions."""
         return self.__dict__ | {"_table": None, "_snapshot": None}
 
     @property
@@ -152,7 +152,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        # Spark puts a partition of nothing in the place of none.
+        # Spark replaces an empty list by one empty partition.
         if isinstance(partition, RowsPartition):
             yield from self._scan.read(partition)
 
@@ -243,7 +243,7 @@ def _divide_query(partition: PartitionQuery, share_bytes: int, sample: Sample) -
 
 
 def _part_of_file(partition: PartitionQuery, file: DataFile, keys: Sequence[bytes]) -> InputPart:
-    """What the query reads of a file, by the sampled keys inside its ranges."""
+    """The share of a file that the query reads, by the sampled keys inside its ranges."""
     asked = tuple(key for key in keys if any(one.contains(key) for one in partition.ranges))
     return InputPart(round(file.rows * len(asked) / len(keys)), asked)
 

@@ -1,7 +1,7 @@
 """Writes to a table: each task sorts its rows into a run of files, and the driver adds all of them in one entry.
 
-A task may run twice, or fail after it has sent files. The files that its message names count, and Spark hands over one
-message for each of its partitions. Other files are orphans, which garbage collection deletes. A failure before the
+A task may run twice, or fail after it has sent files. Only the files that its message names are added, and Spark passes
+one message for each of its partitions. Other files are orphans, which garbage collection deletes. A failure before the
 commit leaves the table as it was.
 
 *A stream* writes under a request key made of the id of the query, which its checkpoint keeps, and the number of the
@@ -42,7 +42,7 @@ SOURCE = "the DataFrame"
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
-    """What a task has sent; ``query`` is the id of its streaming query."""
+    """The files that a task has sent; ``query`` is the id of its streaming query."""
 
     files: tuple[NewFile, ...]
     query: str | None = None
@@ -50,7 +50,7 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What all tasks of a write share."""
+    """The common part of all tasks of a write."""
 
     place: Place
     table_id: str
@@ -62,7 +62,7 @@ class Sender:
 
     @classmethod
     def of(cls, options: Options, spark: StructType) -> Sender:
-        """Look at the table. Raises UsageError, NotFoundError; SchemaMismatchError if the columns do not fit."""
+        """Read the table. Raises UsageError, NotFoundError; SchemaMismatchError if the columns do not fit."""
         table = options.open_table()
         state = table.state()
         layout, limits = table.layout(), table.settings_in_force()
@@ -107,7 +107,7 @@ class Sender:
             return send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
 
     def commit(self, options: Options, messages: Sequence[Any], request_key: str | None) -> None:
-        """Add what the messages name, in one entry; nothing if there is nothing.
+        """Add the files of the messages in one entry; nothing if there are none.
 
         Raises as Table.commit does; NotFoundError if the table was dropped, also if another has its name.
         """

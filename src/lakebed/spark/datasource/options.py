@@ -49,7 +49,7 @@ PARTITION_BYTES = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as given, keys in lower case. Never shown: some are credentials."""
+    """The options as given, keys in lower case. Has no repr, because some are credentials."""
 
     given: Mapping[str, str]
 

@@ -1,4 +1,4 @@
-"""Spark's filters as conditions on the key, and which of them Spark need not evaluate again. Pure: no I/O.
+"""Translates Spark's filters into conditions on the key, and finds those that Spark need not evaluate. Pure: no I/O.
 
 The filters come as a list, all of which must be true. Literals are taken in the type of their field, so a filter on a
 key field is translated exactly or not at all.
@@ -59,7 +59,7 @@ _COMPARED: dict[type[Any], Operator] = {
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """Filters as what a plan takes: the ranges of the key, and the keys over all fields that rows are sorted by.
+    """Filters in the form of a plan: the ranges of the key, and the keys over all sort fields.
 
     ``done`` are the positions of the filters that are true for every row of the ranges.
     """

@@ -44,7 +44,7 @@ class ChangesPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class ChangesScan:
-    """What all tasks share: where the table is, the columns and types that Spark wants, and which are the table's."""
+    """The common part of all tasks: the table, the columns and types that Spark requests, and which are the table's."""
 
     place: Place
     table_id: str

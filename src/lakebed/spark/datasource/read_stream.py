@@ -81,11 +81,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks: no open table."""
+        """The state for tasks, without an open table."""
         return self.__dict__ | {"_table": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins: after the version of the option ``since``, by default before all."""
+        """The start of a new query: after the version of the option ``since``, by default before the first."""
         since = self._options.given.get("since", "0")
         head = self._open.state().version
         if not since.isdigit() or int(since) > head:
@@ -93,7 +93,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(int(since), 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What a trigger may take, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
+        """The limit of a trigger, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
         files, rows = self._options.count("maxfilespertrigger"), self._options.count("maxrowspertrigger")
         if files and rows:
             raise Code.ARGUMENTS_CONFLICT(
@@ -132,7 +132,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(self._open.state().version, 0)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """What is between two offsets, in shares.
+        """The rows between two offsets, in shares.
 
         Raises NotRetainedError, NotFoundError, DamagedError; UsageError for a column that was altered meanwhile.
         """

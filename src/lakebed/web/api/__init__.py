@@ -1,1 +1,1 @@
-"""The API for programs, below ``/v1``, and what probes and collectors ask for."""
+"""The API for programs, below ``/v1``, and the endpoints for probes and collectors."""

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of an operation beyond its signature: formats of rows and errors.
+"""Descriptions of operations for the OpenAPI document beyond their signatures: formats of rows and errors.
 
 Litestar finds the rest in types. Pure.
 """
@@ -26,7 +26,7 @@ from lakebed.web.row_formats import FORMATS
 
 
 class ErrorFacts(Struct):
-    """What went wrong: the kind says what to do, the code which error it is; docs/errors.md lists both."""
+    """An error: the kind determines how to react, the code is the cause; docs/errors.md lists both."""
 
     kind: str
     code: str

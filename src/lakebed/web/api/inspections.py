@@ -1,4 +1,4 @@
-"""What a table is made of, and whether it is whole: partitions, files, failures and verification. Of all its rows."""
+"""Partitions, files, failures and verification of a table; only for principals that may read all of its rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def partitions(request: AnyRequest, requested: TheTable, at: FromQuery[When | No
 @post_rows("/v1/tables/{table:str}/files", tags=["inspection"])
 @threaded
 def files(request: AnyRequest, requested: TheTable, data: JSONBody[FilesBody]) -> Response[bytes]:
-    """A row for each file reference of some key ranges, by default of all: its URL, partition, and which keys count."""
+    """A row for each file reference of some key ranges, by default of all: its URL, partition, and live keys."""
     form = accepted(request)
     found = _whole(requested, data.at)
     return answer_table(found.files(*key_ranges(found.schema, data.ranges)), form)
@@ -58,6 +58,6 @@ def failures(request: AnyRequest, requested: TheTable) -> Response[bytes]:
 @post("/v1/tables/{table:str}/verify", tags=["inspection"], responses=ERRORS, status_code=200)
 @threaded
 def verify(requested: TheTable, data: JSONBody[VerifyBody]) -> dict[str, Any]:
-    """Whether the log is whole and its checkpoint true to it and, with ``files``, every file there."""
+    """Check that the log is complete and matches its checkpoint and, with ``files``, that every file exists."""
     found = requested.table(Permission.ADMIN)
     return dict(plain(found.verify(files=data.files)))

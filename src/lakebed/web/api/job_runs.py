@@ -1,4 +1,4 @@
-"""``/v1/jobs``: runs of jobs that are on record, as far as the principal may know of them."""
+"""``/v1/jobs``: recorded runs of jobs that are visible to the principal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_jobs(
     outcome: FromQuery[RunOutcome | None] = None,
     limit: Annotated[int, QueryParameter(ge=0, le=RUNS_MAX)] = 100,
 ) -> dict[str, Any]:
-    """Runs of jobs, those that were created last first: what each did, where, how far it is, and why it failed."""
+    """Runs of jobs, newest first, with their hosts, progress, results and errors."""
     ids = None if table is None else frozenset({tables.table(principal, Permission.READ, table).id})
     wanted = RunFilter(ids, outcomes=None if outcome is None else frozenset({outcome}))
     seen = [run for run in job_runs(service.instance.storage, wanted, RUNS_MAX) if may_see(principal, run)]
@@ -48,6 +48,6 @@ def show_job(service: TheService, principal: ThePrincipal, job: PathText) -> dic
 @post("/v1/jobs/{job:str}/retry", tags=["jobs"], responses=ERRORS, status_code=202)
 @threaded
 def retry_job(service: TheService, principal: ThePrincipal, job: PathText) -> dict[str, Any]:
-    """Try a parked job again at the next round."""
+    """Retry a parked job in the next round."""
     run, asked = retry_run(service, principal, job)
     return {"job": run.id, "asked": asked}

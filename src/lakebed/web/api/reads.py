@@ -1,4 +1,4 @@
-"""Reads of a table: by key, by range, counts, samples, prefixes, and what a read took.
+"""Reads of a table: by key, by range, counts, samples, prefixes, and explanations of reads.
 
 A GET has words of the URL, a POST a JSON body; both become the same body. Lookups of one key have threads of their own,
 and streams of rows are sent as they are read. Errors: those of reads. Source: docs/http.md.
@@ -190,7 +190,7 @@ async def post_scan(
 @post("/v1/tables/{table:str}/count", tags=["rows"], responses=ERRORS, status_code=200)
 @threaded
 def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
-    """How many rows, of all keys or of some ranges; an estimate between two bounds unless ``exact`` is asked for."""
+    """The number of rows of all keys or of some ranges; an estimate between two bounds unless ``exact``."""
 
     def look_up(found: Table | Snapshot) -> Counted:
         return found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
@@ -203,7 +203,7 @@ def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
 @post_rows("/v1/tables/{table:str}/sample", tags=["rows"])
 @threaded
 def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody]) -> Response[bytes]:
-    """Random rows in key order, each as likely as any other."""
+    """Random rows in key order; every row is equally likely."""
     form = accepted(request)
     rows = requested.read(data.at, lambda found: found.sample(data.rows, columns=data.columns, seed=data.seed))
     return answer_table(rows, form)
@@ -231,7 +231,7 @@ def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBo
 )
 @threaded
 def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
-    """What reading a key or ranges took: partitions, files, pages, bytes, and the time of each step."""
+    """Statistics of reading a key or ranges: partitions, files, pages, bytes, and the time of each step."""
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
 
     def explained(found: Table | Snapshot) -> dict[str, Any]:

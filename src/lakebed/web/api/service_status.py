@@ -1,4 +1,4 @@
-"""What a service says of itself: ``/health``, ``/metrics``, ``/v1/status`` and ``/v1/openapi.json``."""
+"""The status endpoints of a service: ``/health``, ``/metrics``, ``/v1/status`` and ``/v1/openapi.json``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lakebed.web.threads import threaded
 
 @get("/health/live", sync_to_thread=False, tags=["health"])
 def live() -> dict[str, str]:
-    """Answers while the process works."""
+    """Responds while the process works."""
     return {"status": "live"}
 
 
 @get("/health/ready", sync_to_thread=True, tags=["health"])
 def ready(service: TheService) -> Response[dict[str, Any]]:
-    """Answers with 200 if the service can read its instance; if not with 503, why, and since when."""
+    """Responds with 200 if the service can read its instance, otherwise with 503, the reason, and since when."""
     try:
         service.instance.tables()
     except Error as error:
@@ -54,13 +54,13 @@ def metrics(
 @get("/v1/openapi.json", include_in_schema=False)
 @threaded
 def openapi(request: AnyRequest) -> Response[dict[str, Any]]:
-    """What this API has: operations, their parameters, bodies and answers."""
+    """The description of this API: operations, their parameters, bodies and responses."""
     return Response(request.app.openapi_schema.to_schema(), media_type="application/vnd.oai.openapi+json")
 
 
 @get("/v1/status", tags=["service"], responses=ERRORS)
 @threaded
 def status(service: TheService, principal: ThePrincipal) -> dict[str, Any]:
-    """What the service does, waits for and knows of each table."""
+    """The status of the service and of each table."""
     principal.require(Permission.READ)
     return dict(plain(service.status()))

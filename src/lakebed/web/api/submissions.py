@@ -1,7 +1,8 @@
 """``/v1/queries``: queries that run in the background, and whose rows are fetched later.
 
-What is asked is checked when it is submitted: it runs later, with the roles that the principal has now. Rule: a query
-that the principal may not see is not there. Errors: UsageError, AccessError, NotFoundError. Source: docs/http.md.
+A query is checked when it is submitted; it runs later, with the roles that the principal has now. Rule: a query that is
+not visible to the principal is reported as not found. Errors: UsageError, AccessError, NotFoundError. Source:
+docs/http.md.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def submit_query(
 
 
 def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanBody) -> AskedScan:
-    """The scan, of the version that the table has now. Raises what it would raise when it runs."""
+    """The scan of the current version of the table. Raises the errors that it would raise when it runs."""
     found = tables.readable(principal, name, body.at)
     snapshot = found.snapshot(body.max_staleness, body.at_least)
     opened_scan(snapshot, msgspec.structs.replace(body, max_staleness=None, at_least=None)).close()
@@ -107,7 +108,7 @@ def list_queries(principal: ThePrincipal, queries: TheQueries) -> dict[str, Any]
 @get("/v1/queries/{query_id:str}", tags=["queries"], responses=ERRORS)
 @threaded
 def show_query(principal: ThePrincipal, queries: TheQueries, query_id: PathText) -> dict[str, Any]:
-    """How far a query is: queued, running, completed, failed, cancelled or lost."""
+    """The state of a query: queued, running, completed, failed, cancelled or lost."""
     return _state_document(queries.state(_found(queries, principal, query_id)))
 
 
@@ -139,12 +140,12 @@ def _may_see(principal: Principal, query: SubmittedQuery) -> bool:
 
 
 def _administers(principal: Principal, query: SubmittedQuery) -> bool:
-    """Whether the principal is an admin of all that the query may read: of its table, or for SQL of every table."""
+    """Whether the principal is an admin of everything that the query may read: its table, or for SQL every table."""
     return principal.permission(None if query.scan is None else query.scan.table) == Permission.ADMIN
 
 
 def _check_roles(principal: Principal, query: SubmittedQuery) -> None:
-    """Raise AccessError for rows that the principal could see when it asked, and perhaps may not see now."""
+    """Raise AccessError for rows that the principal could see when it submitted the query, but perhaps not now."""
     if not _administers(principal, query) and query.principal != principal.to_json():
         raise Code.PERMISSION_MISSING(
             f"the roles of {principal.name} are not those with which query {query.id} was submitted; submit it again",
@@ -155,7 +156,7 @@ def _check_roles(principal: Principal, query: SubmittedQuery) -> None:
 def _found(queries: SubmittedQueries, principal: Principal, query_id: str) -> SubmittedQuery:
     query = queries.query(query_id)
     if not _may_see(principal, query):
-        # As if it were not there: ids of others are nothing to know of.
+        # Reported as not found, so that ids of other principals are not revealed.
         raise not_there(query_id)
     return query
 

@@ -1,4 +1,4 @@
-"""Versions of a table: its history, tags, what changed between two versions, and the return to an older one."""
+"""Versions of a table: history, tags, changes between versions, and restores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def history(requested: TheTable, limit: Annotated[int, QueryParameter(ge=0, le=H
 @get("/v1/tables/{table:str}/tags", tags=["versions"], responses=ERRORS)
 @threaded
 def tags(requested: TheTable) -> dict[str, Any]:
-    """The tags of a table, and the versions they stand at."""
+    """The tags of a table and their versions."""
     return {"table": requested.name, "tags": requested.table(Permission.READ).tags()}
 
 
@@ -51,7 +51,7 @@ def set_tag(requested: TheTable, tag: PathText, data: JSONBody[TagBody]) -> dict
 @delete("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS, status_code=200)
 @threaded
 def remove_tag(requested: TheTable, tag: PathText) -> dict[str, Any]:
-    """Take a tag away."""
+    """Remove a tag."""
     version = requested.table(Permission.WRITE).untag(tag)
     return {"table": requested.name, "tag": tag, "version": version}
 
@@ -59,7 +59,7 @@ def remove_tag(requested: TheTable, tag: PathText) -> dict[str, Any]:
 @post("/v1/tables/{table:str}/restore", tags=["versions"], responses=ERRORS, status_code=200)
 @threaded
 def restore(requested: TheTable, data: JSONBody[RestoreBody]) -> dict[str, Any]:
-    """Give a table the rows that it had at a version, a tag or a time, in one commit."""
+    """Restore the rows of a version, a tag or a time, in one commit."""
     version = requested.table(Permission.WRITE).restore(**moment_in(data.at))
     return {"table": requested.name, "version": version}
 
@@ -68,7 +68,7 @@ def restore(requested: TheTable, data: JSONBody[RestoreBody]) -> dict[str, Any]:
 async def changes(
     *, request: AnyRequest, requested: TheTable, limits: TheLimits, data: JSONBody[ChangesBody]
 ) -> Response[bytes]:
-    """What the versions after one changed, as rows with the version and the kind of change."""
+    """The changes after a version, as rows with the version and the kind of change."""
 
     def opened() -> RowStream:
         found = requested.principal.readable(requested.table(Permission.READ))
@@ -81,6 +81,6 @@ async def changes(
 @get("/v1/tables/{table:str}/outcomes/{request_key:str}", tags=["versions"], responses=ERRORS)
 @threaded
 def outcome(requested: TheTable, request_key: PathText) -> dict[str, Any]:
-    """The version at which a commit id or job id was committed; null if it was not, or is forgotten."""
+    """The version at which a commit id or job id was committed; null if it was not, or has expired."""
     found = requested.whole()
     return {"table": requested.name, "request_key": request_key, "version": found.outcome(request_key)}

@@ -1,6 +1,7 @@
-"""Tables: which there are, their schemas and settings; creation, changes and drops for admins.
+"""Tables: listing, schemas and settings; creation, changes and drops for admins.
 
-Rule: the permission is asked for before the instance. Errors: AccessError; those of the library. Source: docs/http.md.
+Rule: the permission is checked before the instance is accessed. Errors: AccessError; those of the library. Source:
+docs/http.md.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[Cr
 def create_view(
     service: TheService, tables: TheTables, principal: ThePrincipal, data: JSONBody[CreateViewBody]
 ) -> dict[str, Any]:
-    """Make a table that is fed from the rows of another by a query; the service feeds it as rows come."""
+    """Create a view: a table computed from another by a query; the service refreshes it."""
     principal.require(Permission.ADMIN, data.name)
     tables.table(principal, Permission.READ, data.source)
     # Its rows would be those of the source for everyone who may read the view.
@@ -77,7 +78,7 @@ def show_table(service: TheService, requested: TheTable) -> dict[str, Any]:
 @patch("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS)
 @threaded
 def change_table(service: TheService, requested: TheTable, data: JSONBody[ChangeTableBody]) -> dict[str, Any]:
-    """Rename a table, take its maintenance out of service and back, or pause operations of it and resume them."""
+    """Rename a table, switch its maintenance on or off, or pause and resume operations."""
     requested.table(Permission.ADMIN)
     if data.name is not None:
         requested.principal.require(Permission.ADMIN, data.name)
@@ -138,7 +139,7 @@ def instance_settings(service: TheService, principal: ThePrincipal) -> dict[str,
 def set_instance_settings(
     service: TheService, principal: ThePrincipal, data: JSONBody[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Change defaults; null takes Lakebed's own again."""
+    """Change defaults; null restores Lakebed's default."""
     principal.require(Permission.ADMIN)
     service.instance.set(**_checked_names(data))
     return service.instance.settings()
@@ -154,7 +155,7 @@ def table_settings(requested: TheTable) -> dict[str, Any]:
 @patch("/v1/tables/{table:str}/settings", tags=["settings"], responses=ERRORS)
 @threaded
 def set_table_settings(requested: TheTable, data: JSONBody[dict[str, Any]]) -> dict[str, Any]:
-    """Change settings of a table; null takes the instance's default again."""
+    """Change settings of a table; null restores the instance's default."""
     found = requested.table(Permission.ADMIN)
     found.set(**_checked_names(data))
     return found.settings()

@@ -58,7 +58,7 @@ async def write_rows(
                 ignore_extra=ignore_extra,
             )
 
-    # Before the body: what may not be written is not received.
+    # Before the body is received, which may be refused.
     await anyio.to_thread.run_sync(requested.table, Permission.WRITE)
     upload = await receive(request)
     try:
@@ -78,7 +78,7 @@ def _casts(given: list[str] | None) -> str | list[str]:
 @post("/v1/tables/{table:str}/delete", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
 def delete_rows(requested: TheTable, data: JSONBody[DeleteBody]) -> dict[str, Any]:
-    """Delete the rows of keys, or those of which a predicate is true; for tables that merge by latest."""
+    """Delete the rows of keys, or those for which a predicate is true; for tables that merge by latest."""
     found = requested.table(Permission.WRITE)
     keys = None if data.keys is None else [found.schema.codec.parse(key) for key in data.keys]
     report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
@@ -88,7 +88,7 @@ def delete_rows(requested: TheTable, data: JSONBody[DeleteBody]) -> dict[str, An
 @post("/v1/tables/{table:str}/remove", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
 def remove_rows(requested: TheTable, data: JSONBody[RemoveBody]) -> dict[str, Any]:
-    """Take away all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
+    """Remove all rows with a key in any of the ranges, or with any of the prefixes, in one commit."""
     found = requested.table(Permission.WRITE)
     schema = found.schema
     prefixes = None if data.prefixes is None else [schema.codec.parse(one) for one in data.prefixes]
@@ -117,12 +117,12 @@ def list_requests(requested: TheTable) -> dict[str, Any]:
 @post("/v1/tables/{table:str}/requests/withdraw", tags=["writes"], responses=ERRORS, status_code=200)
 @threaded
 def withdraw_requests(requested: TheTable, data: JSONBody[WithdrawBody]) -> dict[str, Any]:
-    """Take open requests back; their files may be submitted again."""
+    """Withdraw open requests; their files may be submitted again."""
     return dict(plain(requested.table(Permission.WRITE).withdraw(*data.requests)))
 
 
 def check_source(url: str, allowed: tuple[str, ...]) -> None:
-    """Raise AccessError unless the URL begins as one that this service may be asked to read or write."""
+    """Raise AccessError unless the URL is below a prefix that this service allows."""
     # A path that climbs out of a folder does not begin with it; dots and slashes may be percent-encoded.
     climbs = any(part in ("..", ".") for part in unquote(url).split("/"))
     if climbs or not any(url.startswith(prefix) for prefix in allowed):

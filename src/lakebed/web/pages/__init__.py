@@ -1,1 +1,1 @@
-"""The pages for people; each has a twin in JSON."""
+"""The web pages; each is also available as JSON."""

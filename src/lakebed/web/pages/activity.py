@@ -1,8 +1,8 @@
-"""What was committed lately, minute by minute, from the logs of tables, read in the background while pages are read.
+"""Recent commits per minute, from the logs of tables, which are read in the background while pages are viewed.
 
-A page waits a moment for the newest commits, then shows what is known. A round reads the entries that tables have by
+A page waits briefly for the newest commits, then shows the known ones. A round reads the entries that tables have by
 the status of the service and that were not read before, newest first: at most :data:`ENTRIES_MAX` of a table, and none
-older than :data:`WINDOW_S`. What is left out for that reason is not counted, and pages say so. No state is read.
+older than :data:`WINDOW_S`. Entries beyond these limits are not counted, which pages indicate. No state is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ THREADS = 4
 
 @dataclass(slots=True)
 class Minute:
-    """What was committed to a table in one minute."""
+    """The commits of a table in one minute."""
 
     commits: int = 0
     rows: int = 0
@@ -107,7 +107,7 @@ class Activity:
         return bool(self._recent)
 
     def close(self) -> None:
-        """End the round that is under way; begin no other."""
+        """End the current round, and start no other."""
         self._closed.set()
         running = self._round
         if running is not None:

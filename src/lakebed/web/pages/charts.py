@@ -1,4 +1,4 @@
-"""Where the marks of small charts and of timelines go, in the units of their SVG. Pure."""
+"""Computes the positions of marks in small charts and timelines, in SVG units. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar from the bottom up, and what it stands for."""
+    """A bar from the bottom up, and its value."""
 
     x: float
     y: float

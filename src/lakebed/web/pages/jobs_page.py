@@ -1,4 +1,4 @@
-"""Jobs: what runs and how far it is, what ran and how it ended, what failed and why, and a button to try it again.
+"""The page of jobs: running ones with their progress, finished ones with outcomes and errors, and a retry button.
 
 Runs and hooks of tables that the principal may not read whole are left out. Source: docs/pages.md.
 """
@@ -124,7 +124,7 @@ def troubles_in(runs: Sequence[JobRun]) -> list[JobRun]:
 def span_of(run: JobRun) -> WorkSpan:
     """The run on a line of time."""
     name = f"{run.operation} {run.table}".strip()
-    # A run that was lost ends for the picture with its last record.
+    # In the picture a lost run ends with its last record.
     end = None if run.running else run.finished or run.updated
     return WorkSpan(name, run.started or run.created, end, run.outcome, f"/jobs/{run.id}")
 
@@ -209,7 +209,7 @@ def job_page(*, request: AnyRequest, service: TheService, principal: ThePrincipa
 
 @post("/jobs/{job:str}/retry", sync_to_thread=True, include_in_schema=False)
 def retry(request: AnyRequest, service: TheService, principal: ThePrincipal, job: PathText) -> Response[bytes]:
-    """Have a parked job tried again."""
+    """Retry a parked job."""
     check_form(request)
     run, _ = retry_run(service, principal, job)
     return rendering.see(f"/jobs/{run.id}")

@@ -1,4 +1,4 @@
-"""The log: the last transactions of all tables, and all that the log of one table has, newest first.
+"""The page of the log: the last transactions of all tables, or all retained ones of one table, newest first.
 
 The log of all tables is what :mod:`lakebed.web.pages.activity` has in memory; that of one table is read entry by entry.
 Source: docs/pages.md.
@@ -87,7 +87,7 @@ def page_of_all(service: Service, memory: PageMemory, principal: Principal, befo
     found = [LoggedRow(name, row) for _, name, row in islice(wanted, PAGE_ROWS)]
     older = None
     if len(found) == PAGE_ROWS:
-        # Those of one moment are on one page; the next one begins before it.
+        # Transactions with the same time are on one page; the next page begins before that time.
         older = found[-1].row.time
         found += [LoggedRow(name, row) for _, name, row in takewhile(lambda one: one[0] == older, wanted)]
     return LogPage(None, tuple(found), older, before is None)
@@ -116,7 +116,7 @@ def table_log(
     name: PathText,
     before: FromQuery[int | None] = None,
 ) -> Response[bytes]:
-    """All that the log of a table has."""
+    """The whole log of a table."""
     principal.require_all_rows(name)
     found = page_of_table(tables.table(principal, Permission.READ, name), before)
     return rendering.answer(request, "log.html", found, principal, rows_kept=ROWS_KEPT)

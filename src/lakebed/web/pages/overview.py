@@ -1,4 +1,4 @@
-"""The overview: every table with its health and figures, what was committed lately, and what the service waits for.
+"""The overview: every table with its health and figures, recent commits, and waiting operations.
 
 Only tables that the principal may read whole are shown or counted. Source: docs/pages.md.
 """
@@ -80,7 +80,7 @@ class TableTotals:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of the overview a request asks for: the tables with ``filter`` in their name and of one level of health."""
+    """The parameters of the overview: tables with ``filter`` in their name, and with one level of health."""
 
     filter: str = ""
     health: str = ""
@@ -130,7 +130,7 @@ def totals_of(tables: Sequence[TableStatus]) -> TableTotals:
 
 
 def troubles_of(tables: Sequence[TableStatus]) -> list[Trouble]:
-    """What fails or waits, that for longest first."""
+    """Failing and waiting operations, the longest first."""
     found = [
         Trouble(table.name, "follow", table.error.at, "its log", None, parked=False, error=table.error)
         for table in tables

@@ -1,4 +1,4 @@
-"""What pages keep from one request to the next, so that most of them read nothing anew."""
+"""The cache of pages between requests, so that most requests read nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PageMemory:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End what works in the background."""
+        """Stop the background work."""
         self.activity.close()
         for one in self._histories.values():
             one.close()

@@ -1,7 +1,7 @@
-"""The page for queries: the rows of a key or of a range of keys, SQL over all tables, and what a read took.
+"""The query page: the rows of a key or of a key range, SQL over all tables, and explanations of reads.
 
-A request says what it asks for in the query of its URL, so that a result is a link. Rows of a request are read once, or
-twice where it asks what the read took: the second read is the one that is explained.
+The parameters of a request are in its URL, so that results can be linked. Rows are read once, or twice for an
+explanation: the second read is explained.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class KeyInput:
 
 @dataclass(frozen=True, slots=True)
 class AskedRows:
-    """What a request asks for, as it was typed."""
+    """The parameters of a request, as they were typed."""
 
     kind: Kind
     table: str
@@ -94,7 +94,7 @@ class QueryPage:
 
 @dataclass(frozen=True, slots=True)
 class QueryDoors:
-    """What a request reads through."""
+    """The objects by which a request reads."""
 
     service: Service
     tables: OpenTables
@@ -103,7 +103,7 @@ class QueryDoors:
 
 
 def asked_rows(request: AnyRequest) -> AskedRows:
-    """What the query of the URL asks for. Raises UsageError."""
+    """The parameters in the URL. Raises UsageError."""
     given = request.query_params
     kind = _KINDS.get(given.get("kind", "key"))
     if kind is None:
@@ -128,7 +128,7 @@ def asked_rows(request: AnyRequest) -> AskedRows:
 
 
 def selection(schema: Schema, asked: AskedRows) -> tuple[list[KeyRange], list[Any]]:
-    """The ranges that were asked for, and the values of the key if it was one. Raises BadKeyError."""
+    """The requested ranges, and the values of the key if it is a single one. Raises BadKeyError."""
     if asked.kind == "key":
         key = [field.parse(asked.low.get(field.name, "")) for field in schema.row_key]
         return [KeyRange.prefix(*key)], key
@@ -155,7 +155,7 @@ def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, F
     with snapshot.scan(*ranges, where=where, limit=asked.rows_max + 1, reverse=asked.reverse) as rows:
         grid = grid_of(rows.schema, rows, asked.rows_max, seconds_max)
     if not asked.explain or not isinstance(snapshot, Snapshot):
-        # What a read took says things of rows that a row filter hides.
+        # Statistics of a read would reveal rows that a row filter hides.
         return grid, None
     took = snapshot.explain(*(key or ranges), where=where, limit=asked.rows_max, reverse=asked.reverse)
     return grid, funnel_of(took, len(snapshot.state.partitions))
@@ -218,7 +218,7 @@ async def query_page(
     statements: TheStatements,
     principal: ThePrincipal,
 ) -> Response[bytes]:
-    """The form, and the rows that it asks for."""
+    """The form, and the requested rows."""
     asked = asked_rows(request)
     doors = QueryDoors(service, tables, principal, limits)
 
@@ -246,7 +246,7 @@ async def download(
     principal: ThePrincipal,
     form: Annotated[Literal["csv", "parquet", "json"], QueryParameter(name="format")],
 ) -> Response[bytes]:
-    """All rows of what the page asks for, as a file."""
+    """All rows of the request, as a file."""
     asked = asked_rows(request)
     if asked.kind != "sql":
 

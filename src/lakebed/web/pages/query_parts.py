@@ -1,4 +1,4 @@
-"""Parts of the query page: rows as a grid, and what a read did as a funnel. Pure."""
+"""Parts of the query page: rows as a grid, and the statistics of a read as a funnel. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages and their twins: one value, as HTML by a template, or as JSON where the path ends in ``.json``.
+"""Renders a page: one value, as HTML by a template, or as JSON if the path ends in ``.json``.
 
 Templates escape every value (autoescape). The policy of a page forbids inline scripts and styles, and anything of
 another origin. The style sheet, the script and the icon are served under names with their digests, which browsers may
@@ -143,7 +143,7 @@ def answer(
 
 
 def see(path: str) -> Response[bytes]:
-    """The answer to a form that was carried out: the browser shows the page at the path."""
+    """The response to a submitted form: the browser shows the page at the path."""
     return Response(b"", status_code=303, headers={**HEADERS, "Location": path})
 
 

@@ -1,6 +1,6 @@
-"""How many rows, bytes and files a table had at some of its versions, oldest first.
+"""The rows, bytes and files of a table at some of its versions, oldest first.
 
-What a page sees is noted. Versions from before that are replayed once from the log, in the background, on the first
+Sizes that a page reads are recorded. Earlier versions are replayed once from the log, in the background, on the first
 visit: at most :data:`ENTRIES_MAX` entries, for at most :data:`REPLAY_S`. A version never changes, so nothing is read
 twice.
 """
@@ -107,7 +107,7 @@ class SizeHistory:
                 if (following.version - first) % every == 0:
                     self._take(following.state)
         except Error:
-            # Truncated, or the store is away: the history begins with what pages saw.
+            # Truncated, or the store is unavailable: the history begins with the recorded sizes.
             return
 
     def _take(self, state: TableState) -> None:

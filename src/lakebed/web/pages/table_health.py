@@ -1,4 +1,4 @@
-"""Whether a table is well, and why not, in words. Pure."""
+"""The health of a table, with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakebed.web.pages import texts
 
 
 class Level(StrEnum):
-    """How urgent it is, from nothing to do to act now."""
+    """The urgency, from nothing to do to act now."""
 
     OK = "ok"
     WORKING = "working"
