@@ -257,7 +257,6 @@ def test_files_of_all_kinds_are_written_as_one(cli: Cli, table: str, tmp_path: P
         ("cut.parquet", b"PAR1 and then nothing", 3, "cut.parquet"),
         ("text.parquet", b"a,b\n1,2\n", 3, "text.parquet"),
         ("text.txt", b"a,b\n1,2\n", 2, "text.txt"),
-        ("empty.csv", b"", 3, "empty.csv"),
         ("short.csv", b"place,sensor\nUlm,1\n", 3, "missing column at;"),
         ("word.csv", b"place,sensor,at,reading,note\nUlm,x,2024-01-01T00:00:00Z,1,\n", 3, "word.csv"),
         ("null.csv", b"place,sensor,at,reading,note\nUlm,,2024-01-01T00:00:00Z,1,\n", 3, "sensor"),
