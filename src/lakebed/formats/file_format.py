@@ -81,6 +81,12 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
     if not file.suffix:
         # Standard input, or a name that says nothing.
         return FileFormat.JSON if start.lstrip()[:1] in (b"{", b"[") else FileFormat.CSV
+    if start.startswith(b"PK\x03\x04"):
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{file} is an Excel or ZIP file: unpack it, or save it as CSV (gzip, Zstandard, bzip2 and xz are read as "
+            "they are)",
+            source=str(file),
+        )
     raise Code.SOURCE_UNSUPPORTED(
         f"{file}: neither Parquet, Arrow IPC nor ORC by its content, and not named .csv, .tsv or .jsonl; if it is "
         "text, give its format (--format csv)",

@@ -230,6 +230,8 @@ def test_a_value_far_behind_the_sample_is_named_with_its_line(table, tmp_path):
     [
         ("a.csv", written(pq.write_table), "is Parquet by its content, and not CSV"),
         ("a.csv", b"PK\x03\x04\0\0\0rest", "an Excel or ZIP file: its byte 4 is 0"),
+        ("a.csv.zip", b"PK\x03\x04\0\0\0rest", "a.csv.zip is an Excel or ZIP file: unpack it, or save it as CSV"),
+        ("a.xlsx", b"PK\x03\x04\0\0\0rest", "a.xlsx is an Excel or ZIP file: unpack it, or save it as CSV"),
         ("a.csv", b"id,\0\n", "is not text: its byte 3 is 0"),
         ("a.csv.gz", gzip.compress(TEXT.encode(), mtime=0)[:-12], "cannot be"),
         ("a.parquet", TEXT.encode(), "does not have the header of such a file"),
