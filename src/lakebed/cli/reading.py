@@ -19,7 +19,7 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.errors import Code, Error, NotFoundError, UnknownOutcomeError
+from lakebed.errors import Code, Error, ExistsError, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
 from lakebed.formats.reading_options import FORMATS, ReadingOptions
 from lakebed.model import types
@@ -162,7 +162,10 @@ def table_for(
     # Detected columns are shown before they are used.
     cli.out.note("\n".join(detected_lines(made)))
     schema = schema_of(made, keys.row_key, keys.sort_key)
-    table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
+    try:
+        table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
+    except ExistsError as error:
+        raise error.restated(f"table {name} was created meanwhile by another process; write again") from error
     try:
         yield table, made
     except UnknownOutcomeError:

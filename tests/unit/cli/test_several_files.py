@@ -14,6 +14,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.ingest.inferred_columns import inferred_together
 from tests.unit.cli.conftest import Cli
 
 
@@ -156,3 +157,20 @@ def test_a_mask_that_is_no_value_is_refused_with_its_column(lake: Cli, tmp_path:
     assert lake("write", "t", *files(tmp_path, a_csv="id,v\n1,1\n"), "--key", "id").code == 0
     refused = lake("role", "create", "r", "--table", "t", "--mask", "v='***'")
     assert "--mask v: \"'***'\" is no constant of type int64" in refused.err
+
+
+def test_a_table_that_another_process_creates_meanwhile_is_written_by_a_repeat(
+    lake: Cli, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*given: Any) -> Any:
+        lakebed.open(url).create_table("t", Schema({"id": "int64"}, {}, {"v": "int64"}))
+        return inferred_together(*given)
+
+    command = ["write", "t", *files(tmp_path, a_csv="id,v\n1,2\n"), "--key", "id"]
+    with monkeypatch.context() as patch:
+        patch.setattr("lakebed.ingest.inferred_columns.inferred_together", slow)
+        refused = lake(*command)
+    assert refused.code == 2
+    assert "table t was created meanwhile by another process; write again" in refused.err
+    assert lake(*command).code == 0
+    assert rows(lake) == [{"id": 1, "v": 2}]
