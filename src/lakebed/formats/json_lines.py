@@ -25,7 +25,7 @@ from lakebed.errors import Code, Error
 from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array, json_text
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
-from lakebed.model.type_names import name_of
+from lakebed.model.type_names import JSON, name_of
 
 BATCH_ROWS = 8_192
 
@@ -49,7 +49,7 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     ``texts`` become text, whatever they are.
     """
     fields = {name: _TEXT if name in texts else kind for name, kind in fields.items()}
-    exact = bool(texts) or any(map(_has_decimals, fields.values()))
+    exact = bool(texts) or any(map(_keeps_digits, fields.values()))
     lines = _Lines(source, lines_before)
     rows = _objects(file, lines, whole=whole, decode=_EXACTLY if exact else _FAST)
     while numbered := list(islice(rows, BATCH_ROWS)):
@@ -67,10 +67,11 @@ class _Lines:
         return self.before() + number
 
 
-def _has_decimals(kind: pa.DataType) -> bool:
+def _keeps_digits(kind: pa.DataType) -> bool:
+    """Whether values of the type have more digits than a float may keep."""
     if pa.types.is_nested(kind):
-        return any(_has_decimals(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind))
+        return any(_keeps_digits(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind) or kind == JSON)
 
 
 def _refuse_constant(text: str) -> Any:

@@ -276,6 +276,16 @@ def test_types_of_text_are_those_that_all_values_have(tmp_path, values, kind):
     assert str(inferred(input_file(str(tmp_path / "a.csv"))).columns.field("v").type) == kind
 
 
+@pytest.mark.parametrize("form", ["{}", "[{}]"])
+def test_numbers_of_a_json_column_keep_their_digits(tmp_path, form):
+    schema = lakebed.Schema({"id": "int64"}, values={"v": "json", "more": "list<json>"})
+    table = lakebed.create(f"file://{tmp_path}/digits").create_table("t", schema)
+    value = '{"x":12345678901234567890.5,"y":[1.10,9007199254740993.0]}'
+    (tmp_path / "a.json").write_text(form.replace("{}", f'{{"id": 1, "v": {value}, "more": [0.30]}}'))
+    table.write(tmp_path / "a.json")
+    assert table.get(1).select(["v", "more"]).to_pylist() == [{"v": value, "more": ["0.30"]}]
+
+
 def test_columns_of_json_lines_are_inferred(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(
