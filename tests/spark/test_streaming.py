@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from lakebed import KeyRange
+from lakebed import KeyRange, Latest
 from tests.spark.cases import SCHEMA, assert_holds, reads_streams, rows
 
 pytestmark = reads_streams
@@ -103,3 +103,14 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
     keys = [row.request_key for row in target.history_rows() if row.type == "add_files"]
     assert len(set(keys)) == len(keys) == len(made), "one entry for each file of the source"
     assert pa.concat_tables(made).num_rows == 80 * restarts
+
+
+def test_a_stream_that_cannot_begin_ends_with_the_reason(spark, instance, tmp_path):
+    """Spark would say that a local variable of its own has no value."""
+    instance.create_table("from", SCHEMA, merge=Latest())
+    instance.create_table("to", SCHEMA)
+    running = query(spark, instance, tmp_path / "checkpoint", availableNow=True)
+    with pytest.raises(StreamingQueryException) as caught:
+        running.awaitTermination(300)
+    assert "table from merges rows by" in str(caught.value)
+    assert "UnboundLocalError" not in str(caught.value)

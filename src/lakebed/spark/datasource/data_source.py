@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -76,9 +76,12 @@ class DefaultSource(DataSource):
             "a stream that reads a table",
             "read one version as a batch (the option at), or what changed with Table.changes",
         )
-        from lakebed.spark.datasource.read_stream import TableStreamReader
+        from lakebed.spark.datasource.read_stream import FailedStreamReader, TableStreamReader
 
-        return TableStreamReader(self._given, schema)
+        try:
+            return TableStreamReader(self._given, schema)
+        except Error as error:
+            return FailedStreamReader(error)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,

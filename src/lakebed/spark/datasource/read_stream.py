@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from lakebed.errors import Code, NotRetainedError
+from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.last_modified_times import gone
 from lakebed.model.keys import ALL_KEYS
@@ -226,6 +226,21 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         with entries.naming(log.identity, version):
             return [outline(one).transaction for one in entries.decode(data, log.identity, version, None).documents]
+
+
+class FailedStreamReader(DataSourceStreamReader):
+    """In place of a reader that cannot be made: the first call of Spark raises why.
+
+    Spark 4.3 hides an error that is raised while a reader is made behind an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: Error) -> None:
+        self._error = error
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = _raise  # noqa: N815 - Spark's names
 
 
 def _check_keeps_all(state: TableState, name: str) -> None:
