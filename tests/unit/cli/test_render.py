@@ -98,12 +98,12 @@ def test_a_terminal_sees_the_same_columns_with_a_bold_heading(monkeypatch: pytes
         pa.record_batch({"name": names, "n": numbers})
         for names, numbers in ((["[b]", "longer"], [1, 22]), (["c"], [3]))
     ]
-    assert Output(as_json=False).rows(batches, ["name", "n"]) == 3
+    assert Output(as_json=False).rows(batches[0].schema, batches) == 3
     heading, *lines = screen.getvalue().splitlines()
     assert "\x1b[1m" in heading
     assert re.sub(r"\x1b\[\d+m", "", heading).rstrip() == "name     n"
     monkeypatch.setenv("NO_COLOR", "1")
-    Output(as_json=False).rows(batches, ["name", "n"])
+    Output(as_json=False).rows(batches[0].schema, batches)
     assert screen.getvalue().count("\x1b[1m") == 1
     assert [line.rstrip() for line in lines] == ["[b]      1", "longer  22", "c        3"]
 
