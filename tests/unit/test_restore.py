@@ -128,8 +128,8 @@ def test_files_that_go_between_the_look_and_the_commit_are_told(table, monkeypat
     table.remove(KeyRange())
     at = type(table).at
 
-    def overtaken(self, **named):
-        found = at(self, **named)
+    def overtaken(self, *moment, **named):
+        found = at(self, *moment, **named)
         collect_garbage(table)
         return found
 
