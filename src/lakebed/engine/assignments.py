@@ -22,7 +22,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import operators_of
 from lakebed.engine.predicate import OF_A_ROW, columns_named, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.uuid_literals import uuid_columns, with_bytes
+from lakebed.engine.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_table
@@ -81,8 +81,8 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
             f'set: {column} = {shown(text)}: must be an SQL expression over the columns, such as "delay + 1" or "NULL"',
             column=column,
         )
-    bounds = fitted(with_bytes(text, uuid_columns([schema.arrow])), f"the expression for column {column}")
-    one = Assignment(column, text, bounds.text, bounds.flat)
+    bounds = fitted(text, f"the expression for column {column}")
+    one = Assignment(column, text, with_typed_literals(bounds.text, [schema.arrow]), bounds.flat)
     found, named = _looked_at(one, schema) if one.flat else on_deep_stack(_looked_at, one, schema)
     if pa.types.is_null(found) and not field.nullable:
         raise Code.VALUE_NULL(f"set: {column} = {text}: column {column} is not nullable", column=column)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, context, drop_non_row_functions, operators_of
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
-from lakebed.engine.uuid_literals import uuid_columns, with_bytes
+from lakebed.engine.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
@@ -82,7 +82,8 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
         raise Code.PREDICATE_INVALID(
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
-    bounds = fitted(with_bytes(where, uuid_columns([schema])), "the predicate")
+    bounds = fitted(where, "the predicate")
+    bounds = replace(bounds, text=with_typed_literals(bounds.text, [schema]))
     check = _predicate_or_reason if len(where) <= _CACHED_CHARACTERS_MAX else _predicate_or_reason.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):

@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     |(?P<dollar>\$\w*\$)
     |(?P<quoted>"[^"]*+(?:""[^"]*+)*+")
     |(?P<word>[^\W\d][\w$]*+)
+    |(?P<decimal>(?:\d++|(?<![\w"\])]))\.\d++(?:[eE][+-]?\d++)?+)
     |(?P<number>\d+)
     |(?P<sign>.)""",
     re.DOTALL | re.VERBOSE,
@@ -27,7 +28,10 @@ _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
 class Token(NamedTuple):
-    """One token: its kind (text, other, quoted, word, number, sign), its text, and its position."""
+    """One token: its kind (text, other, quoted, word, decimal, number, sign), its text, and its position.
+
+    A number is a whole one; a decimal has a point.
+    """
 
     kind: str
     text: str

@@ -35,7 +35,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
-from lakebed.engine.uuid_literals import uuid_columns, with_bytes
+from lakebed.engine.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import translate_errors
@@ -158,7 +158,7 @@ class SqlEngine:
             context = self._context_of(memory_limit_bytes)
         named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, text))
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
-        text = with_bytes(text, uuid_columns(snapshot.schema.arrow for snapshot in snapshots.values()))
+        text = with_typed_literals(text, (snapshot.schema.arrow for snapshot in snapshots.values()))
         empties = {
             name: Table(pads.dataset(empty_table(nullable(snapshot.schema.arrow))))
             for name, snapshot in snapshots.items()
