@@ -29,7 +29,7 @@ from tests.adversarial.flips import (
 )
 from tests.adversarial.test_flips import DOORS_A_FLIP, SEED, TABLES, shown
 from tests.adversarial.test_flips_elsewhere import all_bytes, attach
-from tests.s3.conftest import S3Server, serve
+from tests.s3.conftest import served
 
 MANY = int(os.environ.get("LAKEBED_FLIPS", "20000")) // 20
 
@@ -46,17 +46,14 @@ class Store:
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     """Both tables on a server in this process."""
-    server = S3Server()
-    listening = serve(server)
-    root, options = f"{server.new_bucket()}/lake", {"storage_options": server.storage_options}
-    make(root, **options)
-    answers = {}
-    for name in TABLES:
-        with opened(root, name, **options) as (lake, table):
-            answers[name] = {door: read(lake, table) for door, read in DOORS.items()}
-    yield Store(root, options, answers)
-    listening.shutdown()
-    listening.server_close()
+    with served() as server:
+        root, options = f"{server.new_bucket()}/lake", {"storage_options": server.storage_options}
+        make(root, **options)
+        answers = {}
+        for name in TABLES:
+            with opened(root, name, **options) as (lake, table):
+                answers[name] = {door: read(lake, table) for door, read in DOORS.items()}
+        yield Store(root, options, answers)
 
 
 @pytest.fixture

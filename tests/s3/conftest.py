@@ -141,9 +141,11 @@ def served() -> Iterator[S3Server]:
     listening = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
     server.endpoint = f"http://127.0.0.1:{listening.server_port}"
     threading.Thread(target=listening.serve_forever, name="s3", daemon=True).start()
-    yield server
-    listening.shutdown()
-    listening.server_close()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        listening.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ import lakebed
 from lakebed import Schema
 from lakebed.security import stored
 from lakebed.web.server import HEAD_BYTES
-from tests.s3.conftest import S3Server, Spoilt, serve
+from tests.s3.conftest import Spoilt
+from tests.s3.conftest import served as served_store
 from tests.service.served import served
 from tests.waiting import WAIT_S
 
@@ -158,11 +159,8 @@ def send_headers(connection, size_bytes):
 @pytest.fixture
 def store():
     """A store that needs a secret."""
-    server = S3Server()
-    listening = serve(server)
-    yield server
-    listening.shutdown()
-    listening.server_close()
+    with served_store() as server:
+        yield server
 
 
 def test_no_surface_shows_a_secret(store, tmp_path):
