@@ -1,8 +1,9 @@
-"""The catalog: which tables an instance has, by name, and the defaults of their settings.
+"""The catalog: the tables of an instance by name, and the instance's defaults of settings.
 
-A log of its own, with the same rules as a table's. A table is addressed by id, so a rename moves nothing. A name is
-won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan
-log. Before such logs are deleted, a fence keeps out every creation that began earlier. Pure.
+The catalog is a log of its own, with the same rules as a table's log. A table is addressed by id, so a rename moves
+nothing. A table is created by writing entry 1 of its own log, and then registering its name here. If another creation
+took the name first, the new log is an orphan. Before orphan logs are deleted, a fence refuses the registration of every
+table whose creation began earlier. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CatalogTable:
 
 @dataclass(frozen=True)
 class CatalogState:
-    """All tables of an instance at one number of the catalog's log, by id, and the settings' defaults."""
+    """All tables of an instance by id, and the defaults of settings, at one version of the catalog's log."""
 
     version: int = 0
     tables: Mapping[str, CatalogTable] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class CatalogState:
     creations_from: int = 0
 
     def named(self, name: str) -> CatalogTable | None:
-        """The table of that name."""
+        """Return the table with the name; None if there is none."""
         return self._by_name.get(name)
 
     @cached_property
@@ -51,9 +52,9 @@ class CatalogState:
 
 
 class RegisterTable(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="register_table"):
-    """Give a table, whose log has begun, its name. ``base_version``: the catalog's version when the creation began.
+    """Register the name of a table whose log exists. ``base_version`` is the catalog's version when the creation began.
 
-    ``online``: whether splitting and compaction run on it from the start.
+    ``online``: whether splitting and compaction run on the table from the start.
     """
 
     table: Id
@@ -63,27 +64,27 @@ class RegisterTable(Struct, frozen=True, omit_defaults=True, tag_field="type", t
 
 
 class RenameTable(Struct, frozen=True, tag_field="type", tag="rename_table"):
-    """Give a table another name."""
+    """Rename a table."""
 
     table: Id
     name: TableName
 
 
 class PurgeTable(Struct, frozen=True, tag_field="type", tag="purge_table"):
-    """Take a table out of the catalog; its log's last entry follows."""
+    """Remove a table from the catalog, before the last entry of its log is written."""
 
     table: Id
 
 
 class SetOnline(Struct, frozen=True, tag_field="type", tag="set_online"):
-    """Whether splitting and compaction run on a table."""
+    """Switch splitting and compaction of a table on or off."""
 
     table: Id
     online: bool
 
 
 class PauseOperations(Struct, frozen=True, tag_field="type", tag="pause_operations"):
-    """Pause operations of a table, or resume them; the others stay as they are."""
+    """Pause or resume operations of a table; other operations are unchanged."""
 
     table: Id
     operations: Annotated[tuple[TableOperation, ...], Meta(min_length=1)]
@@ -91,21 +92,21 @@ class PauseOperations(Struct, frozen=True, tag_field="type", tag="pause_operatio
 
 
 class SetDefaults(Struct, frozen=True, tag_field="type", tag="set_defaults"):
-    """Change the instance's defaults of settings; None takes one back."""
+    """Change the instance's defaults of settings; None resets one."""
 
     changes: SettingChanges
 
 
 class FenceCreations(Struct, frozen=True, tag_field="type", tag="fence_creations"):
-    """Refuse to name tables whose creation began before this entry: their logs may be deleted."""
+    """Refuse to register tables whose creation began before this entry, so that their logs may be deleted."""
 
 
 CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOperations | SetDefaults | FenceCreations
-"""As the log stores them, a tagged union: the field ``type`` says which."""
+"""Changes as the log stores them, a tagged union: the field ``type`` names the change."""
 
 
 def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejected | Repeated:
-    """The change as it stands, or why it is refused."""
+    """Return the change to log, or why it is refused."""
     match change:
         case RegisterTable() | RenameTable():
             holder = state.named(change.name)
@@ -127,7 +128,9 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
 
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
-    """The catalog after the change, which is part of entry ``version``. Raises DamagedError if it does not fit."""
+    """Return the catalog after the change, which is part of entry ``version``. Raises DamagedError if it does not
+    fit.
+    """
     if isinstance(resolve(change, state), Rejected):
         raise Code.TRANSACTION_IMPOSSIBLE(
             f"catalog entry {version} does not fit the catalog: {change}", version=version
@@ -160,7 +163,7 @@ _DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChan
 
 
 def decode_change(document: bytes) -> CatalogChange:
-    """The change of its JSON. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
+    """Decode a change from JSON. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
     with reading("not a catalog change"):
         return decode(document, _DECODER, "a catalog change")
 
@@ -172,7 +175,7 @@ _PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decod
 
 
 def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogChange:
-    """The change that was sent in that format, ``msgpack`` or ``json``. Raises UsageError if it is none."""
+    """Decode a change sent as ``msgpack`` or ``json``. Raises UsageError if it is malformed."""
     try:
         return _PROPOSED[format].decode(data)
     except UNREADABLE as error:
@@ -190,14 +193,14 @@ class CatalogDocument(Struct, frozen=True, omit_defaults=True):
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:
-    """The JSON document of the whole catalog."""
+    """Return the JSON document of the whole catalog."""
     tables = [(table.id, table.name, table.online) for table in state.tables.values()]
     paused = {table.id: sorted(table.paused) for table in state.tables.values() if table.paused}
     return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from, paused))
 
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
-    """The catalog of a JSON document. Raises DamagedError if it is none."""
+    """Decode the catalog from its JSON document. Raises DamagedError if it is malformed."""
     with reading("not the state of a catalog"):
         stored = msgspec.convert(document, CatalogDocument)
         tables = {

@@ -1,7 +1,7 @@
 """Changes of a table's schema, merge mode and filter as documents, for requests to a service.
 
-Core types: :data:`ChangeDocument`, a union by the member ``change``; :func:`change_document` gives that of a change,
-and its ``value`` the change back. Types of fields are the names that Arrow gives them, or JSON for nested ones. Pure.
+Core types: :data:`ChangeDocument`, a union by the member ``change``; :func:`change_document` encodes a change, and
+``value`` decodes it. Field types are Arrow's names of types, or JSON for nested types. Pure.
 
 Errors: UsageError for a value that its change does not allow.
 """
@@ -28,35 +28,35 @@ from lakebed.state.transactions.schema_changes import (
 
 
 class AddFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="add"):
-    """A new value field; with the function that puts its values together if the table aggregates rows."""
+    """A new value field; a table that aggregates rows needs its aggregate function."""
 
     name: str
     type: str | dict[str, Any]
     function: str = ""
 
     def value(self) -> AddField:
-        """The change."""
+        """Return the change of this document."""
         return AddField(self.name, types.from_json(self.type), self.function)
 
 
 class DropFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="drop"):
-    """A value field that goes."""
+    """A value field to drop."""
 
     name: str
 
     def value(self) -> DropField:
-        """The change."""
+        """Return the change of this document."""
         return DropField(self.name)
 
 
 class RenameFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="rename"):
-    """Another name for a field."""
+    """A new name for a field."""
 
     name: str
     new_name: str
 
     def value(self) -> RenameField:
-        """The change."""
+        """Return the change of this document."""
         return RenameField(self.name, self.new_name)
 
 
@@ -67,49 +67,49 @@ class WidenFieldDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_fi
     type: str | dict[str, Any]
 
     def value(self) -> WidenField:
-        """The change."""
+        """Return the change of this document."""
         return WidenField(self.name, types.from_json(self.type))
 
 
 class AllowNullsDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="allow_nulls"):
-    """A value field that may be null."""
+    """A value field that becomes nullable."""
 
     name: str
 
     def value(self) -> AllowNulls:
-        """The change."""
+        """Return the change of this document."""
         return AllowNulls(self.name)
 
 
 class MergeModeDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="merge"):
-    """What rows with equal keys become, such as ``{"mode": "latest"}``; null: all stay."""
+    """How rows with equal keys are merged, such as ``{"mode": "latest"}``; null: all rows are kept."""
 
     merge: dict[str, Any] | None
 
     def value(self) -> SetMerge:
-        """The change."""
+        """Return the change of this document."""
         return SetMerge(mode_of(self.merge))
 
 
 class SetFilterDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="filter"):
-    """The predicate of the rows that are shown; null: all."""
+    """The predicate of the visible rows; null: all rows."""
 
     predicate: str | None
 
     def value(self) -> SetFilter:
-        """The change."""
+        """Return the change of this document."""
         return SetFilter(self.predicate)
 
 
 class AgeOffDocument(Struct, frozen=True, forbid_unknown_fields=True, tag_field="change", tag="age_off"):
-    """The field of a time and the age in seconds from which rows are hidden; a field of null ends it."""
+    """A time field and the age in seconds from which rows are hidden; a null field ends the age-off."""
 
     field: str | None
     age_s: int = 0
     unit: str = ""
 
     def value(self) -> AgeOff:
-        """The change."""
+        """Return the change of this document."""
         return AgeOff(self.field, seconds=self.age_s, unit=self.unit)
 
 
@@ -124,7 +124,7 @@ ChangeDocument = (
 
 
 def schema_change_document(change: SchemaChange) -> SchemaChangeDocument:
-    """The document of a change of the schema."""
+    """Return the document of a schema change."""
     match change:
         case AddField():
             return AddFieldDocument(change.name, types.to_json(change.type), change.function)
@@ -141,14 +141,14 @@ def schema_change_document(change: SchemaChange) -> SchemaChangeDocument:
 
 
 def filter_change_document(change: FilterChange) -> FilterChangeDocument:
-    """The document of a change of the filter."""
+    """Return the document of a filter change."""
     if isinstance(change, SetFilter):
         return SetFilterDocument(change.predicate)
     return AgeOffDocument(change.field, change.age_s, change.unit)
 
 
 def change_document(change: SchemaChange | SetMerge | FilterChange) -> ChangeDocument:
-    """The document of a change. Raises UsageError for a value that is none."""
+    """Return the document of a change. Raises UsageError for any other value."""
     match change:
         case SetMerge():
             return MergeModeDocument(stored_mode(change.mode))

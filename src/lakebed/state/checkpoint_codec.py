@@ -1,4 +1,4 @@
-"""A whole state as it is stored: a small document, and segments of columns for what may have millions of rows.
+"""Encodes a whole state for storage: a small document, and segments of columns for parts with up to millions of rows.
 
 Pure: :mod:`lakebed.log.checkpoint` stores the segments. Errors: DamagedError for a document that is not a state.
 """
@@ -95,7 +95,7 @@ _NamedByNumber = tuple[Id, str, Whole, Positive, Whole, Whole]
 
 
 class _SegmentsDocument(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Segments by kind; a string is a segment in base64."""
+    """Segments by kind; a string is an inline segment in base64."""
 
     files: list[_NamedByText | str] = []
     references: list[_NamedByNumber | str] = []

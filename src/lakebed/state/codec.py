@@ -1,8 +1,8 @@
 """Table transactions as JSON, as docs/format.md describes it.
 
-A document of an unknown type is an error and never skipped: a reader that misses one change has another table. Long
-lists of references are in sidecars (:mod:`lakebed.state.reference_lists`): the encoder returns their bytes beside the
-document, for the caller to store; the decoder takes them. Pure.
+A document of an unknown type is an error and is never skipped: a reader that skipped a change would have a wrong state.
+Long lists of references are in sidecars (:mod:`lakebed.state.reference_lists`): the encoder returns their bytes beside
+the document, for the caller to store; the decoder takes them. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A transaction as it is written: its JSON, and the sidecars that it claims."""
+    """A transaction as it is written: its JSON, and the sidecars to which it refers."""
 
     document: bytes
     sidecars: Sidecars
@@ -34,7 +34,9 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A transaction without what is in sidecars, and how many references it adds and drops, those included."""
+    """A transaction without the contents of its sidecars, and the number of references that it adds and drops in
+    all.
+    """
 
     type: str
     transaction: Transaction
@@ -43,9 +45,9 @@ class Outline:
 
 
 def encode_transaction(transaction: Transaction) -> Encoded:
-    """The JSON of a transaction, and what is too long for it.
+    """Encode a transaction as JSON; long lists become sidecars.
 
-    Raises UsageError for a value of a type or range that the format does not have.
+    Raises UsageError for a value whose type or range the format does not have.
     """
     sidecars: Sidecars = {}
     document = transaction.document(sidecars)
@@ -53,16 +55,17 @@ def encode_transaction(transaction: Transaction) -> Encoded:
 
 
 def decode_transaction(document: bytes, sidecars: Mapping[str, bytes] = MappingProxyType({})) -> Transaction:
-    """The transaction of its JSON; ``sidecars`` are those of its entry, by digest.
+    """Decode a transaction from JSON; ``sidecars`` are those of its entry, by digest.
 
-    Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one, or a sidecar that is not as claimed.
+    Raises UnsupportedFormatError for an unknown type, DamagedError for a malformed one or for a sidecar that does not
+    match its reference.
     """
     with reading("not a transaction of a table"):
         return fields.decode(document, _DECODER, "a transaction").transaction(sidecars)
 
 
 def outline(document: bytes) -> Outline:
-    """What the JSON of a transaction says without its sidecars. Raises as :func:`decode_transaction` does."""
+    """Decode a transaction without reading its sidecars. Raises as :func:`decode_transaction` does."""
     with reading("not a transaction of a table"):
         stored = fields.decode(document, _DECODER, "a transaction")
         added, dropped = getattr(stored, "references", []), getattr(stored, "drop", [])

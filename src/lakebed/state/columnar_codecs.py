@@ -1,9 +1,9 @@
 """The columns of checkpoint segments, for each kind of rows of a table's state: files, references, requests. Pure.
 
-The facts of a file are stored with the partitions that refer to it. A segment of references has a row for each
-partition, and once the facts of each file to which these rows refer. The facts are in the order of first use, so the
-files of one partition are mostly adjacent, and reading a partition needs one segment. Files are looked up by id only
-for commits, which need no facts. So a segment of files has the facts only of files without a reference.
+The facts of a file are stored with the partitions that refer to it. A segment of references has one row for each
+partition, and the facts of each referenced file once. The facts are in the order of first use, so the files of one
+partition are mostly adjacent, and reading a partition needs one segment. Files are looked up by id only for commits,
+which need no facts. So a segment of files has the facts only of files without a reference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FACTS = [
     pa.field("bounds", pa.binary()),
     pa.field("markers", pa.int64()),
 ]
-"""The fields of a DataFile, in its order."""
+"""The fields of a DataFile, in order."""
 
 _RUN = pa.field("run", pa.string())
 
@@ -44,7 +44,7 @@ def _facts(files: Sequence[DataFile]) -> list[pa.Array]:
 
 
 def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    """The attribute with the field's name, of each value."""
+    """Return the attribute named by the field, of each value, as an array."""
     return pa.array(list(map(attrgetter(field.name), values)), field.type)
 
 
@@ -60,17 +60,17 @@ def _offsets(lengths: Sequence[int]) -> list[int]:
 
 
 def _starts(column: pa.ListArray) -> Any:
-    """The offset of each row's values in ``column.flatten()``, and the end of the last."""
+    """Return the offset of each row's values in ``column.flatten()``, and the end of the last."""
     import numpy as np
 
-    # Not with asarray, for which Arrow imports pandas.
+    # Not np.asarray: Arrow imports pandas for it.
     found = column.offsets
     offsets = np.frombuffer(found.buffers()[1], np.int32, len(found), 4 * found.offset)
     return offsets - offsets[0]
 
 
 def _batch(flat: pa.Table) -> pa.RecordBatch:
-    """A table of at least one row as one batch."""
+    """Return a table of at least one row as one batch."""
     return flat.combine_chunks().to_batches()[0]
 
 
@@ -156,7 +156,7 @@ def _pack_references(flat: pa.Table) -> pa.RecordBatch:
     partitions, held = _batch(flat).columns
     starts = _starts(held)
     *facts, rows, exact = held.flatten().flatten()
-    # A file has the same facts in all partitions; its run may have another name in each.
+    # A file has the same facts in all partitions, but its run may have a different id in each.
     names = pc.binary_join_element_wise(facts[0], facts[-1], "\0")
     # Codes are numbered in the order of first use, so the positions of first use ascend.
     codes = np.asarray(pc.dictionary_encode(names).indices)

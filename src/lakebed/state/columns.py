@@ -1,9 +1,9 @@
-"""A mapping stored as columns: the form in which the files and references of a large state are stored and opened.
+"""A mapping stored as columns: how the files and references of a large state are stored and opened.
 
 A *segment* has the rows of a span of keys, in ascending order; segments are in the order of their spans. The first key,
-the last key and the number of rows of a segment are known at once. Its rows are loaded when one of them is read. A
-lookup is a binary search over the segments, then over the raw keys of one, and decodes one row. So a state of millions
-of files opens at once, and takes the memory of the segments in use.
+the last key and the number of rows of a segment are in memory; its rows are loaded when one of them is read. A lookup
+is a binary search over the segments, then over the raw keys of one, and decodes one row. So a state of millions of
+files opens at once, and takes the memory of the segments in use.
 
 :meth:`Columns.rewritten` merges changes into the segments that they touch and keeps all others, so the cost of a
 checkpoint depends on the changes and not on the state.
@@ -34,12 +34,12 @@ segment: at 100 MB/s this takes as long as the request."""
 
 @dataclass(frozen=True, slots=True)
 class ColumnarCodec(Generic[K, V]):
-    """Encodes the values of one kind as columns of a segment, the key's first, and decodes them.
+    """Encodes the values of one kind as columns of a segment, key columns first, and decodes them.
 
-    A segment may store once what several of its rows share, so rows are merged in a *flat* form without sharing.
-    ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys, ``unpack`` flat
-    rows of a segment; ``reader`` decodes one row of a segment. Only ``nullable`` columns have nulls. Keys are int64 or
-    string; strings compare by code point, which is the order of their UTF-8.
+    A segment may store data that several of its rows share only once, so rows are merged in a *flat* form without
+    sharing. ``encode`` turns values into flat rows, ``pack`` turns flat rows in key order into a segment, and
+    ``unpack`` does the reverse; ``reader`` decodes one row of a segment. Only ``nullable`` columns have nulls. Keys are
+    int64 or string; strings compare by code point, which is the order of their UTF-8.
     """
 
     schema: pa.Schema
@@ -68,27 +68,27 @@ class SegmentRows(Generic[K, V]):
         self._value: Callable[[int], V] | None = None
 
     def position(self, key: Any) -> int | None:
-        """The row of the key; None if the segment does not have it."""
+        """Return the row of the key; None if the segment does not have it."""
         found = bisect_left(self._positions, key, key=self._key)
         return found if found < len(self._positions) and self._key(found) == key else None
 
     def value(self, position: int) -> V:
-        """The value in a row."""
+        """Return the value in a row."""
         if self._value is None:
             self._value = self._codec.reader(self.batch)
         return self._value(position)
 
     def key(self, position: int) -> K:
-        """The key in a row."""
+        """Return the key in a row."""
         return self._key(position)  # type: ignore[no-any-return]
 
     def keys(self) -> Sequence[K]:
-        """All keys, ascending."""
+        """Return all keys, ascending."""
         return self.batch.column(0).to_pylist()  # type: ignore[no-any-return]
 
 
 def _has_nulls(array: pa.Array) -> bool:
-    """Whether a value, or a member of one, is null."""
+    """Return whether a value, or a member of one, is null."""
     if array.null_count:
         return True
     if pa.types.is_list(array.type):
@@ -99,7 +99,7 @@ def _has_nulls(array: pa.Array) -> bool:
 class Segment(Generic[K, V]):
     """The rows of a span of keys. ``opened`` loads them each time they are read.
 
-    ``stored`` identifies the object that has them, if there is one.
+    ``stored`` identifies the object that contains them, if any.
     """
 
     __slots__ = ("_opened", "count", "first", "last", "size_bytes", "stored")
@@ -114,7 +114,7 @@ class Segment(Generic[K, V]):
 
     @classmethod
     def of(cls, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> Segment[K, V]:
-        """A segment with its rows in memory. Raises DamagedError if the batch is empty or has another schema."""
+        """Make a segment with its rows in memory. Raises DamagedError if the batch is empty or has another schema."""
         rows = SegmentRows(codec, batch)
         return cls((rows.key(0), rows.key(batch.num_rows - 1)), batch.num_rows, batch.nbytes, lambda: rows)
 
@@ -123,7 +123,7 @@ class Segment(Generic[K, V]):
         return self._opened()
 
     def rebase_onto(self, stored: Any, opened: Callable[[], SegmentRows[K, V]]) -> None:
-        """From now on load the rows, which are the same, with ``opened``."""
+        """Load the same rows with ``opened`` from now on."""
         self.stored, self._opened = stored, opened
 
 
@@ -142,7 +142,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
 
     def _find(self, key: Any) -> tuple[SegmentRows[K, V], int] | None:
         index = bisect_right(self._firsts, key) - 1
-        # A key between segments, or beyond the last, as new ids are, needs no segment.
+        # A key between segments or beyond the last one, such as a new id, reads no segment.
         if index < 0 or key > self.segments[index].last:
             return None
         rows = self.segments[index].rows()
@@ -150,7 +150,9 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return None if position is None else (rows, position)
 
     def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
-        """The length of the key's list in that column; 0 if there is none or its segment is below ``bytes_min``."""
+        """Return the length of the key's list in that column; 0 if there is none or its segment is below
+        ``bytes_min``.
+        """
         index = bisect_right(self._firsts, key) - 1
         if index < 0 or self.segments[index].size_bytes < bytes_min:
             return 0
@@ -175,7 +177,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return self._count
 
     def having(self, name: str) -> Iterator[tuple[K, V]]:
-        """The rows whose value in that column is not null; others are not decoded."""
+        """Return the rows whose value in that column is not null; others are not decoded."""
         for segment in self.segments:
             rows = segment.rows()
             column = rows.batch.column(name)
@@ -186,7 +188,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
                     yield rows.key(position), rows.value(position)
 
     def at_least(self, name: str, least: int) -> Columns[K, V]:
-        """The rows whose number in that column is at least ``least``; unchanged segments are shared."""
+        """Return the rows whose number in that column is at least ``least``; unchanged segments are shared."""
         import pyarrow.compute as pc
 
         segments: list[Segment[K, V]] = []
@@ -198,7 +200,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return Columns(self.codec, segments)
 
     def between(self, first: K, last: K) -> pa.RecordBatch:
-        """The rows with keys in ``[first, last]``, packed as one segment."""
+        """Return the rows with keys in ``[first, last]``, packed as one segment."""
         import pyarrow.compute as pc
 
         flat = [self.codec.unpack(p.rows().batch) for p in self.segments if p.last >= first and p.first <= last]
@@ -207,9 +209,9 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return self.codec.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
 
     def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
-        """With these changes; None removes a key. Unchanged segments are shared.
+        """Return the mapping with these changes; None removes a key. Unchanged segments are shared.
 
-        A value is read from ``changes`` when its segment is made, and not kept.
+        A value is read from ``changes`` when its segment is made, and is not kept.
         """
         touched: dict[int, list[K]] = {}
         for key in sorted(changes):
@@ -253,7 +255,7 @@ def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]
         return
     edges = [flat.num_rows * index // count for index in range(count + 1)]
     for begin, end in pairwise(edges):
-        # take, not slice: a slice would keep and write the buffers of the whole.
+        # take, not slice: a slice would keep and write the buffers of the whole array.
         yield Segment.of(codec, codec.pack(flat.take(pa.array(range(begin, end), pa.int64()))))
 
 
@@ -296,7 +298,8 @@ def _plain_span_reader(column: pa.Array) -> Span:
     offsets = memoryview(buffers[1] or b"").cast("i")
     content = memoryview(buffers[2] or b"")
     if pa.types.is_binary(kind) and len(column) and offsets[start] == offsets[start + len(column)]:
-        # Bounds of later key fields, in a table with a single one: saves a tenth of decoding a partition.
+        # The column of bounds of later key fields is empty if the table has one key field. The shortcut saves a tenth
+        # of decoding a partition.
         return lambda begin, end: [b""] * (end - begin)
 
     def binaries(begin: int, end: int) -> list[bytes]:
@@ -323,6 +326,6 @@ def _bits(buffer: pa.Buffer, start: int) -> Span:
 
 
 def edges_reader(column: pa.ListArray) -> Callable[[int], tuple[int, int]]:
-    """A function from a row to the range of its values in ``column.values``."""
+    """Return a function from a row to the range of its values in ``column.values``."""
     start, offsets = column.offset, memoryview(column.buffers()[1]).cast("i")
     return lambda row: (offsets[start + row], offsets[start + row + 1])

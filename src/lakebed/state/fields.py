@@ -1,7 +1,7 @@
 """The types of the fields of stored documents, as docs/format.md lists them.
 
 A document is a ``msgspec.Struct`` whose annotations are these types. It is checked against them before it is written
-and while it is read, so a value of a wrong type or range is neither stored nor believed. The check is strict: ``true``
+and while it is read, so a value of a wrong type or range is neither stored nor accepted. The check is strict: ``true``
 and ``1.0`` are not whole numbers. A field that a newer version added is ignored; an unknown type of transaction is an
 error (:mod:`lakebed.state.codec`). Pure.
 """
@@ -23,7 +23,7 @@ Document = TypeVar("Document")
 
 
 def _matching(pattern: str) -> Meta:
-    # msgspec searches, and `$` would also match before a line feed at the end.
+    # msgspec matches anywhere in the string, and `$` also matches before a final line feed.
     return Meta(pattern=rf"\A(?:{pattern})\Z")
 
 
@@ -41,37 +41,37 @@ _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 Settings = dict[str, _Integer | _Finite | str]
 SettingChanges = dict[str, _Integer | _Finite | str | None]
-"""None takes a setting back to its default."""
+"""Changes of settings; None resets a setting to its default."""
 
 Bounds = tuple[Hex, Hex | None]
 """A key range; None: no end."""
 
 
 class StoredAsIs(msgspec.Struct, frozen=True, tag_field="type"):
-    """A transaction that is its own document."""
+    """A transaction that is stored without conversion."""
 
     def document(self, _sidecars: object) -> Self:
-        """Itself."""
+        """Return self."""
         return self
 
     def transaction(self, _sidecars: object) -> Self:
-        """Itself."""
+        """Return self."""
         return self
 
 
 def encode_bounds(keys: EncodedRange) -> Bounds:
-    """The bounds of a key range."""
+    """Encode the bounds of a key range as hex digits."""
     return keys.min.hex(), None if keys.max is None else keys.max.hex()
 
 
 def decode_bounds(bounds: Bounds) -> EncodedRange:
-    """The inverse of :func:`encode_bounds`."""
+    """Decode bounds: the inverse of :func:`encode_bounds`."""
     low, high = bounds
     return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
 
 
 def checked(document: msgspec.Struct) -> dict[str, Any]:
-    """The document as JSON values. Raises UsageError if a field has a value that its type does not allow."""
+    """Return the document as JSON values. Raises UsageError if a field has a value that its type does not allow."""
     try:
         values: dict[str, Any] = msgspec.to_builtins(document, builtin_types=(bytes,))
         msgspec.convert(values, type(document), builtin_types=(bytes,))
@@ -82,7 +82,9 @@ def checked(document: msgspec.Struct) -> dict[str, Any]:
 
 
 def encode(document: msgspec.Struct) -> bytes:
-    """The document as JSON. Raises UsageError for a value that its type does not allow, or that UTF-8 cannot hold."""
+    """Encode the document as JSON. Raises UsageError for a value that its type does not allow or that is not valid
+    UTF-8.
+    """
     checked(document)
     try:
         return msgspec.json.encode(document)
@@ -95,9 +97,9 @@ class _Typed(msgspec.Struct, frozen=True):
 
 
 def decode(document: bytes, decoder: msgspec.json.Decoder[Document], what: str) -> Document:
-    """The value of a document that is one of the decoder's union of types.
+    """Decode a document that has one of the types of the decoder's union.
 
-    Raises UnsupportedFormatError for a type that is not one of them, ValidationError or DecodeError for malformed JSON.
+    Raises UnsupportedFormatError for any other type, ValidationError or DecodeError for malformed JSON.
     """
     try:
         return decoder.decode(document)

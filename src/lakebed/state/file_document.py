@@ -1,4 +1,4 @@
-"""A data file as log entries store it. Pure."""
+"""A data file as it is stored in log entries. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class FileDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, file: DataFile) -> FileDocument:
-        """The document of a file."""
+        """Return the document of a file."""
         values = {name: getattr(file, name) for name in cls.__struct_fields__}
         return cls(**values | {name: values[name].hex() for name in _HEX})
 
     def value(self) -> DataFile:
-        """The file."""
+        """Return the file of this document."""
         values = asdict(self)
         return DataFile(**values | {name: bytes.fromhex(values[name]) for name in _HEX})

@@ -25,12 +25,12 @@ Change = TypeVar("Change")
 class Machine(Generic[State, Proposed, Change]):
     """The pure functions of one kind of log. ``empty`` is the state before entry 1.
 
-    A proposal may need several changes, all in one entry.
+    A proposal may resolve to several changes, all in one entry.
 
     A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest. ``rebase`` takes a
     state, an earlier state and the checkpointed form of the earlier one, and returns the first on the segments of the
-    checkpoint. ``truncated``: logs of this kind are truncated. The catalog's is short and never is, which saves each
-    reader a request for its log start.
+    checkpoint. ``truncated``: whether logs of this kind are truncated. The catalog's log is short and never truncated,
+    which saves each reader a request for the log start.
     """
 
     empty: State

@@ -1,11 +1,11 @@
-"""The files of each partition: a persistent table whose changes are the files that were added and dropped.
+"""The files of each partition: a persistent table whose delta has the added and dropped files.
 
-A commit records its changes and reads nothing else: a file is added to a partition without reading the files that the
-partition has. So a commit reads no segment of a checkpoint, and one that reaches all partitions of a large table takes
-the memory of its own references only. Base and changes are merged when a partition is looked up.
+A commit records its changes and reads nothing else: adding a file to a partition does not read the partition's files.
+So a commit reads no segment of a checkpoint, and one that reaches all partitions of a large table takes the memory of
+its own references only. Base and changes are merged when a partition is looked up.
 
-Merged values are cached, up to a bound. Files that were added since are appended to the cached value: decoding the
-hundred files of a partition takes a third of a millisecond, longer than a lookup in them.
+Merged values are cached, up to a bound. Files added later are appended to the cached value: decoding the hundred files
+of a partition takes a third of a millisecond, longer than a lookup in them.
 
 Rules. Pure. The files of a partition are in the order of arrival.
 """
@@ -35,7 +35,7 @@ CACHED_MAX = 16_384
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The changes of one partition since the base: ids of files that were dropped, and files that were added."""
+    """The changes of one partition since the base: ids of dropped files, and added files."""
 
     gone: frozenset[str] = frozenset()
     came: Held = ()
@@ -78,7 +78,7 @@ class _Cache:
         self._count = 0
 
     def rebased(self, delta: HashTrieMap[int, _Change]) -> _Cache:
-        """The cache for a base that includes the changes of ``delta``."""
+        """Return the cache for a base that includes the changes of ``delta``."""
         made = _Cache()
         for partition in tuple(self._held):
             if held := self.get(partition, delta.get(partition, _NONE)):
@@ -86,7 +86,9 @@ class _Cache:
         return made
 
     def get(self, partition: int, change: _Change) -> Held | None:
-        """The files of a partition with this change, if cached, with files that were added since; else None."""
+        """Return the files of a partition with this change: the cached ones and those added since; None if not
+        cached.
+        """
         change_then, held = self._held.get(partition, (change, None))
         if held is None or change_then is change:
             return held
@@ -99,7 +101,7 @@ class _Cache:
 
     def keep(self, partition: int, change: _Change, held: Held) -> None:
         """Cache the files of a partition; a full cache is emptied first."""
-        # A race of two threads makes the count wrong by a partition.
+        # A race of two threads makes the count wrong by one partition.
         if self._count >= CACHED_MAX:
             self._held, self._count = {}, 0
         _, before = self._held.get(partition, (None, ()))
@@ -119,7 +121,7 @@ class PartitionFiles(Mapping[int, Held]):
         table: PersistentTable[int, Held] | None = None,
         cache: _Cache | None = None,
     ) -> None:
-        """A table over ``base`` without changes, or a cached view of ``table``."""
+        """Make a table over ``base`` without changes, or a view of ``table`` with a cache."""
         self._table = PersistentTable(base, _FILES) if table is None else table
         self._delta: HashTrieMap[int, _Change] = self._table.delta
         self._cache = cache or _Cache()
@@ -131,7 +133,7 @@ class PartitionFiles(Mapping[int, Held]):
 
     @property
     def changes(self) -> Changes[int, Held]:
-        """The partitions that differ from the base, with their present files; None: no files."""
+        """The partitions that differ from the base, with their current files; None: no files."""
         return Changes(self._delta, self.get)
 
     def exceeds(self, partition: int, count: int) -> bool:
@@ -147,19 +149,19 @@ class PartitionFiles(Mapping[int, Held]):
         return len(self.base.get(partition, ())) > left
 
     def added(self, came: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
-        """With these files added at the end of those of their partitions."""
+        """Return a table with these files appended to those of their partitions."""
         return self._with({partition: _Change(came=tuple(files)) for partition, files in came.items()})
 
     def dropped(self, gone: Mapping[int, Collection[str]]) -> PartitionFiles:
-        """Without the files of these ids, by partition. Requires that the partitions have them."""
+        """Return a table without the files of these ids, by partition. Requires that the partitions have them."""
         return self._with({partition: _Change(gone=frozenset(ids)) for partition, ids in gone.items()})
 
     def rebased(self, base: Mapping[int, Held]) -> PartitionFiles:
-        """The same mapping over a base that includes all changes. The cache is kept."""
+        """Return the same mapping over a base that includes all changes. The cache is kept."""
         return PartitionFiles(base, cache=self._cache.rebased(self._delta))
 
     def rebased_onto(self, rebased: PartitionFiles, then: PartitionFiles) -> PartitionFiles:
-        """As :meth:`PersistentTable.rebased_onto`."""
+        """Rebase as :meth:`PersistentTable.rebased_onto` does."""
         table = self._table.rebased_onto(rebased._table, then._table)
         return self if table is self._table else PartitionFiles(table=table, cache=rebased._cache)
 

@@ -1,12 +1,12 @@
-"""A mapping that shares its parts between versions: an immutable base, and a delta of changes on top of it.
+"""A mapping whose versions share structure: an immutable base, and a delta of changes on top of it.
 
 A table may have millions of files and references, and each commit makes a new state of them. Copying a dictionary of
-132,000 would take some milliseconds a commit, so states share what a commit did not change: the delta is a hash trie,
-of which a commit copies a few nodes, and the base never changes. The base may be the columns of a checkpoint, which are
-decoded row by row when they are looked up.
+132,000 would take some milliseconds a commit, so states share unchanged parts: the delta is a hash trie of which a
+commit copies a few nodes, and the base never changes. The base may be the columns of a checkpoint, which are decoded
+row by row when they are looked up.
 
-Core types. :class:`PersistentTable`, and the :class:`MergeOperator` that says what a change is: with :data:`REPLACE`
-it is the new value, or None for a removed key.
+Core types. :class:`PersistentTable`, and the :class:`MergeOperator` that defines what a change is: with
+:data:`REPLACE`, the new value, or None for a removed key.
 
 Rules. Pure. The order of iteration is not defined.
 """
@@ -32,9 +32,9 @@ _UNTOUCHED: Any = object()
 class MergeOperator(Generic[K, V]):
     """How the changes of a key are merged; the term is RocksDB's.
 
-    ``merge`` returns the value of a key of the base with a change; None: removed. ``compose`` combines an older and a
-    newer change, and ``since`` is the rest of a change after an earlier one became part of the base; without them the
-    newer change replaces the older.
+    ``merge`` applies a change to the base value of a key; None: removed. ``compose`` combines an older and a newer
+    change. ``since`` returns the rest of a change after an earlier one became part of the base. Without ``compose`` and
+    ``since``, the newer change replaces the older.
     """
 
     merge: Callable[[Mapping[K, V], K, Any], V | None]
@@ -72,18 +72,20 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
 
     @property
     def delta(self) -> HashTrieMap[K, Any]:
-        """What changed since the base, by key."""
+        """The changes since the base, by key."""
         return self._delta
 
     def changed(self, changes: Mapping[K, Any]) -> PersistentTable[K, V]:
-        """With changes of some keys, each on top of those before."""
+        """Return a table with changes of some keys, each composed with earlier changes."""
         if compose := self._operator.compose:
             older = ((key, self._delta.get(key, _UNTOUCHED), change) for key, change in changes.items())
             changes = {key: change if old is _UNTOUCHED else compose(old, change) for key, old, change in older}
         return PersistentTable(self._base, self._operator, self._delta.update(changes))
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
-        """With these values, and without the keys of ``gone``. Raises KeyError if one of them does not exist."""
+        """Return a table with these values and without the keys of ``gone``. Raises KeyError if one of them does not
+        exist.
+        """
         changes: dict[K, V | None] = dict(changed)
         for key in gone:
             if key not in self:
@@ -92,7 +94,9 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return self.changed(changes)
 
     def rebased_onto(self, rebased: PersistentTable[K, V], then: PersistentTable[K, V]) -> PersistentTable[K, V]:
-        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if ``then`` is none."""
+        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if ``then`` is not an
+        ancestor.
+        """
         if self._base is not then._base:
             return self
         since, changes = self._operator.since, {}
@@ -103,13 +107,13 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(rebased._base, self._operator, HashTrieMap(changes))
 
     def having(self, name: str) -> Iterator[V]:
-        """The items whose attribute is not None. Columns decode no others."""
+        """Return the items whose attribute is not None. Columns decode no other items."""
         rows = self._base.having(name) if isinstance(self._base, Columns) else self._base.items()
         yield from (value for key, value in rows if key not in self._delta and getattr(value, name) is not None)
         yield from (v for v in self.changes.values() if v is not None and getattr(v, name) is not None)
 
     def at_least(self, name: str, least: int) -> PersistentTable[K, V]:
-        """The items whose attribute is at least ``least``. Columns decode none, and share unchanged segments."""
+        """Return the items whose attribute is at least ``least``. Columns decode none, and share unchanged segments."""
         base = self._base
         if isinstance(base, Columns):
             kept: Mapping[K, V] = base.at_least(name, least)
@@ -129,7 +133,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
     @overload
     def get(self, key: K, default: V | D, /) -> V | D: ...
     def get(self, key: K, default: Any = None, /) -> Any:
-        """As of any mapping, without an exception for each key that is not there: a commit may ask for 132,000."""
+        """As Mapping.get, without an exception for each missing key: a commit may look up 132,000."""
         change = self._delta.get(key, _UNTOUCHED)
         if change is _UNTOUCHED:
             return self._base.get(key, default)
@@ -155,7 +159,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
 
 
 class Changes(Mapping[K, "V | None"], Generic[K, V]):
-    """The changed keys of a table; each value is merged when it is looked up."""
+    """The changed keys of a table; a value is merged when it is looked up."""
 
     __slots__ = ("_delta", "_get")
 

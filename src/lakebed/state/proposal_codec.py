@@ -1,12 +1,12 @@
 """Proposals as MessagePack or JSON, for a service that commits them.
 
-A proposal is its own document, with Arrow types in the form of stored schemas. One that is its own transaction has the
-document that the log stores, and changes of schemas and filters have those of requests to a service. What a service
-takes is what writers, maintenance and administrators propose. Three kinds are committed by the process that
-wants them: the first entry of a table, which no other process knows; the last, when no service knows the table any
-more; and restores, whose proposal has the whole state of an older version. Pure.
+A proposal is its own document, with Arrow types in the form of stored schemas. A proposal that is its own transaction
+has the document that the log stores. Changes of schemas and filters have the documents of requests to a service. A
+service accepts the proposals of writers, maintenance and administrators. Three kinds are always committed by the
+proposing process: the first entry of a table, when no other process has the table's id; the last entry, when the table
+is no longer in the catalog; and restores, whose proposal contains the whole state of an older version. Pure.
 
-Errors. UsageError for a document that is none: of an unknown type, with a value that its type does not allow.
+Errors. UsageError for a document of an unknown type, or with a value that its type does not allow.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SchemaProposalDocument(Struct, frozen=True, tag_field="type", tag="propose
     changes: tuple[SchemaChangeDocument, ...]
 
     def proposal(self) -> ProposeSchema:
-        """The proposal."""
+        """Return the proposal of this document."""
         return ProposeSchema(tuple([one.value() for one in self.changes]))
 
 
@@ -88,7 +88,7 @@ class FilterProposalDocument(Struct, frozen=True, tag_field="type", tag="propose
     now_us: Whole
 
     def proposal(self) -> ProposeFilter:
-        """The proposal."""
+        """Return the proposal of this document."""
         return ProposeFilter(tuple([one.value() for one in self.changes]), self.fields, self.now_us)
 
 
@@ -104,7 +104,7 @@ _Document = (
 
 
 def _arrow_type(_: type, document: Any) -> Any:
-    """What msgspec does not know in a proposal: the Arrow type of a field."""
+    """Encode the values of a proposal that msgspec cannot: the Arrow types of fields."""
     return types.from_json(document)
 
 
@@ -116,7 +116,7 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[_Document] | msgspec.json.Decoder[_
 
 
 def encode_proposal(proposal: Proposal) -> bytes | None:
-    """The MessagePack of a proposal; None if it is one that no service takes."""
+    """Encode a proposal as MessagePack; None if it is one that no service accepts."""
     match proposal:
         case CreateTable() | DropTable() | ProposeRestore():
             return None
@@ -131,7 +131,7 @@ def encode_proposal(proposal: Proposal) -> bytes | None:
 
 
 def decode_proposal(data: bytes | msgspec.Raw, format: str = "msgpack") -> Proposal:
-    """The proposal of a document in that format, ``msgpack`` or ``json``. Raises UsageError."""
+    """Decode a proposal sent as ``msgpack`` or ``json``. Raises UsageError."""
     try:
         document = _DECODERS[format].decode(data)
         if isinstance(document, _Stored):
@@ -145,7 +145,7 @@ def decode_proposal(data: bytes | msgspec.Raw, format: str = "msgpack") -> Propo
 
 
 def _check(proposal: Proposal) -> None:
-    """Raise UsageError or ValueError for values that the types of a proposal allow, and the log does not."""
+    """Raise UsageError or ValueError for values that the types of a proposal allow but the log does not."""
     match proposal:
         case ProposeFiles() | ProposeFeed() | ProposeOutput() | ProposeRewrite():
             for new in proposal.files:

@@ -1,7 +1,7 @@
 """Lists of references as they are stored: in the document of their transaction or, if long, as columns in a sidecar.
 
-Instead of a long list the document has a :class:`Claim`, which names the sidecar by the digest of its bytes and has its
-counts, so that code that only counts need not read it. Pairs of file and partition are stored the same way. The encoder
+Instead of a long list, the document has a :class:`Claim`: the digest of the sidecar's bytes, and the counts of the
+list, so that counting does not read the sidecar. Pairs of file and partition are stored the same way. The encoder
 returns the bytes of sidecars beside the document, for the caller to store; the decoder takes them. Pure.
 
 The references of a file that reaches 132,000 partitions are 12 MB of JSON, and 0.2 to 0.6 MB of columns, which are read
@@ -26,13 +26,14 @@ from lakebed.model.ipc import open_within
 from lakebed.state.fields import Id, Positive, Whole
 
 INLINE_MAX = 1024
-"""References in a line: 95 KB. A sidecar of as many is 4 to 7 KB, read no faster, and takes two more requests."""
+"""References inline in a document: 95 KB. A sidecar of as many is 4 to 7 KB, is read no faster, and takes two more
+requests."""
 
 _REFERENCE_BYTES, _SIDECAR_BYTES_MIN = 256, 64 * 1024
-"""The most that a reference takes as columns: 25 bytes of numbers, and two ids of up to 64 characters with offsets."""
+"""The maximum bytes of a reference as columns: 25 bytes of numbers, and two ids of up to 64 characters with offsets."""
 
 _REFERENCES_MAX = 4_000_000
-"""The most references in a list, whatever its claim says: twice what a transaction may add."""
+"""The maximum number of references in a list, whatever its claim says: twice what a transaction may add."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _REFERENCES = pa.schema(
@@ -43,7 +44,7 @@ _PAIRS = pa.schema([("file", _NAME), ("partition", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The bytes of a sidecar, and the number of its references."""
+    """The bytes of a sidecar, and its number of references."""
 
     data: bytes
     references: int
@@ -57,7 +58,7 @@ SidecarData = Mapping[str, bytes] | None
 
 
 class Claim(Struct, frozen=True):
-    """Stored instead of a list that is in a sidecar: its digest and counts. ``rows`` is None for pairs."""
+    """The digest and counts of a list in a sidecar, stored in place of the list. ``rows`` is None for pairs."""
 
     sidecar: str
     references: Whole
@@ -82,7 +83,7 @@ class ReferenceCounts:
 
 
 def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> ReferenceList:
-    """The list, or a claim for it, with its sidecar added to ``sidecars``."""
+    """Return the list, or a claim for it with its sidecar added to ``sidecars``."""
     if len(references) <= INLINE_MAX:
         return [(r.file, r.partition, r.rows, r.exact, r.run) for r in references]
     columns = [list(map(attrgetter(name), references)) for name in _REFERENCES.names]
@@ -90,7 +91,7 @@ def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> Re
 
 
 def decode_references(listed: ReferenceList, sidecars: SidecarData) -> tuple[Reference, ...]:
-    """The references of a list or claim. Raises DamagedError for a sidecar that differs from its claim."""
+    """Return the references of a list or claim. Raises DamagedError for a sidecar that differs from its claim."""
     if isinstance(listed, Claim):
         return () if sidecars is None else tuple(map(Reference, *_claimed(_REFERENCES, listed, sidecars)))
     return tuple(starmap(Reference, listed))
@@ -114,7 +115,7 @@ def decode_pairs(listed: PairList, sidecars: SidecarData) -> tuple[tuple[str, in
 
 
 def count_references(listed: ReferenceList | PairList) -> ReferenceCounts:
-    """The counts of a list or claim."""
+    """Return the counts of a list or claim."""
     if isinstance(listed, Claim):
         return ReferenceCounts(listed.references, listed.partitions, listed.rows)
     rows = sum(row[2] for row in listed if len(row) > 2) if not listed or len(listed[0]) > 2 else None
@@ -134,7 +135,7 @@ def _claimed(schema: pa.Schema, claim: Claim, sidecars: Mapping[str, bytes]) -> 
         raise Code.SIDECAR_DAMAGED(
             f"sidecar {sidecar} is referenced, but not named by the header of the entry", sidecar=sidecar
         )
-    # The largest size of such a list: each file and run has another name.
+    # The largest possible list of this length: every file and run has a different name.
     bytes_max = _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(claim.references, _REFERENCES_MAX)
     columns = _decode(schema, sidecars[sidecar], sidecar, bytes_max)
     found, claimed = _count_columns(columns), count_references(claim)
@@ -163,7 +164,7 @@ def _encode(schema: pa.Schema, columns: Sequence[list[Any]]) -> bytes:
 def _encode_column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     if not pa.types.is_dictionary(kind):
         return pa.array(values, kind)
-    # Arrow's own encoder would need its kernels, which take 60 ms to import.
+    # Arrow's own encoder needs its kernels, which take 60 ms to import.
     places: dict[str, int] = {}
     indices = [places.setdefault(value, len(places)) for value in values]
     return pa.DictionaryArray.from_arrays(pa.array(indices, kind.index_type), pa.array(places, kind.value_type))
@@ -194,7 +195,7 @@ def _decode_column(column: pa.Array) -> list[Any]:
     if pa.types.is_boolean(column.type):
         bits: list[bool] = column.to_pylist()
         return bits
-    # Ten times as fast as Arrow's own way from numbers to a list.
+    # Ten times as fast as Arrow's own conversion of numbers to a list.
     raw = memoryview(column.buffers()[1])
     numbers = raw.cast("i") if pa.types.is_int32(column.type) else raw.cast("q")
     return numbers[column.offset : column.offset + len(column)].tolist()

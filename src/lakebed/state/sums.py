@@ -1,7 +1,7 @@
 """Rows, bytes, files and runs of partitions, summed over whole segments without decoding single files. Pure.
 
-Partitions that changed since the checkpoint are few, and are summed file by file. Uses NumPy instead of Arrow's
-kernels, which take 60 ms to import, and import pandas if it is installed.
+The few partitions that changed since the checkpoint are summed file by file. Uses NumPy instead of Arrow's kernels,
+which take 60 ms to import, and import pandas if it is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class PartitionSums(NamedTuple):
     """The sums of one partition. ``size_bytes`` counts each file in proportion to its rows inside the partition.
 
-    ``markers`` are the deletes and partial rows of its files, inside the partition or not.
+    ``markers`` counts the deletes and partial rows of its files, inside the partition or not.
     """
 
     partition: int
@@ -37,7 +37,7 @@ class PartitionSums(NamedTuple):
 
 
 def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
-    """The sums of one partition."""
+    """Return the sums of one partition."""
     return PartitionSums(
         partition,
         rows=sum(one.rows for one in held),
@@ -50,7 +50,7 @@ def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
 
 
 def partition_sums(state: TableState) -> dict[int, PartitionSums]:
-    """The sums of every partition with references, by its id."""
+    """Return the sums of every partition that has references, by its id."""
     batches, held = _split(state)
     changes = state.references.changes
     found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
@@ -58,14 +58,14 @@ def partition_sums(state: TableState) -> dict[int, PartitionSums]:
 
 
 def newest_files(state: TableState) -> dict[int, int]:
-    """The time of the newest file of every partition with references, in microseconds since 1970, by its id."""
+    """Return the time of the newest file of every partition with references, in microseconds since 1970, by its id."""
     batches, held = _split(state)
     changes = state.references.changes
     found = {partition: max(one.file.last_modified_us for one in every) for partition, every in held.items() if every}
     for batch in batches:
         times = _numbers(batch.column("files").flatten().field("last_modified_us"))
         edges = _edges(batch.column("file"))
-        # No list of a partition is empty, so each maximum is over one partition's files.
+        # No partition has an empty list, so each maximum is over one partition's files.
         newest = np.maximum.reduceat(times[_numbers(batch.column("file").flatten())], edges[:-1])
         partitions = batch.column("partition").to_pylist()
         found.update((at, time) for at, time in zip(partitions, newest.tolist(), strict=True) if at not in changes)
@@ -73,9 +73,9 @@ def newest_files(state: TableState) -> dict[int, int]:
 
 
 def table_rows(state: TableState) -> tuple[int, int]:
-    """(rows, error): the number of rows of the table, and the largest possible error of it; 0 if it is exact.
+    """Return (rows, error): the number of rows of the table, and its maximum error; 0 if the number is exact.
 
-    The estimated shares of a file add up to its rows less the exact shares, and less the rows that were removed.
+    The estimated shares of a file add up to its rows minus its exact shares and minus its removed rows.
     """
     sums = partition_sums(state).values()
     rows = sum(one.rows for one in sums)
@@ -88,7 +88,7 @@ def table_rows(state: TableState) -> tuple[int, int]:
     for name, (file_rows, low, high) in files.items():
         rows_max, estimate = max(0, file_rows - exact[name]), estimated[name]
         if state.files[name].references == partitions.position(high) - partitions.position(low) + 1:
-            # All partitions that it reaches refer to it, so no rows of it were removed.
+            # All partitions that the file reaches refer to it, so no rows of it were removed.
             rows += rows_max - estimate
         else:
             error_rows += max(estimate, rows_max - estimate)
@@ -96,12 +96,12 @@ def table_rows(state: TableState) -> tuple[int, int]:
 
 
 def file_sizes(state: TableState) -> dict[str, int]:
-    """The bytes of every file that a partition refers to, by its id."""
+    """Return the bytes of every file that a partition refers to, by its id."""
     return _of_files(state, "size_bytes")
 
 
 def file_jobs(state: TableState) -> dict[str, str]:
-    """The jobs that wrote the files that a partition refers to, by the file's id."""
+    """Return the jobs that wrote the files that partitions refer to, by the file's id."""
     return _of_files(state, "job")
 
 
@@ -116,7 +116,7 @@ def _of_files(state: TableState, fact: str) -> dict[str, Any]:
 
 
 def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """Id, rows and bounds of the files with an estimated share; a file may occur several times."""
+    """Return id, rows and bounds of the files with an estimated share; a file may occur several times."""
     batches, held = _split(state)
     for one in (one for every in held.values() for one in every if not one.exact):
         yield one.file.id, one.file.rows, one.file.min_key, one.file.max_key
@@ -130,7 +130,7 @@ def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
 
 
 def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Counter[str]]:
-    """The rows of some files in all partitions, by the file's id: (exact shares, estimated shares)."""
+    """Return the rows of some files in all partitions, by the file's id: (exact shares, estimated shares)."""
     batches, held = _split(state)
     certain, estimated = Counter[str](), Counter[str]()
     for one in (one for every in held.values() for one in every if one.file.id in names):
@@ -148,7 +148,9 @@ def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Cou
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[PartitionFile, ...]]]:
-    """The references of a state: segments, valid for the partitions that did not change, and those of changed ones."""
+    """Return the references of a state: segments, valid for unchanged partitions, and the references of changed
+    ones.
+    """
     references = state.references
     changed = {partition: held for partition, held in references.changes.items() if held}
     if isinstance(references.base, Columns):
@@ -189,13 +191,13 @@ def _edges(column: pa.ListArray) -> Any:
 
 
 def _added(values: Any, edges: Any) -> Any:
-    """The sums of the values between consecutive edges."""
+    """Return the sums of the values between consecutive edges."""
     running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return running[edges[1:]] - running[edges[:-1]]
 
 
 def _numbers(column: pa.Array) -> Any:
-    """The numbers of a column of int64 or int32, without a copy."""
+    """Return the numbers of an int64 or int32 column, without a copy."""
     kind = np.int64 if column.type.bit_width == 64 else np.int32
     return np.frombuffer(column.buffers()[1] or b"", kind)[column.offset : column.offset + len(column)]
 
@@ -206,13 +208,13 @@ def _truths(column: pa.BooleanArray) -> Any:
 
 
 def _unchanged_references(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each reference of a segment, whether its partition is unchanged since."""
+    """Return for each reference of a segment whether its partition is unchanged since."""
     changes = state.references.changes
     kept = np.array([partition not in changes for partition in batch.column("partition").to_pylist()], bool)
     return np.repeat(kept, np.diff(_edges(batch.column("file"))))
 
 
 def _used(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each file of a segment, whether a partition that is unchanged since refers to it."""
+    """Return for each file of a segment whether an unchanged partition refers to it."""
     positions = _numbers(batch.column("file").flatten())[_unchanged_references(state, batch)]
     return np.bincount(positions, minlength=len(batch.column("files").flatten())) > 0

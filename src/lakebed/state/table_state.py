@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The version at which a request was committed, for repeats of it; it expires by its base version."""
+    """The version at which a request was committed, returned when it is repeated; expires by its base version."""
 
     version: int
     base_version: int
@@ -44,14 +44,14 @@ class Answer:
 class Fence:
     """Keeps proposals and jobs from before a removal's ``version`` out of its range.
 
-    It is dropped when the request watermark refuses these proposals, and no job from before it is open.
+    A fence is dropped once the request watermark refuses these proposals and no job from before it is open.
     """
 
     keys: EncodedRange
     version: int
 
     def stops(self, jobs: Iterable[Job]) -> bool:
-        """Whether a job over keys of the range was opened before the fence, or by the same entry."""
+        """Return whether a job over keys of the range was opened before the fence, or by the same entry."""
         return any(job.opened <= self.version and not job.keys.intersect(self.keys).empty for job in jobs)
 
 
@@ -59,14 +59,14 @@ class Fence:
 class TableState:
     """A table at ``version``. ``references`` are by partition id, in the order of arrival.
 
-    ``schemas`` are all schemas of the table, in the order of their versions. No file that a version from
-    ``earliest_retained_version`` on, or a tagged one, needs has been retired. No file whose last-modified time is
-    before ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those with a base version below
-    the ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
-    latest rejected ones, oldest first. ``merge`` says what rows with equal keys become; it was set at
-    ``merge_version``, or at the creation of the table if that is 0. Rows that ``row_filter``, which was last changed at
-    ``filter_version``, does not show are hidden; so are those with a time before ``age_off_cut_us``, if it has an age.
-    A table with a ``view`` is fed from another one.
+    ``schemas`` are all schemas of the table, in the order of their versions. No file needed by a version from
+    ``earliest_retained_version`` on, or by a tagged one, has been retired. A file whose last-modified time is before
+    ``orphan_cutoff_us`` can no longer be added. ``requests`` are by request key; those with a base version below the
+    ``request_watermark`` are dropped. ``open_requests`` are by id, which is also a request key; ``rejected`` are the
+    latest rejected requests, oldest first. ``merge`` is the mode by which rows with equal keys are merged; it was set
+    at ``merge_version``, or at the creation of the table if that is 0. Rows that do not match ``row_filter``, last
+    changed at ``filter_version``, are hidden; so are rows with a time before ``age_off_cut_us`` if the table has an
+    age-off. A table with a ``view`` is fed from another table.
     """
 
     version: int = 0
@@ -107,37 +107,37 @@ class TableState:
         return Visibility.of(self)
 
     def held_by(self, partition: int) -> tuple[PartitionFile, ...]:
-        """The references of a partition with the facts of their files, in the order of arrival."""
+        """Return the references of a partition with the facts of their files, in the order of arrival."""
         return self.references.get(partition, ())
 
     def references_of(self, partition: int) -> tuple[Reference, ...]:
-        """The references of a partition."""
+        """Return the references of a partition."""
         return tuple(held.reference(partition) for held in self.held_by(partition))
 
     def files_of(self, partition: int) -> tuple[DataFile, ...]:
-        """The files that a partition refers to."""
+        """Return the files that a partition refers to."""
         return tuple([held.file for held in self.held_by(partition)])
 
     def referenced(self) -> dict[str, DataFile]:
-        """All files that partitions refer to, by id. Linear."""
+        """Return all files that partitions refer to, by id. Linear."""
         return {held.file.id: held.file for every in self.references.values() for held in every}
 
     def answered(self, request_key: str) -> int | None:
-        """The version at which the request was committed; None if it was not, or its key has expired."""
+        """Return the version at which the request was committed; None if it was not, or its key has expired."""
         answer = self.requests.get(request_key)
         return None if answer is None else answer.version
 
     def retains(self, version: int) -> bool:
-        """Whether all files of the table at that version are retained."""
+        """Return whether all files of the table at that version are retained."""
         return version >= self.earliest_retained_version or version in self.tags.values()
 
     def tagged(self, committed: CommittedFile) -> bool:
-        """Whether a tag stands at a version that needs the file."""
+        """Return whether a tagged version needs the file."""
         return any(map(committed.needed_at, self.tags.values()))
 
 
 def check_invariants(state: TableState) -> None:
-    """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""
+    """Raise DamagedError if the state violates an invariant. Linear; for verification."""
     _check_filter(state)
     counted: dict[str, int] = {}
     facts: dict[str, DataFile] = {}

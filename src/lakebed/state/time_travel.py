@@ -1,7 +1,8 @@
-"""Find the version of a number, a time or a tag, and check that it is retained.
+"""Finds the version for a number, a time or a tag, and checks that it is retained.
 
-A time is one of the store's clock. The version at a time is final once the clock has passed it: before, another entry
-may be committed. Pure, except for the last-modified times of a few entries, which a function of the caller reads.
+Times are by the store's clock. The version at a time is final once the clock has passed that time: before then, another
+entry may be committed. Pure, except that the caller passes a function that reads the last-modified times of a few
+entries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 
 
 def check_tag(name: Any) -> str:
-    """The name, if it is valid for a tag; digits alone are not. Raises UsageError."""
+    """Return the name if it is a valid tag; digits alone are not. Raises UsageError."""
     if not isinstance(name, str) or not TAG_NAME.fullmatch(name) or name.isdigit():
         raise Code.NAME_INVALID(
             f"not a tag: {shown(name)}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
@@ -36,7 +37,8 @@ def check_tag(name: Any) -> str:
 
 
 def moment_in(moment: Any) -> dict[str, Any]:
-    """The argument of ``Table.at`` for a version, a time, or a text that names one of them or a tag, as ``--at`` does.
+    """Return the argument of ``Table.at`` for a version, a time, or a text that gives a version, time or tag, as
+    ``--at``.
 
     Raises UsageError for a value of another type.
     """
@@ -48,12 +50,12 @@ def moment_in(moment: Any) -> dict[str, Any]:
         raise Code.ARGUMENT_INVALID(f"{shown(moment)} is no moment: give a version, a tag, or a time such as {_TIME}")
     if _NUMBER.fullmatch(moment):
         return {"version": int(moment)}
-    # No tag has a colon, and every time of day has one.
+    # No tag has a colon; every time of day has one.
     return {"time": moment} if ":" in moment else {"tag": moment}
 
 
 def given_moment(moment: Any, **named: Any) -> dict[str, Any]:
-    """The argument of ``Table.at`` that was given: by its name, or as a moment. Raises UsageError for both, or none."""
+    """Return the one argument of ``Table.at`` given by name or as a moment. Raises UsageError for both, or none."""
     given = {name: value for name, value in named.items() if value is not None}
     given |= {} if moment is None else {"moment": moment}
     if len(given) != 1:
@@ -64,10 +66,10 @@ def given_moment(moment: Any, **named: Any) -> dict[str, Any]:
 
 
 def check_time(time: Any) -> datetime:
-    """The time as an aware datetime. Raises UsageError for a value that is no time, or has no time zone."""
+    """Return the time as an aware datetime. Raises UsageError if it is not a time or has no time zone."""
     try:
         moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-        # None also for a time zone without an offset.
+        # Also None for a time zone without an offset.
         offset = moment.utcoffset()
     except (ValueError, TypeError, AttributeError) as error:
         raise Code.ARGUMENT_INVALID(
@@ -86,9 +88,10 @@ def locate(
     time: datetime | str | None = None,
     tag: str | None = None,
 ) -> int:
-    """The version that is given. For a time, ``last_modified_of`` is called for about log2(head) entries.
+    """Return the version for a version, time or tag. For a time, ``last_modified_of`` is called for about log2(head)
+    entries.
 
-    Raises UsageError unless exactly one is given and of its type, NotFoundError, NotRetainedError.
+    Raises UsageError unless exactly one argument is given, with a valid type; NotFoundError; NotRetainedError.
     """
     if sum(given is not None for given in (version, time, tag)) != 1:
         raise Code.ARGUMENTS_CONFLICT("give exactly one of version, time and tag")
@@ -112,7 +115,7 @@ def locate(
 
 
 def committed_at(state: TableState, name: str, request_key: str | None) -> int | None:
-    """The version at which a request with that key was committed; None if it was not, or has no key.
+    """Return the version at which a request with that key was committed; None if it was not, or has no key.
 
     ``name`` is the name of the caller's argument. Raises UsageError for an invalid key.
     """
@@ -123,9 +126,9 @@ def committed_at(state: TableState, name: str, request_key: str | None) -> int |
 
 
 def based_on(state: TableState, request_key: str | None, base_version: int | None) -> int:
-    """The base version of a request: the given one of an earlier attempt, else the version of this state.
+    """Return the base version of a request: the given one of an earlier attempt, else the version of this state.
 
-    Raises UsageError if it is no whole number, above the latest version, or given without a request key.
+    Raises UsageError if it is not a whole number, is above the latest version, or is given without a request key.
     """
     check_whole_number("base_version", base_version)
     if base_version is None:
@@ -151,8 +154,8 @@ def _tagged(state: TableState, tag: str) -> int:
 
 def _at_time(state: TableState, last_modified_of: Callable[[int], datetime], time: datetime | str) -> int:
     moment = check_time(time)
-    # Entries are created one after another, so their last-modified times ascend with their versions. Older ones may be
-    # truncated.
+    # Entries are created one after another, so their last-modified times ascend with their versions. Older entries may
+    # be truncated.
     first = max(1, state.earliest_retained_version)
     found = bisect_left(range(first, state.version + 1), x=True, key=lambda version: last_modified_of(version) > moment)
     if not found:

@@ -1,4 +1,4 @@
-"""What a view is fed from, as the state of its table has it. Pure."""
+"""The source of a view, as stored in the state of its table. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ViewSource(Struct, frozen=True):
-    """The id of a table, a query over its rows, and the version of the table up to which the view has them; 0: none."""
+    """The id of the source table, a query over its rows, and its version up to which the view has them; 0: none."""
 
     table: Id
     select: str
@@ -23,7 +23,7 @@ class ViewSource(Struct, frozen=True):
 
 
 def refused_change(state: TableState) -> Rejected | None:
-    """Why a table may not be changed other than by a feed; None for a table that is no view."""
+    """Return why only a feed may change the table; None for a table that is not a view."""
     if state.view is None:
         return None
     text = f"the table is a view of table {state.view.table}, and changes only when it is refreshed"

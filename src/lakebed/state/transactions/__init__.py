@@ -1,12 +1,12 @@
 """Proposals and transactions: two closed unions of values, each with its rules in the module of its family.
 
-A *proposal* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, partitions and
-counts outright, so that a reader in another language only adds and drops. Most proposals need no resolving and are
-their own transaction.
+A *proposal* is a change that a caller requests. A *transaction* is the resolved change in the log: it names files,
+partitions and counts explicitly, so a reader in another language only adds and drops. Most proposals need no resolving
+and are their own transaction.
 
-A proposal has ``resolve(state)``. A transaction has ``apply(state)``, ``describe``, which the history shows, and
-``document``, which is stored; its document has ``transaction``, the inverse. :func:`resolve` and :func:`apply` are the
-entry points. They are pure: no I/O, no clock, no randomness. mypy holds every member of the unions to these methods.
+A proposal has ``resolve(state)``. A transaction has ``apply(state)``, ``describe`` (for the history) and ``document``
+(its stored form, whose method ``transaction`` is the inverse). :func:`resolve` and :func:`apply` are the entry points.
+They are pure: no I/O, no clock, no randomness. mypy holds every member of the unions to these methods.
 """
 
 from __future__ import annotations
@@ -102,14 +102,15 @@ StoredTransaction = (
     | AlterSchemaDocument | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles
     | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
-"""Transactions as the log stores them, a tagged union: the field ``type`` says which."""
+"""Transactions as the log stores them, a tagged union: the field ``type`` names the transaction."""
 
 REFERENCES_MAX = 2_000_000
-"""References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
+"""Maximum references that one transaction adds: some seconds of work for every reader, and half a gigabyte of
+memory."""
 
 
 def resolve(proposal: Proposal, state: TableState) -> Transaction | tuple[Transaction, ...] | Refusal:
-    """The transaction that the proposal means in this state, several that belong into one entry, or why there is none.
+    """Resolve the proposal in this state: one transaction, several for the same entry, or a refusal.
 
     Called again after every lost race, so a writer with an old snapshot is never rejected for its age.
     """
@@ -142,9 +143,9 @@ def _references_added(resolved: Transaction | tuple[Transaction, ...] | Refusal)
 
 
 def apply(state: TableState, transaction: Transaction, version: int) -> TableState:
-    """The state after the transaction, which is part of entry ``version``. Deterministic.
+    """Return the state after the transaction, which is part of entry ``version``. Deterministic.
 
-    Raises DamagedError if the transaction does not fit the state. It is called before an entry is written as well, so
-    nothing that cannot be applied is ever logged.
+    Raises DamagedError if the transaction does not fit the state. Also called before an entry is written, so an entry
+    that cannot be applied is never logged.
     """
     return transaction.apply(replace(state, version=version))

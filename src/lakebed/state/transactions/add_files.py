@@ -1,10 +1,10 @@
-"""Adding files to a table, and the moves of references that other transactions share.
+"""Adds files to a table; other transactions share its functions that move references.
 
-A writer names files, never partitions: :class:`ProposeFiles` is mapped onto the partitions in force when it is
-committed, again after every lost race, and becomes :class:`AddFiles`. A reference is left out only if the file's bounds
-or two exact ranks prove that no row is there, never because an estimate is 0. Shares of a count sum to the whole.
+A writer names files, never partitions. :class:`ProposeFiles` is mapped onto the current partitions at each attempt to
+commit it, and becomes :class:`AddFiles`. A reference is omitted only if the file's bounds or two exact ranks prove that
+the partition has no row of the file, never because an estimate is 0. The shares of a count sum to the count.
 
-What is read from a log was valid when it was written, so anything that does not fit the state is damage or a bug:
+A transaction in a log was valid when it was written, so one that does not fit the state is damaged or shows a bug:
 applying it raises DamagedError. Pure.
 """
 
@@ -42,17 +42,18 @@ if TYPE_CHECKING:
     from lakebed.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2
-"""Partitions in which one commit of files looks for too many runs: it may reach 100,000, and should take 1 ms."""
+"""Maximum partitions that one commit of files checks for too many runs. A commit may reach 100,000 partitions and
+should take 1 ms."""
 
 
 class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="propose_files"):
     """New files, for every partition they reach. A repeated ``request_key`` returns the first outcome.
 
-    ``base_version`` is the head when the request was first proposed, in any process; 0 is older than any.
-    ``requests`` are the open requests that the files carry out, all of which it closes. The files are refused if a
-    partition has more than ``runs_max`` runs; 0: no limit. Fields that files bring along are added with them. Rows were
-    merged by the mode of version ``merged_at``, by default of the base version. With a ``guard`` the files are refused
-    if its keys were written since they were read.
+    ``base_version`` is the head when the request was first proposed, in any process; 0 is older than any version.
+    ``requests`` are the open requests that the files carry out; the commit closes all of them. The files are refused if
+    a partition has more than ``runs_max`` runs; 0: no limit. New fields of the files are added to the schema in the
+    same entry. The rows were merged by the mode of version ``merged_at``, by default the base version. With a
+    ``guard``, the files are refused if its keys were written since they were read.
     """
 
     files: tuple[NewFile, ...]
@@ -66,7 +67,7 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     def resolve(
         self, state: TableState
     ) -> AddFiles | tuple[AlterSchema, AddFiles] | Rejected | Repeated | TooOld | TooManyRuns:
-        """The files with their references; before them the change of the schema that their new fields need."""
+        """Return the files with their references, preceded by the schema change that their new fields need."""
         first = None if self.request_key is None else state.answered(self.request_key)
         if first is not None:
             return Repeated(first)
@@ -99,7 +100,7 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
         # A repeat may have the base version of its first attempt.
         merged_at = self.base_version if self.merged_at is None else self.merged_at
         if merged_at < state.merge_version:
-            # Its rows were merged by another mode, or not at all.
+            # The rows were merged by another mode, or not at all.
             text = (
                 f"it was begun at version {merged_at}, and version {state.merge_version} changed the merge "
                 "mode; write it again"
@@ -107,7 +108,7 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
             return Rejected(Code.MERGE_CHANGED, text, base)
         marked = merged_at < state.filter_version and any(new.file.markers for new in self.files)
         if marked and ages_by_sort_key(state.row_filter, state.merge, state.created):
-            # Its rows may be partial ones, which such a table does not take.
+            # The rows may be partial, which a table with this age-off does not accept.
             text = f"it was begun at version {merged_at}, and rows age off by the sort key since; write it again"
             return Rejected(Code.MERGE_CHANGED, text, base)
         if self.guard is not None and (file := self.guard.broken_by(state)) is not None:
@@ -151,7 +152,9 @@ class AddFiles(Struct, frozen=True):
     requests: tuple[str, ...] = ()
 
     def apply(self, state: TableState) -> TableState:
-        """Also puts the request key, and the requests that the files carry out, on record as done."""
+        """Return the state with the files; also records the request key, and the requests that the files carry out, as
+        done.
+        """
         _check_whole(self.files, self.references)
         done = {name: Answer(state.version, open_request(state, name).base_version) for name in self.requests}
         if self.request_key is not None:
@@ -162,7 +165,7 @@ class AddFiles(Struct, frozen=True):
         return added(state, self.files, self.references, None)
 
     def describe(self, added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The rows and bytes of the files."""
+        """Report the rows and bytes of the files."""
         return Description(
             f"{count_text(added.references, 'reference')} in {count_text(added.partitions, 'partition')}",
             rows_added=sum(file.rows for file in self.files),
@@ -173,13 +176,13 @@ class AddFiles(Struct, frozen=True):
         )
 
     def document(self, sidecars: Sidecars) -> AddFilesDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         files, references = [FileDocument.of(file) for file in self.files], encode_references(self.references, sidecars)
         return AddFilesDocument(self.request_key, self.base_version, list(self.requests), files, references)
 
 
 class AddFilesDocument(Struct, frozen=True, tag_field="type", tag="add_files"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     request_key: str | None
     base_version: Whole
@@ -188,7 +191,7 @@ class AddFilesDocument(Struct, frozen=True, tag_field="type", tag="add_files"):
     references: ReferenceList
 
     def transaction(self, sidecars: SidecarData) -> AddFiles:
-        """The transaction."""
+        """Return the transaction of this document."""
         files, references = tuple([one.value() for one in self.files]), decode_references(self.references, sidecars)
         return AddFiles(files, references, self.request_key, self.base_version, tuple(self.requests))
 
@@ -197,7 +200,7 @@ class AddFilesDocument(Struct, frozen=True, tag_field="type", tag="add_files"):
 
 
 def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | None:
-    """Why the table may not take these files; None if it may."""
+    """Return why the table does not accept these files; None if it does."""
     names = [new.file.id for new in files]
     known = [name for name in names if name in state.files]
     if known:
@@ -206,7 +209,7 @@ def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | Non
         return Rejected(Code.FILE_ALREADY_ADDED, "a file is there twice in one transaction")
     for new in files:
         name, version = new.file.id, new.file.schema_version - bool(new.added)
-        # Any version that the table had will do: readers find fields by their ids.
+        # Any version that the table had is valid: readers find fields by their ids.
         if not 1 <= version <= len(state.schemas):
             return Rejected(
                 Code.PROPOSAL_INVALID,
@@ -222,7 +225,9 @@ def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | Non
 
 
 def references_to(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
-    """One reference for each partition inside ``within`` that the file reaches, with the rows it has there."""
+    """Return one reference for each partition inside ``within`` that the file reaches, with its number of rows
+    there.
+    """
     file, partitions = new.file, state.partitions
     first, last = partitions.position(file.min_key), partitions.position(file.max_key)
     counts = shares(new.summary, partitions.boundaries[first:last])
@@ -234,11 +239,11 @@ def references_to(new: NewFile, state: TableState, within: EncodedRange) -> list
 
 
 def _crowded(references: Sequence[Reference], state: TableState, runs_max: int) -> TooManyRuns | None:
-    """A partition that gains a file and has too many runs. Successive commits look at different partitions."""
+    """Return a partition that gains a file and has too many runs. Successive commits check different partitions."""
     for turn in range(min(CHECKED_PARTITIONS_MAX, len(references))):
         partition = references[(state.version * CHECKED_PARTITIONS_MAX + turn) % len(references)].partition
         if state.references.exceeds(partition, runs_max):
-            # As many files may be few runs.
+            # The number of files is only an upper bound of the number of runs.
             runs = len({one.run for one in state.held_by(partition)})
             if runs > runs_max:
                 position = state.partitions.position_of(partition)
@@ -250,7 +255,7 @@ def _crowded(references: Sequence[Reference], state: TableState, runs_max: int) 
 
 
 def request_not_open(request: str, state: TableState) -> Rejected:
-    """The rejection of a change of a request that is not open."""
+    """Return the rejection of a change of a request that is not open."""
     version = state.answered(request)
     text = f"request {request} is not open" + ("" if version is None else f": it was carried out at {version}")
     return Rejected(Code.REQUEST_NOT_OPEN, text, {"request": request})
@@ -260,7 +265,7 @@ def request_not_open(request: str, state: TableState) -> Rejected:
 
 
 def open_request(state: TableState, name: str) -> Request:
-    """An open request by its id. Raises DamagedError if it is not open."""
+    """Return an open request by its id. Raises DamagedError if it is not open."""
     request = state.open_requests.get(name)
     if request is None:
         raise Code.TRANSACTION_IMPOSSIBLE(
@@ -270,7 +275,7 @@ def open_request(state: TableState, name: str) -> Request:
 
 
 def committed_file(state: TableState, name: str) -> CommittedFile:
-    """A file of the table by its id. Raises DamagedError if the table does not have it."""
+    """Return a file of the table by its id. Raises DamagedError if the table does not have it."""
     committed = state.files.get(name)
     if committed is None:
         raise Code.TRANSACTION_IMPOSSIBLE(
@@ -280,7 +285,7 @@ def committed_file(state: TableState, name: str) -> CommittedFile:
 
 
 def _check_whole(files: Iterable[DataFile], references: Iterable[Reference]) -> None:
-    """A file just added is referenced wholly: its references' rows sum to its own."""
+    """Raise DamagedError unless the rows of a new file's references sum to the rows of the file."""
     rows: dict[str, int] = {}
     for reference in references:
         rows[reference.file] = rows.get(reference.file, 0) + reference.rows
@@ -297,7 +302,9 @@ def added(
     references: Sequence[Reference],
     sequence_span: tuple[int, int] | None,
 ) -> TableState:
-    """Add files and references to them. Each takes the next sequence number, or all take the span of their inputs."""
+    """Add files and references to them. Each file takes the next sequence number, or all take the span of their
+    inputs.
+    """
     known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:
@@ -319,7 +326,7 @@ def referred(
     references: Sequence[Reference],
     new: Mapping[str, CommittedFile] = MappingProxyType({}),
 ) -> TableState:
-    """Add references to these files: those that are new with them, and others that the table has."""
+    """Add references to these files: the ``new`` ones among them, and others that the table has."""
     known = dict(new)
     spans: dict[str, tuple[int, int]] = {}
     for name, count in Counter([reference.file for reference in references]).items():
@@ -334,7 +341,7 @@ def referred(
     came: dict[int, list[PartitionFile]] = {}
     ids, position = state.partitions.ids, None
     for reference in references:
-        # A file's references come in the order of the partitions, so that the next is mostly of the next partition.
+        # A file's references are in partition order, so the next one is mostly in the next partition.
         beyond = 0 if position is None else position + 1
         following = beyond < len(ids) and ids[beyond] == reference.partition
         position = beyond if following else state.partitions.position_of(reference.partition)
@@ -358,9 +365,9 @@ def referred(
 
 
 def dropped(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> TableState:
-    """Drop files from partitions that hold them.
+    """Drop files from partitions that have them.
 
-    A file that loses its last reference keeps this version, and its own facts.
+    A file that loses its last reference records this version, and keeps its own facts.
     """
     facts = {file.id: file for files in going.values() for file in files}
     known: dict[str, CommittedFile] = {}

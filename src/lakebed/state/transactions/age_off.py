@@ -1,11 +1,11 @@
-"""The cut of a table's age-off rises, and files of which every row is past it go without being read. Pure.
+"""Raises the cut of a table's age-off, and drops files whose rows are all past it, without reading them. Pure.
 
-A cut is proposed as a time, and computed from the age that is in force when it is committed. So a process that knew
-another age raises it no further than it may.
+A cut is proposed as a time, and computed from the age in force when it is committed. So a process with an outdated age
+cannot raise the cut too far.
 
-Only the bounds of key fields are in the state, so a file can be known to be past if the age-off has a key field. Where
-rows are merged, a file goes only if all older files of its partition go too, and it has no deletes: what is left is
-then what the partition would have had without its oldest rows.
+The state has only the bounds of key fields, so a file can be found to be past the cut only if the age-off uses a key
+field. If rows are merged, a file is dropped only if all older files of its partition are dropped too, and it has no
+deletes: the remaining rows are then those that the partition would have had without its oldest rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STEPS = 64
 
 
 def expired(state: TableState) -> Iterator[tuple[str, int]]:
-    """The references whose files are wholly past the cut, as pairs of file and partition. Linear."""
+    """Return the references whose files are entirely past the cut, as pairs of file and partition. Linear."""
     times = FileTimes.of(state)
     if times is None or not state.age_off_cut_us:
         return
@@ -49,18 +49,18 @@ def expired(state: TableState) -> Iterator[tuple[str, int]]:
 
 
 class ProposeCut(Struct, frozen=True, tag_field="type", tag="propose_cut"):
-    """Hide the rows that are too old at ``now_us``, a time of the clock of the log in microseconds since 1970."""
+    """Hide the rows that are too old at ``now_us``, a time of the log's clock in microseconds since 1970."""
 
     now_us: Whole
 
     def resolve(self, state: TableState) -> RaiseWatermark | Repeated:
-        """The cut that the table's age gives, unless it is so near that an entry for it would only lengthen the log."""
+        """Return the cut for the table's age, or Repeated if it rose too little to be worth an entry."""
         due_us = cut_due(state, self.now_us)
         return Repeated(state.version) if due_us is None else RaiseWatermark(Watermark.AGE_OFF_CUT, due_us)
 
 
 def cut_due(state: TableState, now_us: int) -> int | None:
-    """What the cut should rise to; None if it need not: it rises in steps of 1/64 of the age, at most an hour."""
+    """Return the new cut; None if it need not rise yet. It rises in steps of 1/64 of the age, at most an hour."""
     if not state.row_filter.age_field:
         return None
     step_s = min(_STEP_S_MAX, max(1, state.row_filter.age_s // _STEPS))
@@ -69,38 +69,38 @@ def cut_due(state: TableState, now_us: int) -> int | None:
 
 
 class ProposeExpiry(Struct, frozen=True, tag_field="type", tag="propose_expiry"):
-    """Drop all files that are wholly past the table's age-off."""
+    """Drop all files that are entirely past the table's age-off."""
 
     def resolve(self, state: TableState) -> DropExpired | Repeated:
-        """The references that go; no entry if there are none."""
+        """Return the references to drop, or Repeated if there are none."""
         drop = tuple(expired(state))
         return DropExpired(drop) if drop else Repeated(state.version)
 
 
 class DropExpired(Struct, frozen=True):
-    """References ``(file, partition)`` that are dropped because all rows of the files are hidden for good."""
+    """Drops references ``(file, partition)`` because all rows of the files are permanently hidden."""
 
     drop: tuple[tuple[str, int], ...]
 
     def apply(self, state: TableState) -> TableState:
-        """The references are gone. Jobs that are open over them stay open."""
+        """Return the state without the references. Open jobs over them stay open."""
         return dropped(state, held_pairs(state, self.drop))
 
     def describe(self, _added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
-        """The number of references; their rows are not on record."""
+        """Report the number of references; their rows are not on record."""
         text = f"{count_text(dropped.references, 'reference')} past the age-off"
         return Description(text, rows_removed=None, references_dropped=dropped.references)
 
     def document(self, sidecars: Sidecars) -> DropExpiredDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return DropExpiredDocument(encode_pairs(self.drop, sidecars))
 
 
 class DropExpiredDocument(Struct, frozen=True, tag_field="type", tag="drop_expired"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     drop: PairList
 
     def transaction(self, sidecars: SidecarData) -> DropExpired:
-        """The transaction."""
+        """Return the transaction of this document."""
         return DropExpired(decode_pairs(self.drop, sidecars))

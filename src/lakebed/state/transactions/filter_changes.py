@@ -1,8 +1,8 @@
-"""The filter and the age-off of a table: set, and kept in step with schema and merge mode. Pure.
+"""Sets the filter and the age-off of a table, and keeps them consistent with its schema and merge mode. Pure.
 
-What a filter hides is decided by the state alone, so a read of a version always shows the same rows. A compaction drops
-hidden rows for good. So jobs that were opened before a change of the filter are refused when they commit: they may have
-dropped rows that are visible again.
+The hidden rows depend on the state alone, so a read of a version always shows the same rows. A compaction drops hidden
+rows permanently. So a job that was opened before a change of the filter is refused at its commit: it may have dropped
+rows that are visible again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _US = 1_000_000
 class ProposeFilter(Struct, frozen=True):
     """Changes of the filter, of the age-off, or of both.
 
-    ``fields`` are those that the predicate names, as they were when it was checked; ``now_us`` is a time of the clock
-    of the log, in microseconds since 1970, from which the first cut follows.
+    ``fields`` are the fields that the predicate names, as they were when it was checked. ``now_us`` is a time of the
+    log's clock, in microseconds since 1970; the first cut is computed from it.
     """
 
     changes: tuple[FilterChange, ...]
@@ -50,7 +50,7 @@ class ProposeFilter(Struct, frozen=True):
     now_us: int
 
     def resolve(self, state: TableState) -> ChangeFilter | Repeated | Rejected:
-        """The filter with all changes made, if the newest schema and the merge mode allow it."""
+        """Return the filter with all changes made, if the latest schema and the merge mode allow it."""
         schema = state.created
         found = state.row_filter
         for change in self.changes:
@@ -75,7 +75,7 @@ class ProposeFilter(Struct, frozen=True):
         return ChangeFilter(found, self._cut_us(found, state))
 
     def _cut_us(self, found: RowFilter, state: TableState) -> int:
-        """The cut of the new age. It is not lowered if the age did not grow."""
+        """Return the cut for the new age. It is not lowered unless the age grew."""
         if not found.age_field:
             return 0
         before = state.row_filter
@@ -85,37 +85,37 @@ class ProposeFilter(Struct, frozen=True):
 
 
 class ChangeFilter(Struct, frozen=True):
-    """The filter of the table from now on, and the cut of its age-off: 0 without one."""
+    """Sets the filter of the table, and the cut of its age-off: 0 without one."""
 
     filter: RowFilter
     cut_us: int
 
     def apply(self, state: TableState) -> TableState:
-        """The filter, and the version that set it."""
+        """Return the state with the filter and the version that set it."""
         return replace(state, row_filter=self.filter, filter_version=state.version, age_off_cut_us=self.cut_us)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The predicate, and the age."""
+        """Report the predicate and the age."""
         return Description(self.filter.describe())
 
     def document(self, _sidecars: Sidecars) -> ChangeFilterDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return ChangeFilterDocument(stored_filter(self.filter), self.cut_us)
 
 
 class ChangeFilterDocument(Struct, frozen=True, tag_field="type", tag="set_filter"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     filter: dict[str, Any] | None
     cut_us: Whole
 
     def transaction(self, _sidecars: SidecarData) -> ChangeFilter:
-        """The transaction."""
+        """Return the transaction of this document."""
         return ChangeFilter(filter_of(self.filter), self.cut_us)
 
 
 def _with_markers(found: RowFilter, state: TableState) -> Rejected | None:
-    """Why rows cannot begin to age off by the sort key: there may be partial rows. None if they can."""
+    """Return why rows cannot age off by the sort key: there may be partial rows. None if they can."""
     begins = ages_by_sort_key(found, state.merge, state.created) and found.age_field != state.row_filter.age_field
     if begins and any(file.markers for file in state.referenced().values()):
         text = (
@@ -127,16 +127,16 @@ def _with_markers(found: RowFilter, state: TableState) -> Rejected | None:
 
 
 def unfit_filter(found: RowFilter, mode: MergeMode, schema: Schema) -> Rejected | None:
-    """Why a table of this mode and schema cannot have a filter; None if it can."""
+    """Return why a table of this mode and schema cannot have a filter; None if it can."""
     reason = None if found == NO_FILTER else forbidden(found, mode, schema)
     return None if reason is None else Rejected(Code.FILTER_CHANGE_REJECTED, reason)
 
 
 def unfollowed(found: RowFilter, before: Schema, after: Schema) -> Rejected | None:
-    """Why a filter cannot stay as the schema changes; None if it can.
+    """Return why a filter cannot stay as the schema changes; None if it can.
 
-    A predicate is a text with names, so its fields keep their names and types. The field of an age-off is known by its
-    id, and may be renamed.
+    A predicate is text with names, so its fields keep their names and types. The field of an age-off is identified by
+    its id, and may be renamed.
     """
     new: Mapping[int, Field] = {field.id: field for field in after.fields}
     for field in before.fields:

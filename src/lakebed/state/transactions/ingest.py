@@ -1,6 +1,6 @@
-"""Requests to ingest files: on record from their submission until an add carries them out, or they are rejected. Pure.
+"""Requests to ingest files: recorded from submission until an add carries them out, or until they are rejected. Pure.
 
-The add that carries a request out closes it (:class:`~lakebed.state.transactions.add_files.AddFiles`).
+The add that carries out a request closes it (:class:`~lakebed.state.transactions.add_files.AddFiles`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 OPEN_REQUESTS_MAX = 100_000
-"""A caller that submits faster than requests are carried out should notice before the state is full of them."""
+"""Maximum open requests. A caller that submits faster than requests are carried out gets an error before the state is
+too large."""
 
 REJECTED_MAX = 256
-"""Rejected requests that are remembered, the newest: some 100 KB of each checkpoint. The log has all of them."""
+"""Number of rejected requests that the state keeps, the latest: some 100 KB of each checkpoint. The log has all of
+them."""
 
 
 class Source(Struct, frozen=True, array_like=True):
     """A user's file as it was found. ``version`` is last-modified time and ETag: the same URL with other bytes is
-    another file.
+    another source.
     """
 
     url: str
@@ -40,9 +42,9 @@ class Source(Struct, frozen=True, array_like=True):
 class Request(Struct, frozen=True):
     """Files that a user asked to ingest, all or none, and that are not ingested yet. ``id`` is a request key.
 
-    ``base_version`` is that of its first proposal, ``submitted`` the version that it is on record from (0 before),
-    ``failures`` how often it failed, ``rejected`` the version at which it was rejected (0: it was not), and ``reason``
-    why, or why it failed last.
+    ``base_version`` is that of its first proposal. ``submitted`` is the version that recorded it (0 before).
+    ``failures`` counts its failed attempts. ``rejected`` is the version at which it was rejected (0: it was not).
+    ``reason`` is the reason for the rejection or for the last failure.
     """
 
     id: str
@@ -55,38 +57,39 @@ class Request(Struct, frozen=True):
 
     @classmethod
     def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> Request:
-        """One that is not on record yet."""
+        """Make a request that is not on record yet."""
         return cls(id, files, base_version, 0, 0, 0, "")
 
     @property
     def size_bytes(self) -> int:
-        """Of all of its files."""
+        """Total bytes of its files."""
         return sum(file.size_bytes for file in self.files)
 
 
 class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
-    """Put requests on record. Those that are there already, or were carried out, are left out when it is committed.
+    """Record requests. Those that are already on record, or were carried out, are left out at the commit.
 
-    ``request_watermark`` is the one that the submitter knew: it asks only for files that were not there before.
+    ``request_watermark`` is the one that the submitter read: its request contains only files that were not there
+    before.
     """
 
     requests: tuple[Request, ...]
     request_watermark: Whole
 
     def resolve(self, state: TableState) -> SubmitRequests | Rejected | Repeated | TooOld:
-        """The requests that are new."""
+        """Return the requests that are new."""
         names = [request.id for request in self.requests]
         if len(set(names)) != len(names) or not all(request.files for request in self.requests):
             return Rejected(Code.PROPOSAL_INVALID, "a request is there twice, or names no file")
         new = [r for r in self.requests if r.id not in state.open_requests and r.id not in state.requests]
         if not new:
             return Repeated(state.version)
-        # It may have been carried out before, and its key dropped.
+        # The request may have been carried out, and its key dropped.
         oldest = min(request.base_version for request in new)
         if oldest < state.request_watermark:
             return TooOld(oldest, state.request_watermark)
         if self.request_watermark < state.request_watermark:
-            # Whether files that were there before the new watermark were carried out is not on record any more.
+            # The record of files carried out before the new watermark is gone.
             return Rejected(
                 Code.PROPOSAL_OUTDATED,
                 f"the request watermark rose from {self.request_watermark} to {state.request_watermark} meanwhile; "
@@ -99,7 +102,7 @@ class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
         return SubmitRequests(tuple(new), self.request_watermark)
 
     def apply(self, state: TableState) -> TableState:
-        """The requests are open; a rejected one of the same id is not remembered any more."""
+        """Return the state with the requests open; rejected requests with the same ids are removed."""
         requests = {request.id: structs.replace(request, submitted=state.version) for request in self.requests}
         known = [name for name in requests if name in state.open_requests or name in state.requests]
         if known or len(requests) != len(self.requests):
@@ -109,48 +112,48 @@ class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
         return replace(state, open_requests=state.open_requests.updated(requests), rejected=rejected)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The number of requests and files."""
+        """Report the number of requests and files."""
         files = count_text(sum(len(request.files) for request in self.requests), "file")
         return Description(f"{count_text(len(self.requests), 'request')} for {files}")
 
 
 class FailRequest(StoredAsIs, frozen=True, tag="fail_request"):
-    """A try of an open request failed; it stays open."""
+    """Record a failed attempt of an open request, which stays open."""
 
     request: str
     reason: str
 
     def resolve(self, state: TableState) -> FailRequest | Rejected:
-        """Itself, if the request is open."""
+        """Return self if the request is open."""
         return self if self.request in state.open_requests else request_not_open(self.request, state)
 
     def apply(self, state: TableState) -> TableState:
-        """The request has one more failure."""
+        """Return the state with one more failure of the request."""
         request = open_request(state, self.request)
         request = structs.replace(request, failures=request.failures + 1, reason=self.reason)
         return replace(state, open_requests=state.open_requests.updated({request.id: request}))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The request and the reason."""
+        """Report the request and the reason."""
         return Description(f"{self.request}: {self.reason}")
 
 
 class RejectRequest(StoredAsIs, frozen=True, tag="reject_request"):
-    """Give an open request up. It may be submitted anew, and is remembered with the reason until then."""
+    """Reject an open request. It is kept with the reason until it is submitted again."""
 
     request: str
     reason: str
 
     def resolve(self, state: TableState) -> RejectRequest | Rejected:
-        """Itself, if the request is open."""
+        """Return self if the request is open."""
         return self if self.request in state.open_requests else request_not_open(self.request, state)
 
     def apply(self, state: TableState) -> TableState:
-        """The request is not open any more, and remembered as rejected."""
+        """Return the state with the request rejected."""
         request = structs.replace(open_request(state, self.request), rejected=state.version, reason=self.reason)
         left = state.open_requests.updated({}, [request.id])
         return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The request and the reason."""
+        """Report the request and the reason."""
         return Description(f"{self.request}: {self.reason}")

@@ -1,10 +1,10 @@
-"""Jobs: open units of work over file references, their commit, and their end.
+"""Opens, commits and closes jobs: units of work over file references.
 
-A job is opened over exactly one partition in force that refers to all of its inputs, or over several that together hold
-every row of its inputs. A job of one input may be opened over any partitions, at least one of which refers to it: no
-other input is there that it could bring back. A job commits partition by partition over the partitions now inside its
-range: a partition that still holds inputs of it loses those and gains the outputs that reach it; one that holds none
-gets nothing; if there is none at all, the commit is rejected. A closed job commits nothing. Pure.
+A job is opened over exactly one current partition that refers to all of its inputs, or over several that together hold
+every row of its inputs. A job of one input may be opened over any partitions of which at least one refers to it,
+because it cannot bring back rows of another input. A job commits partition by partition over the partitions now inside
+its range. A partition that still has inputs of the job loses those and gains the outputs that reach it; a partition
+without inputs is unchanged. If no partition has inputs, the commit is rejected. A closed job commits nothing. Pure.
 
 Source: the random models in tests/model/protocol break every simpler rule.
 """
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 class Job:
     """An open unit of work over the references that ``inputs`` have inside ``keys``.
 
-    ``owner`` names the process that opened it (a hint, to release what a dead process left); anyone may close the job
-    once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the store of the data, taken
-    before the job was proposed: none of its files is older. (Entries may lie elsewhere, under another clock.)
-    ``opened`` is the version of the entry that opened it, 0 before. ``complete`` says that no reference inside ``keys``
-    is older than the inputs, so that deletes that are merged may go.
+    ``owner`` names the process that opened it (a hint, for releasing the jobs of a dead process); any process may close
+    the job once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the data's store,
+    taken before the job was proposed: none of its files is older. (Entries may be in another store, with another
+    clock.) ``opened`` is the version of the entry that opened it, 0 before. ``complete``: no reference inside ``keys``
+    is older than the inputs, so merged deletes may be dropped.
     """
 
     id: str
@@ -78,7 +78,7 @@ class JobDocument(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
-        """The document of a job."""
+        """Return the document of the job."""
         return cls(
             job.id,
             *encode_bounds(job.keys),
@@ -91,7 +91,7 @@ class JobDocument(Struct, frozen=True, omit_defaults=True):
         )
 
     def value(self) -> Job:
-        """The job."""
+        """Return the job of this document."""
         keys = decode_bounds((self.min, self.max))
         return Job(self.id, keys, self.inputs, self.owner, self.deadline_s, self.began_us, self.opened, self.complete)
 
@@ -102,7 +102,7 @@ class OpenJob(Struct, frozen=True):
     job: Job
 
     def resolve(self, state: TableState) -> OpenJob | Rejected:
-        """Itself, if the job may be opened over the partitions as they are now."""
+        """Return self if the job may be opened over the current partitions."""
         job = self.job
         if job.id in state.jobs:
             return Rejected(Code.JOB_CONFLICT, f"job {job.id} is open already", {"job": job.id})
@@ -110,9 +110,9 @@ class OpenJob(Struct, frozen=True):
             return Rejected(Code.PROPOSAL_INVALID, f"job {job.id} has no inputs", {"job": job.id})
         position = state.partitions.position(job.keys.min)
         if state.partitions.range_at(position) == job.keys:
-            # One partition, as it is now, with all of the inputs. Anything looser doubles rows: planned on a partition
-            # that was split meanwhile, an input that another job has merged away in one half would come back there
-            # with the output.
+            # The partition must be a current one that has all of the inputs. A looser rule doubles rows: if a job
+            # planned on a partition that was split meanwhile were opened, an input that another job merged away in one
+            # half would come back there with the output.
             held = {r.file for r in state.references_of(state.partitions.ids[position])}
             if gone := [name for name in job.inputs if name not in held]:
                 return _input_gone(job, gone[0])
@@ -122,43 +122,43 @@ class OpenJob(Struct, frozen=True):
             return refused
         inputs = set(job.inputs)
         for other in state.jobs.values():
-            # The inputs first, which is quicker: a rewrite has thousands of jobs.
+            # The inputs are compared first, which is faster: a rewrite has thousands of jobs.
             if (shared := inputs.intersection(other.inputs)) and not other.keys.intersect(job.keys).empty:
                 text = f"input {min(shared)} belongs to open job {other.id}"
                 return Rejected(Code.JOB_CONFLICT, text, {"file": min(shared), "job": other.id})
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The job is open from this version on."""
+        """Return the state with the job open from this version on."""
         return replace(state, jobs=state.jobs.insert(self.job.id, replace(self.job, opened=state.version)))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The size of the job."""
+        """Report the size of the job."""
         inputs = count_text(len(self.job.inputs), "file")
         return Description(f"over {inputs}, for {self.job.deadline_s} s", job=self.job.id)
 
     def document(self, _sidecars: Sidecars) -> OpenJobDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return OpenJobDocument(JobDocument.of(self.job))
 
 
 class OpenJobDocument(Struct, frozen=True, tag_field="type", tag="open_job"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     job: JobDocument
 
     def transaction(self, _sidecars: SidecarData) -> OpenJob:
-        """The transaction."""
+        """Return the transaction of this document."""
         return OpenJob(self.job.value())
 
 
 def _out_of_order(job: Job, state: TableState) -> Rejected | None:
-    """Why the inputs of a job cannot be merged into one run of a table that merges rows; None if they can.
+    """Return why the inputs of a job cannot be merged into one run of a table that merges rows; None if they can.
 
-    The output stands where the inputs stood, so they are in the order of each partition's list, no other reference
-    stands between them and, if the job is complete, none before them. If the job is over several partitions, no
-    reference of one of them may have arrived between any two inputs, wherever those are: it would have to stand before
-    the output in one partition and after it in another.
+    The output takes the place of the inputs. So they are in the order of each partition's list, no other reference is
+    between them and, if the job is complete, none is before them. If the job covers several partitions, no reference of
+    one of them may have arrived between any two inputs: it would have to be before the output in one partition and
+    after it in another.
     """
     inputs = {name: place for place, name in enumerate(job.inputs)}
     spans = [state.files[name].sequence_hi for name in job.inputs if name in state.files]
@@ -192,10 +192,10 @@ def _input_gone(job: Job, name: str) -> Rejected:
 
 
 def _part_missing(job: Job, state: TableState) -> Rejected | None:
-    """Why a job over several partitions may not be opened; None if it may.
+    """Return why a job over several partitions may not be opened; None if it may.
 
-    It may if every row of its inputs counts. Exact counts prove it: those of the partitions inside the range sum to the
-    rows of each input. A single input only has to be referred to by one of the partitions.
+    The job needs every row of its inputs. Exact counts prove it: those of the partitions inside the range sum to the
+    rows of each input. A single input only needs one of the partitions to refer to it.
     """
     if len(job.inputs) == 1:
         inside = (p for p in state.partitions.overlapping(job.keys) if job.keys.covers(state.partitions.range_at(p)))
@@ -222,13 +222,13 @@ def _part_missing(job: Job, state: TableState) -> Rejected | None:
 
 
 class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output"):
-    """The files that a job made of its inputs; may be none if no row was left."""
+    """The files that a job made of its inputs; none if no row was left."""
 
     job: str
     files: tuple[NewFile, ...]
 
     def resolve(self, state: TableState) -> Replace | Rejected:
-        """The replacement of the inputs in the partitions as they are now."""
+        """Return the replacement of the inputs in the current partitions."""
         job = state.jobs.get(self.job)
         if job is None:
             return job_not_open(self.job, ": it was closed, or committed before")
@@ -236,11 +236,11 @@ class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output")
             return refused
         for fence in state.fences:
             if fence.stops((job,)):
-                # The output would hold the bytes that were to go, though no reader saw them.
+                # The output would hold the bytes that the removal had to erase, though no reader would see them.
                 text = f"version {fence.version} removed a range for good that job {job.id} reads; plan again"
                 return Rejected(Code.RANGE_REMOVED, text, {"job": job.id, "version": fence.version})
         if state.filter_version >= job.opened:
-            # It may have dropped rows that the table shows again.
+            # The job may have dropped rows that the table shows again.
             text = (
                 f"version {state.filter_version} changed the table's filter after job {job.id} was opened; plan again"
             )
@@ -271,7 +271,7 @@ class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output")
 class Replace(Struct, frozen=True):
     """A job's commit: drop ``(file, partition)`` pairs, add files and references, close the job.
 
-    ``changes_rows`` says that the new files have other rows, as those of a rewrite; a compaction changes none.
+    ``changes_rows``: the new files have other rows, as those of a rewrite; a compaction changes no rows.
     """
 
     job: str
@@ -281,13 +281,13 @@ class Replace(Struct, frozen=True):
     changes_rows: bool = False
 
     def apply(self, state: TableState) -> TableState:
-        """The outputs take the sequence span of the inputs."""
+        """Return the state in which the outputs have the sequence span of the inputs."""
         job = state.jobs.get(self.job)
         if job is None:
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} commits job {self.job}, which is not open", job=self.job
             )
-        # An input of which every reference was removed meanwhile may be purged by now.
+        # An input may be purged if all its references were removed meanwhile.
         inputs = [state.files[name] for name in job.inputs if name in state.files]
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
         going = held_pairs(state, self.drop)
@@ -298,7 +298,7 @@ class Replace(Struct, frozen=True):
         return _in_place(replaced, {partition: state.held_by(partition) for partition in going})
 
     def describe(self, added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
-        """The rows of the output; those of the dropped references are not on record."""
+        """Report the rows of the output; those of the dropped references are not on record."""
         return Description(
             f"{count_text(dropped.references, 'reference')} replaced by {added.references:,}",
             rows_added=added.rows or 0,
@@ -310,14 +310,14 @@ class Replace(Struct, frozen=True):
         )
 
     def document(self, sidecars: Sidecars) -> ReplaceDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         drop, references = encode_pairs(self.drop, sidecars), encode_references(self.references, sidecars)
         files = [FileDocument.of(file) for file in self.files]
         return ReplaceDocument(self.job, drop, files, references, self.changes_rows)
 
 
 class ReplaceDocument(Struct, frozen=True, tag_field="type", tag="replace", omit_defaults=True):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     job: Id
     drop: PairList
@@ -326,13 +326,13 @@ class ReplaceDocument(Struct, frozen=True, tag_field="type", tag="replace", omit
     changes_rows: bool = False
 
     def transaction(self, sidecars: SidecarData) -> Replace:
-        """The transaction."""
+        """Return the transaction of this document."""
         drop, references = decode_pairs(self.drop, sidecars), decode_references(self.references, sidecars)
         return Replace(self.job, drop, tuple([one.value() for one in self.files]), references, self.changes_rows)
 
 
 def held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[int, list[DataFile]]:
-    """The files of the pairs, by partition. Raises DamagedError if a partition does not hold one."""
+    """Return the files of the pairs, by partition. Raises DamagedError if a partition does not have one."""
     held: dict[int, dict[str, DataFile]] = {}
     going: dict[int, list[DataFile]] = {}
     for name, partition in pairs:
@@ -348,7 +348,7 @@ def held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[i
 
 
 def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) -> TableState:
-    """The state with the outputs of a job, which are last in their partitions, where the last of its inputs was.
+    """Move the outputs of a job, which are last in their partitions, to the place of the last of its inputs.
 
     ``before`` are the files that the partitions had.
     """
@@ -360,30 +360,30 @@ def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) 
         last_input = max(place for place, held in enumerate(old) if held.file.id not in kept)
         older = [held for held in old[:last_input] if held.file.id in kept]
         order[partition] = [*older, *outputs, *old[last_input + 1 :]]
-    # All go and come, in the order that they are to have.
+    # All are dropped and added again, in their new order.
     left = state.references.dropped({partition: [held.file.id for held in files] for partition, files in order.items()})
     return replace(state, references=left.added(order))
 
 
 class CloseJob(StoredAsIs, frozen=True, tag="close_job"):
-    """Give a job up: it failed, or is past its deadline. A later commit of it is rejected."""
+    """Close a job that failed or is past its deadline. A later commit of the job is rejected."""
 
     job: Id
     reason: str
 
     def resolve(self, state: TableState) -> CloseJob | Rejected:
-        """Itself, if the job is open."""
+        """Return self if the job is open."""
         return self if self.job in state.jobs else job_not_open(self.job)
 
     def apply(self, state: TableState) -> TableState:
-        """The job is not open any more."""
+        """Return the state without the open job."""
         return replace(state, jobs=state.jobs.discard(self.job))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The reason."""
+        """Report the reason."""
         return Description(self.reason, job=self.job)
 
 
 def job_not_open(job: str, why: str = "") -> Rejected:
-    """The rejection of a commit of a job that is not open."""
+    """Return the rejection of a commit of a job that is not open."""
     return Rejected(Code.JOB_NOT_OPEN, f"job {job} is not open{why}", {"job": job})

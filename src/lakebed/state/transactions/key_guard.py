@@ -1,14 +1,14 @@
-"""A guard over keys that were read: a write that follows from a read is refused if the keys were written since. Pure.
+"""A guard over keys that were read: a write based on a read is refused if the keys were written since. Pure.
 
-A delete by a predicate finds keys at one version, and its files arrive at a later one. They would hide rows of those
-keys that arrived in between, which the predicate never saw. So its proposal carries a guard, and is rejected if a file
-that may have such rows is in the table when it is committed; the writer then looks again.
+A delete by a predicate finds keys at one version, and its files are committed at a later one. They would hide rows of
+those keys that were added in between and that the predicate never evaluated. So its proposal has a guard, and is
+rejected if the table has a file with such rows at the commit; the writer then reads again.
 
 Core types: :class:`KeyGuard`, made by :class:`KeyGuards` from keys in ascending order.
 
-Rules. A guard errs on the side of refusal: files are judged by their key bounds, and very many keys by the spans of
-neighbours. What a compaction wrote from older files alone is no new file. What a restore brought back is, and so are
-older rows of a key whose later rows a restore took away: a file that is gone, and whose place no other has taken.
+Rules. A guard may refuse needlessly: it compares files by their key bounds, and many keys by the spans of neighbouring
+keys. The output of a compaction of older files alone is not a new file. A file brought back by a restore is. A restore
+may also uncover older rows of a key by removing later ones: a file that is gone and has no successor breaks the guard.
 
 Source: docs/decisions/0053.
 """
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 SPANS_MAX = 16_384
-"""Of more keys, neighbours share a span, so that a guard stays below some MB however many keys are deleted."""
+"""Maximum number of spans. Beyond it, neighbouring keys share a span, so the size of a guard stays below some MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyGuard:
-    """Keys that were read at ``version``: each lies in a span, from its first to its last key; spans ascend.
+    """Keys that were read at ``version``: each lies in a span from its first to its last key; spans ascend.
 
-    ``sequence`` was the table's next sequence number, and ``files`` reached a span, at that version.
+    ``sequence`` was the table's next sequence number at that version, and ``files`` are those that reached a span.
     """
 
     version: Whole
@@ -49,7 +49,9 @@ class KeyGuard:
             raise ValueError("a guard has as many lows as highs")
 
     def broken_by(self, state: TableState) -> str | None:
-        """The id of a file that may have brought rows of the keys since, or uncovered some when it went; or None."""
+        """Return the id of a file that may have added or, by its removal, uncovered rows of the keys; None if there is
+        none.
+        """
         if state.version == self.version:
             return None
         made: list[CommittedFile] = []
@@ -67,7 +69,7 @@ class KeyGuard:
 
 
 def _has_successor(gone: CommittedFile | None, made: Sequence[CommittedFile]) -> bool:
-    """Whether a compaction or a rewrite made one of these files of one that is gone."""
+    """Return whether a compaction or rewrite made one of these files from one that is gone."""
     return gone is not None and any(
         one.sequence_lo <= gone.sequence_lo and gone.sequence_hi <= one.sequence_hi for one in made
     )
@@ -83,7 +85,7 @@ class KeyGuards:
         self._in_last = 0
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """More keys, none below those before."""
+        """Add keys, none below earlier ones."""
         for key in keys:
             if self._lows and self._in_last < self._step:
                 self._highs[-1] = key
@@ -97,14 +99,14 @@ class KeyGuards:
             self._in_last = 1
 
     def guard(self, state: TableState) -> KeyGuard:
-        """The guard of the keys, which were read in this state."""
+        """Return the guard of the keys, which were read in this state."""
         lows, highs = tuple(self._lows), tuple(self._highs)
         files = frozenset(file.id for file in reaching(lows, highs, state))
         return KeyGuard(state.version, state.next_sequence, lows, highs, files)
 
 
 def reaching(lows: Sequence[bytes], highs: Sequence[bytes], state: TableState) -> Iterator[DataFile]:
-    """The files whose bounds share a key with a span; one may come several times."""
+    """Return the files whose bounds share a key with a span; a file may occur several times."""
     position, partitions = -1, state.partitions
     for low, high in zip(lows, highs, strict=True):
         for reached in range(max(position + 1, partitions.position(low)), partitions.position(high) + 1):

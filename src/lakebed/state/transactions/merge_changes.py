@@ -1,8 +1,8 @@
-"""The merge mode of a table, set and kept in step with the schema. Pure.
+"""Sets the merge mode of a table, and keeps it consistent with the schema. Pure.
 
-A mode is set while the table has no rows: rows that are there were merged by another mode, or not at all, and no mode
-can be applied to them afterwards that gives the same rows to readers before and after a compaction. What began before
-the change is refused: writes by their base version, jobs because none may be open.
+A mode can be set only while the table has no rows. Existing rows were merged by another mode, or not at all, and no
+mode applied to them afterwards gives readers the same rows before and after a compaction. Operations that began before
+the change are refused: writes by their base version; jobs because the change requires that none is open.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SetMerge(Struct, frozen=True):
     mode: MergeMode
 
     def resolve(self, state: TableState) -> SetMerge | Repeated | Rejected:
-        """Itself, if the table has no rows and no open job, and the mode fits its newest schema."""
+        """Return self if the table has no rows and no open job, and its latest schema allows the mode."""
         if refused := refused_change(state):
             return refused
         if self.mode == state.merge:
@@ -48,30 +48,30 @@ class SetMerge(Struct, frozen=True):
         return unfit(self.mode, state.created) or unfit_filter(state.row_filter, self.mode, state.created) or self
 
     def apply(self, state: TableState) -> TableState:
-        """The mode, and the version that set it."""
+        """Return the state with the mode and the version that set it."""
         return replace(state, merge=self.mode, merge_version=state.version)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The mode."""
+        """Report the mode."""
         return Description(str(self.mode))
 
     def document(self, _sidecars: Sidecars) -> SetMergeDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return SetMergeDocument(stored_mode(self.mode))
 
 
 class SetMergeDocument(Struct, frozen=True, tag_field="type", tag="set_merge"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     merge: dict[str, Any] | None
 
     def transaction(self, _sidecars: SidecarData) -> SetMerge:
-        """The transaction."""
+        """Return the transaction of this document."""
         return SetMerge(mode_of(self.merge))
 
 
 def unfit(mode: MergeMode, schema: Schema) -> Rejected | None:
-    """Why rows of a schema cannot be merged by a mode; None if they can."""
+    """Return why rows of a schema cannot be merged by a mode; None if they can."""
     try:
         check_mode(mode, schema)
     except Error as error:
@@ -80,9 +80,9 @@ def unfit(mode: MergeMode, schema: Schema) -> Rejected | None:
 
 
 def followed_by(mode: MergeMode, before: Schema, after: Schema, functions: dict[str, str]) -> MergeMode:
-    """The mode after a change of the schema: aggregate functions follow their fields, which keep their ids.
+    """Return the mode after a schema change: aggregate functions follow their fields, which keep their ids.
 
-    ``functions`` are those of fields that are new.
+    ``functions`` are those of new fields.
     """
     if not isinstance(mode, Aggregate):
         return mode

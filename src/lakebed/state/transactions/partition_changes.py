@@ -1,8 +1,8 @@
 """Changes of the partitions: concatenated runs, splits and joins. Pure.
 
-* A split names partitions and keys, never references: what arrived since it was planned moves too.
-* Partitions are joined only if no open job meets them, and every file that one of them refers to is referred to by each
-  of the others that it reaches. A file that is not was merged away there, and its rows would come back.
+* A split names partitions and keys, never references, so references added since it was planned are moved too.
+* Partitions are joined only if no open job overlaps them, and each file of one of them is referenced by all of the
+  others that it reaches. Otherwise the file was merged away in one of them, and its rows would come back.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 Cuts = Mapping[Positive, tuple[bytes, ...]]
-"""Partitions by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new
-ids."""
+"""Partitions by id, each with the ascending keys strictly inside it at which to cut it. New ids are in the order of
+this mapping."""
 
 
 # -- concatenated runs ------------------------------------------------------------------------------------------
 
 
 class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
-    """Make one run of what a partition has of these files, which do not overlap: the references take another run id."""
+    """Make one run of some files of a partition, which do not overlap: their references take another run id."""
 
     partition: Positive
     files: tuple[Id, ...]
     run: str
 
     def resolve(self, state: TableState) -> ConcatenateRuns | Repeated | Rejected:
-        """Itself; rejected if the partition does not refer to a file, or if two files overlap.
+        """Return self; rejected if the partition does not refer to a file, or if two files overlap.
 
-        An open job does not matter: it claims files, not runs.
+        Open jobs do not matter: they claim files, not runs.
         """
         held = {one.file.id: one for one in state.held_by(self.partition)}
         if gone := [name for name in self.files if name not in held]:
@@ -67,14 +67,14 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
             text = f"partition {self.partition} has a run {self.run} already"
             return Rejected(Code.PROPOSAL_INVALID, text, {"partition": self.partition})
         for a, b in itertools.pairwise(links):
-            # Files of one run may share a key, at which the one ends and the other begins.
+            # Two files of one run may share the key at which one ends and the other begins.
             if a.file.max_key > b.file.min_key or (a.file.max_key == b.file.min_key and a.run != b.run):
                 text = f"files {a.file.id} and {b.file.id} overlap, and are no run together"
                 return Rejected(Code.PROPOSAL_INVALID, text, {"partition": self.partition})
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The references have the other run id, in the order that they had."""
+        """Return the state with the other run id in the references, whose order does not change."""
         held = {one.file.id: one for one in state.held_by(self.partition)}
         strangers = [name for name in self.files if name not in held]
         if strangers:
@@ -82,12 +82,12 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
                 f"entry {state.version} concatenates {strangers[0]} in partition {self.partition}, which lacks it"
             )
         renamed = {name: held[name]._replace(run=self.run) for name in self.files}
-        # All go and come, so that they stay in the order of arrival.
+        # All references are dropped and added again, so that they stay in the order of arrival.
         left = state.references.dropped({self.partition: list(held)})
         return replace(state, references=left.added({self.partition: [renamed.get(name, held[name]) for name in held]}))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The files and their partition."""
+        """Report the files and their partition."""
         return Description(f"{count_text(len(self.files), 'file')} of partition {self.partition} made one run")
 
 
@@ -95,13 +95,13 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
 
 
 class ProposeSplit(Struct, frozen=True, tag_field="type", tag="propose_split"):
-    """Cut partitions, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
+    """Cut partitions, all or none of them. ``summaries`` (by file id) only improve the estimates of rows."""
 
     cuts: Cuts
     summaries: Mapping[str, Summary] = msgspec.field(default_factory=dict)
 
     def resolve(self, state: TableState) -> SplitPartitions | Rejected:
-        """The split with the references of the partitions as they are now."""
+        """Return the split with the references of the current partitions."""
         if not self.cuts:
             return Rejected(Code.PROPOSAL_INVALID, "a split names a partition at least")
         for partition, keys in self.cuts.items():
@@ -119,7 +119,7 @@ def _partition_gone(partition: int) -> Rejected:
 
 
 def resolved_split(proposal: ProposeSplit, state: TableState) -> SplitPartitions:
-    """A split that the state allows, with the references of the new partitions."""
+    """Return a split that the state allows, with the references of the new partitions."""
     references: list[Reference] = []
     next_id = state.partitions.next_id
     for partition, keys in proposal.cuts.items():
@@ -140,14 +140,15 @@ def resolved_split(proposal: ProposeSplit, state: TableState) -> SplitPartitions
 def _split_shares(
     held: PartitionFile, parts: Sequence[EncodedRange], summary: Summary | None
 ) -> list[tuple[int, bool]]:
-    """The rows of one reference in each part of its partition, and whether that is exact.
+    """Return the rows of one reference in each part of its partition, and whether each count is exact.
 
-    As the summary tells, whatever was thought of the whole partition; but an exact count of the whole stays one in sum.
+    The counts come from the summary, whatever the estimate for the whole partition; if the count of the whole is exact,
+    so is the sum of the parts.
     """
     file = held.file
     arrived = summary is None
     if summary is None:
-        # Arrived after the split was planned: even shares over the parts that its bounds reach.
+        # The file was added after the split was planned: equal shares for the parts that its bounds reach.
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
     ranks = [summary.rank(part.min) for part in parts]
     end = parts[-1].max
@@ -159,7 +160,7 @@ def _split_shares(
 
 
 def _scaled(counts: Sequence[tuple[int, bool]], rows: int, *, exact_sum: bool) -> list[tuple[int, bool]]:
-    """The exact counts as they are; what is left of ``rows`` shared by the others in proportion."""
+    """Return the exact counts unchanged, and the rest of ``rows`` divided among the others in proportion."""
     open_counts = [count for count, exact in counts if not exact]
     total, left = sum(open_counts), max(0, rows - sum(count for count, exact in counts if exact))
     shared: list[tuple[int, bool]] = []
@@ -169,9 +170,9 @@ def _scaled(counts: Sequence[tuple[int, bool]], rows: int, *, exact_sum: bool) -
             shared.append((count, True))
             continue
         passed, place = passed + count, place + 1
-        # With nothing to go by, everything even.
+        # Without any counts, the rows are divided equally.
         upto = left * passed // total if total else left * place // len(open_counts)
-        # The only share of an exact sum that is not known is what the others leave.
+        # A single unknown share of an exact sum is exact: it is what the others leave.
         shared.append((upto - given, exact_sum and len(open_counts) == 1))
         given = upto
     return shared
@@ -184,13 +185,14 @@ class SplitPartitions(Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """The new partitions have the references instead of the old ones."""
+        """Return the state with the references moved to the new partitions."""
         going = {partition: state.files_of(partition) for partition in self.cuts}
         after = replace(dropped(state, going), partitions=state.partitions.split(self.cuts))
         parts = range(state.partitions.next_id, after.partitions.next_id)
         held = {partition: {file.id for file in files} for partition, files in going.items()}
         for reference in self.references:
-            # A reference that two exact ranks prove empty may go; one that was never there may not come.
+            # A reference may be missing if two exact ranks prove it empty; a reference that was not there may not be
+            # added.
             if (
                 reference.partition not in parts
                 or reference.file not in held[after.partitions.parents[reference.partition][0]]
@@ -201,12 +203,12 @@ class SplitPartitions(Struct, frozen=True):
         return referred(after, {file.id: file for files in going.values() for file in files}, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The partitions and their parts."""
+        """Report the partitions and their parts."""
         cuts = (f"partition {partition} cut into {len(keys) + 1}" for partition, keys in self.cuts.items())
         return Description(", ".join(cuts))
 
     def document(self, sidecars: Sidecars) -> SplitDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return SplitDocument(encode_cuts(self.cuts), encode_references(self.references, sidecars))
 
 
@@ -214,12 +216,12 @@ StoredCuts = list[tuple[Positive, list[Hex]]]
 
 
 def encode_cuts(cuts: Cuts) -> StoredCuts:
-    """Cuts as they are stored."""
+    """Return cuts as they are stored."""
     return [(partition, [key.hex() for key in keys]) for partition, keys in cuts.items()]
 
 
 def decode_split(cuts: StoredCuts, references: ReferenceList, sidecars: SidecarData) -> SplitPartitions:
-    """The split of stored cuts and references. Raises ValueError if a partition is cut twice."""
+    """Return the split of stored cuts and references. Raises ValueError if a partition is cut twice."""
     decoded = {partition: tuple(map(bytes.fromhex, keys)) for partition, keys in cuts}
     if len(decoded) != len(cuts):
         raise ValueError("a partition is cut twice")
@@ -227,21 +229,21 @@ def decode_split(cuts: StoredCuts, references: ReferenceList, sidecars: SidecarD
 
 
 class SplitDocument(Struct, frozen=True, tag_field="type", tag="split_partitions"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     cuts: StoredCuts
     references: ReferenceList
 
     def transaction(self, sidecars: SidecarData) -> SplitPartitions:
-        """The transaction."""
+        """Return the transaction of this document."""
         return decode_split(self.cuts, self.references, sidecars)
 
 
 def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
-    """The files that the cuts of partitions divide, by id, each with the keys at which its rows have to be counted.
+    """Return the files that the cuts divide, by id, each with the keys at which its rows have to be counted.
 
     These are the keys of the cuts and both ends of the partition, inside the file's bounds, ascending. Partitions that
-    are gone are left out.
+    no longer exist are left out.
     """
     found: dict[str, tuple[DataFile, set[bytes]]] = {}
     for partition, keys in cuts.items():
@@ -251,7 +253,7 @@ def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> di
         whole = state.partitions.range_at(position)
         bounds = [whole.min, *keys, *([] if whole.max is None else [whole.max])]
         for file in state.files_of(partition):
-            # A file that is not cut keeps the count that it has.
+            # A file that is not cut keeps its count.
             if any(file.min_key < key <= file.max_key for key in keys):
                 inside = (key for key in bounds if file.min_key < key <= file.max_key)
                 found.setdefault(file.id, (file, set()))[1].update(inside)
@@ -262,12 +264,12 @@ def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> di
 
 
 class ProposeJoin(Struct, frozen=True, tag_field="type", tag="propose_join"):
-    """Make one partition of two or more neighbours, given in key order."""
+    """Join two or more neighbouring partitions, given in key order."""
 
     partitions: tuple[Positive, ...]
 
     def resolve(self, state: TableState) -> JoinPartitions | Rejected:
-        """The join with the references of the partitions as they are now."""
+        """Return the join with the references of the current partitions."""
         if refused := self._refused(state):
             return refused
         first, last = (state.partitions.position_of(self.partitions[end]) or 0 for end in (0, -1))
@@ -285,7 +287,7 @@ class ProposeJoin(Struct, frozen=True, tag_field="type", tag="propose_join"):
             rows, exact = (joined[name].rows, joined[name].exact) if name in joined else (0, True)
             rows, exact = rows + one.rows, exact and one.exact
             if one.file.lies_in(whole):
-                # However its rows in the parts were estimated.
+                # The count is exact even if its parts were estimates.
                 rows, exact = one.file.rows, True
             joined[name] = Reference(name, state.partitions.next_id, rows, exact, one.run)
         return JoinPartitions(self.partitions, tuple([joined[name] for name in _in_one_list(self.partitions, state)]))
@@ -304,11 +306,11 @@ class ProposeJoin(Struct, frozen=True, tag_field="type", tag="propose_join"):
 
 
 def _in_one_list(partitions: Sequence[int], state: TableState) -> list[str]:
-    """The files of partitions in one list, which keeps the order of each partition's; of those that may come next, the
-    one with the least sequence.
+    """Merge the lists of files of partitions into one that keeps the order of each; among possible next files, the one
+    with the least sequence comes first.
 
-    The sequences alone do not tell the order: two outputs of a job have the same, and one of them may have been merged
-    with an older file since. Only a table that merges rows has to keep the order; in another one, lists may contradict
+    The sequences alone do not give the order: two outputs of a job have the same, and one of them may have been merged
+    with an older file since. Only a table that merges rows has to keep the order; in other tables, lists may contradict
     each other.
     """
     lists = [[one.file.id for one in state.held_by(partition)] for partition in partitions]
@@ -331,7 +333,9 @@ def _in_one_list(partitions: Sequence[int], state: TableState) -> list[str]:
 
 
 def reaching_over(partitions: Sequence[int], state: TableState) -> dict[str, int]:
-    """The files that keep neighbours apart, by id; each with a partition that it reaches and that has none of it."""
+    """Return the files that prevent a join, by id, each with a partition that it reaches and that does not refer to
+    it.
+    """
     first = state.partitions.position_of(partitions[0])
     assert first is not None
     held: dict[str, tuple[DataFile, set[int]]] = {}
@@ -354,7 +358,7 @@ class JoinPartitions(Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """One partition has all files of the others."""
+        """Return the state in which one partition has all files of the others."""
         going = {partition: state.files_of(partition) for partition in self.partitions}
         moved = {file.id: file for files in going.values() for file in files}
         if set(moved) != {r.file for r in self.references}:
@@ -365,20 +369,20 @@ class JoinPartitions(Struct, frozen=True):
         return referred(replace(state, partitions=state.partitions.join(self.partitions)), moved, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The partitions."""
+        """Report the partitions."""
         return Description(f"partitions {', '.join(map(str, self.partitions))} made one")
 
     def document(self, sidecars: Sidecars) -> JoinDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return JoinDocument(self.partitions, encode_references(self.references, sidecars))
 
 
 class JoinDocument(Struct, frozen=True, tag_field="type", tag="join_partitions"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     partitions: tuple[Positive, ...]
     references: ReferenceList
 
     def transaction(self, sidecars: SidecarData) -> JoinPartitions:
-        """The transaction."""
+        """Return the transaction of this document."""
         return JoinPartitions(self.partitions, decode_references(self.references, sidecars))

@@ -1,8 +1,8 @@
-"""Removals of key ranges, and the fences that they leave. Pure.
+"""Removes key ranges, and sets fences. Pure.
 
-A removal leaves no reference that is removed in part. Where it ends inside a partition that has rows on both sides, as
-far as bounds and exact ranks tell, the partition is cut there. So a job that is open over the partition finds none of
-its inputs in the part that went, and brings nothing back.
+No reference is removed in part. If a range ends inside a partition that has rows on both sides, by bounds and exact
+ranks, the partition is cut there. So an open job over the partition finds none of its inputs in the removed part, and
+brings nothing back.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 FENCES_MAX = 1_000
-"""Every add is compared with every fence. Garbage collection removes them once they are as old as request keys."""
+"""Maximum number of fences: every add is compared with every fence. Garbage collection removes them once they are as
+old as request keys."""
 
 
 class ProposeRemoval(Struct, frozen=True, tag_field="type", tag="propose_removal"):
-    """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`ProposeSplit`.
+    """Remove all rows in the ranges that are there at the commit. ``summaries`` as in :class:`ProposeSplit`.
 
-    With a ``fence``, files proposed first before it, and jobs opened before it, are kept out of the ranges as well.
+    With a ``fence``, files first proposed before it, and jobs opened before it, are kept out of the ranges as well.
     """
 
     ranges: tuple[EncodedRange, ...]
@@ -54,7 +55,7 @@ class ProposeRemoval(Struct, frozen=True, tag_field="type", tag="propose_removal
     summaries: Mapping[str, Summary] = msgspec.field(default_factory=dict)
 
     def resolve(self, state: TableState) -> RemoveRange | Repeated | Rejected:
-        """The removal from the partitions as they are now. Nothing there to remove, and no fence: no entry."""
+        """Return the removal from the current partitions; Repeated if there is nothing to remove and no fence."""
         if refused := refused_change(state):
             return refused
         ranges = tuple(iter_ranges(self.ranges))
@@ -85,7 +86,7 @@ class ProposeRemoval(Struct, frozen=True, tag_field="type", tag="propose_removal
 
 
 class RemoveRange(Struct, frozen=True):
-    """A removal: first the split, if it cuts any partition; then every reference of these partitions is dropped."""
+    """A removal: first the split, if it cuts any partition; then all references of these partitions are dropped."""
 
     ranges: tuple[EncodedRange, ...]
     fence: bool
@@ -93,7 +94,7 @@ class RemoveRange(Struct, frozen=True):
     partitions: tuple[int, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """The partitions are empty; a fence stands at this version."""
+        """Return the state with the partitions empty and a fence at this version."""
         state = self.split.apply(state)
         going = {partition: state.files_of(partition) for partition in self.partitions}
         for partition, files in going.items():
@@ -105,19 +106,19 @@ class RemoveRange(Struct, frozen=True):
         return replace(dropped(state, going), fences=(*state.fences, *fences))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The ranges; the dropped references and their rows are not on record."""
+        """Report the ranges; the dropped references and their rows are not on record."""
         emptied = count_text(len(self.partitions), "partition")
         text = f"{count_text(len(self.ranges), 'range')}, {emptied} emptied{', for good' if self.fence else ''}"
         return Description(text, rows_removed=None, references_dropped=None)
 
     def document(self, sidecars: Sidecars) -> RemoveRangeDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         ranges, references = list(map(encode_bounds, self.ranges)), encode_references(self.split.references, sidecars)
         return RemoveRangeDocument(ranges, self.fence, encode_cuts(self.split.cuts), references, self.partitions)
 
 
 class RemoveRangeDocument(Struct, frozen=True, tag_field="type", tag="remove_range"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     ranges: list[Bounds]
     fence: bool
@@ -126,18 +127,20 @@ class RemoveRangeDocument(Struct, frozen=True, tag_field="type", tag="remove_ran
     partitions: tuple[Positive, ...]
 
     def transaction(self, sidecars: SidecarData) -> RemoveRange:
-        """The transaction."""
+        """Return the transaction of this document."""
         split = decode_split(self.cuts, self.references, sidecars)
         return RemoveRange(tuple(map(decode_bounds, self.ranges)), self.fence, split, self.partitions)
 
 
 def bounds_of_removal(ranges: Sequence[EncodedRange], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
-    """The files that a removal cuts, by id, each with the keys at which its rows have to be counted; ascending."""
+    """Return the files that a removal cuts, by id, each with the keys at which its rows have to be counted;
+    ascending.
+    """
     return bounds_of_cuts(_cuts(tuple(iter_ranges(ranges)), state), state)
 
 
 def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[bytes, ...]]:
-    """The ends of the ranges that lie strictly inside a partition, ascending, by partition."""
+    """Return the ends of the ranges that lie strictly inside a partition, ascending, by partition."""
     cuts: dict[int, tuple[bytes, ...]] = {}
     for key in [end for keys in ranges for end in (keys.min, keys.max) if end is not None]:
         position = state.partitions.position(key)
@@ -148,7 +151,7 @@ def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[
 
 
 def _places_inside(after: TableState, split: SplitPartitions, ranges: Sequence[EncodedRange]) -> set[int]:
-    """Which references of a split, by their place among them, lie inside the ranges."""
+    """Return the positions of the references of a split that lie inside the ranges."""
     inside = set()
     for place, reference in enumerate(split.references):
         position = after.partitions.position_of(reference.partition)

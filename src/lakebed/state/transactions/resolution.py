@@ -1,4 +1,4 @@
-"""What a proposal resolves to when it gives no transaction, and what a transaction reports about itself. Values."""
+"""The results of resolving a proposal that give no transaction, and the description of a transaction. Values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TooOld(Struct, frozen=True, tag="too_old"):
 
 
 class TooManyRuns(Struct, frozen=True, tag="too_many_runs"):
-    """A partition that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
+    """A partition that the files reach has more runs than ``runs_max``. ``job_open``: whether it has an open job."""
 
     partition: int
     runs: int
@@ -46,9 +46,9 @@ Refusal = Rejected | Repeated | TooOld | TooManyRuns
 
 
 class Description(Struct, frozen=True):
-    """What a transaction reports for the history. ``None``: it does not say, the earlier state would be needed.
+    """What a transaction reports for the history. ``None``: unknown without the earlier state.
 
-    ``bytes_added`` counts ``files_added`` files. A split moves references and drops none for good.
+    ``bytes_added`` counts ``files_added`` files. A split moves references and drops none permanently.
     """
 
     detail: str = ""

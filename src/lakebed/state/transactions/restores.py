@@ -1,12 +1,12 @@
-"""Restores: a table gets the rows of an older version back, by the references of that version. Pure.
+"""Restores the rows of an older version of a table by its references. Pure.
 
-A *region* is a smallest range of keys that begins and ends at boundaries both of the partitions in force and of those
-of the older version. A region of one partition in both, with the same files, has the same rows and stays as it is. In
-every other region the partitions of the older version take the place of those in force, with their references: so each
-reference holds exactly the rows that it held then, whatever was split, joined, merged or removed since.
+A *region* is a smallest range of keys that begins and ends at boundaries both of the current partitions and of those of
+the older version. A region that is one partition in both, with the same files, has the same rows and is unchanged. In
+every other region the partitions of the older version replace the current ones, with their references. So each
+reference has exactly the rows that it had then, whatever was split, joined, merged or removed since.
 
-* Jobs that are open over a region are closed. Their output was made of files of another version, and would bring rows
-  of these back.
+* Open jobs over a region are closed: their output is made from files of another version, and would bring back rows of
+  those.
 * Schema, settings, tags, fences and request keys stay. A repeat of a write that was undone is still a repeat.
 * No file that is retired may be referenced again (decision 0013).
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 class ProposeRestore(Struct, frozen=True):
-    """Give the table the rows of ``target``, which is its state at an older version."""
+    """Restore the rows of ``target``, the table's state at an older version."""
 
     target: TableState
 
     def resolve(self, state: TableState) -> RestoreVersion | Repeated | Rejected:
-        """The restore of what differs from the partitions as they are now. If nothing does: no entry."""
+        """Return the restore of the regions that differ from the current partitions; Repeated if none does."""
         if refused := refused_change(state):
             return refused
         version = self.target.version
@@ -83,7 +83,7 @@ class ProposeRestore(Struct, frozen=True):
 
 
 def _changed_regions(state: TableState, target: TableState) -> Iterator[tuple[Region, tuple[int, ...]]]:
-    """The regions that differ, in key order: what takes their place, and the target's partitions there."""
+    """Return the regions that differ, in key order: their replacement, and the target's partitions there."""
     now, then = state.partitions, target.partitions
     shared = sorted({*now.boundaries}.intersection(then.boundaries))
     for low, high in zip([b"", *shared], [*shared, None], strict=True):
@@ -99,10 +99,10 @@ def _same_files(state: TableState, present: int, target: TableState, past: int) 
 
 
 class RestoreVersion(Struct, frozen=True):
-    """The partitions of each region are replaced by others, which have these references and no more.
+    """Replaces the partitions of each region by others, which have exactly these references.
 
-    ``files`` are those that the references name: the table has them, but its state may not say what they are where no
-    partition of the region refers to them.
+    ``files`` are those that the references name. The table has them, but its state may lack their facts if no partition
+    of the region refers to them.
     """
 
     version: int
@@ -111,7 +111,9 @@ class RestoreVersion(Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """The new partitions take the next ids, region by region; jobs open over a region are closed."""
+        """Return the state in which the new partitions have the next ids, region by region, and jobs over a region are
+        closed.
+        """
         partitions = state.partitions.replaced(self.regions)
         ranges = [_range_of(state, partitions) for partitions, _ in self.regions]
         going = {partition: state.files_of(partition) for region, _ in self.regions for partition in region}
@@ -133,25 +135,25 @@ class RestoreVersion(Struct, frozen=True):
         return referred(state, {file.id: file for file in self.files}, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The version, and the partitions that were replaced; rows that stay are not told from those that come back."""
+        """Report the version and the replaced partitions. Unchanged rows are not distinguished from restored ones."""
         count = count_text(sum(len(partitions) for partitions, _ in self.regions), "partition")
         return Description(f"to version {self.version}, {count} replaced", rows_removed=None, references_dropped=None)
 
     def document(self, sidecars: Sidecars) -> RestoreDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         regions = [(partitions, [key.hex() for key in keys]) for partitions, keys in self.regions]
         files = [FileDocument.of(file) for file in self.files]
         return RestoreDocument(self.version, regions, files, encode_references(self.references, sidecars))
 
 
 def _range_of(state: TableState, partitions: tuple[int, ...]) -> EncodedRange:
-    """The keys of neighbouring partitions."""
+    """Return the key range of neighbouring partitions."""
     first, last = (state.partitions.position_of(partitions[end]) or 0 for end in (0, -1))
     return EncodedRange(state.partitions.range_at(first).min, state.partitions.range_at(last).max)
 
 
 class RestoreDocument(Struct, frozen=True, tag_field="type", tag="restore_version"):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     version: Positive
     regions: list[tuple[tuple[Positive, ...], list[Hex]]]
@@ -159,7 +161,7 @@ class RestoreDocument(Struct, frozen=True, tag_field="type", tag="restore_versio
     references: ReferenceList
 
     def transaction(self, sidecars: SidecarData) -> RestoreVersion:
-        """The transaction."""
+        """Return the transaction of this document."""
         regions = tuple((partitions, tuple(map(bytes.fromhex, keys))) for partitions, keys in self.regions)
         files, references = tuple([one.value() for one in self.files]), decode_references(self.references, sidecars)
         return RestoreVersion(self.version, regions, files, references)

@@ -1,9 +1,9 @@
-"""The deletion of files in two steps, watermarks that only rise, and tags. Pure.
+"""Deletes files in two steps, raises watermarks, and sets tags. Pure.
 
 A file is retired by one transaction and purged by another; its object is deleted in between. A retired file can never
-be referenced again, so the deletion may be repeated after a crash, and a tag that came since the plan keeps its files:
-tags are looked at when the transaction is resolved. A watermark refuses whatever came before it, which is what makes a
-deletion safe that follows it. Source: decision 0013; tests/model/deletion.
+be referenced again, so the deletion may be repeated after a crash. Tags are checked when the transaction is resolved,
+so a tag that was set after the plan keeps its files. A watermark only rises, and refuses everything from before it,
+which makes a later deletion safe. Source: decision 0013; tests/model/deletion.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 class RetireFiles(StoredAsIs, frozen=True, tag="retire_files"):
-    """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion.
+    """Retire files without a reference, the first step of a deletion: they can never be referenced again.
 
-    Files that a tag needs are left out when it is committed.
+    Files that a tag needs are left out at the commit.
     """
 
     files: tuple[Id, ...]
 
     def resolve(self, state: TableState) -> RetireFiles | Rejected:
-        """The files that no tag needs; rejected if one is referenced or retired already."""
+        """Return the files that no tag needs; rejected if one is referenced or retired already."""
         for name in self.files:
             committed = state.files.get(name)
             if committed is None or committed.references or committed.retired:
                 text = f"file {name} is purged, referenced or retired already; plan again"
                 return Rejected(Code.PROPOSAL_OUTDATED, text, {"file": name})
-        # Checked here and not when it was planned: a tag may have come since.
+        # Checked here and not in the plan: a tag may have been set since.
         free = [name for name in self.files if not state.tagged(state.files[name])]
         return RetireFiles(tuple(free)) if free else Rejected(Code.RETAINED_BY_TAG, "tags need all of these files")
 
     def apply(self, state: TableState) -> TableState:
-        """The files are retired, and no version that needs one is retained any more."""
+        """Return the state with the files retired; versions that need one are no longer retained."""
         retired = {name: replace(committed_file(state, name), retired=True) for name in self.files}
         gone_at = max((committed.dropped or 0 for committed in retired.values()), default=0)
         return replace(
@@ -56,57 +56,57 @@ class RetireFiles(StoredAsIs, frozen=True, tag="retire_files"):
         )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The number of files."""
+        """Report the number of files."""
         return Description(count_text(len(self.files), "file"))
 
 
 class PurgeFiles(StoredAsIs, frozen=True, tag="purge_files"):
-    """Retired files whose objects are gone. Last step of a deletion."""
+    """Purge retired files whose objects are deleted, the last step of a deletion."""
 
     files: tuple[Id, ...]
 
     def resolve(self, state: TableState) -> PurgeFiles | Rejected:
-        """Itself, if all files are retired."""
+        """Return self if all files are retired."""
         alive = [name for name in self.files if name not in state.files or not state.files[name].retired]
         if alive:
             return Rejected(Code.PROPOSAL_INVALID, f"files not retired: {', '.join(alive[:3])}", {"file": alive[0]})
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The table has the files no more."""
+        """Return the state without the files."""
         for name in self.files:
             committed_file(state, name)
         return replace(state, files=state.files.updated({}, self.files))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The number of files."""
+        """Report the number of files."""
         return Description(count_text(len(self.files), "file"))
 
 
 class Watermark(Enum):
-    """What a table only ever raises. The value is the name of the field of the state."""
+    """A limit of a table that only rises. The value is the name of the field of the state."""
 
     EARLIEST_RETAINED_VERSION = "earliest_retained_version"
     """The least version whose files are all kept. Retiring files raises it too."""
 
     REQUEST_WATERMARK = "request_watermark"
-    """Request keys of a lower base version are dropped, and proposals of one are not validated any more."""
+    """Request keys with a lower base version are dropped, and proposals with one are no longer validated."""
 
     ORPHAN_CUTOFF = "orphan_cutoff_us"
-    """A last-modified time of the store of the data: no file that is older may be added, so those may be deleted."""
+    """A last-modified time of the data's store: no older file may be added, so older orphans may be deleted."""
 
     AGE_OFF_CUT = "age_off_cut_us"
     """Rows with an earlier time are hidden, if the table has an age-off. A change of the age-off sets it anew."""
 
 
 class RaiseWatermark(Struct, frozen=True):
-    """Raise a watermark; one that would not rise is rejected."""
+    """Raise a watermark; rejected if it would not rise."""
 
     mark: Watermark
     value: int
 
     def resolve(self, state: TableState) -> RaiseWatermark | Rejected:
-        """Itself, if the mark may rise so far."""
+        """Return self if the watermark may rise to the value."""
         name = self.mark.value
         stands = getattr(state, name)
         if self.value <= stands:
@@ -117,7 +117,7 @@ class RaiseWatermark(Struct, frozen=True):
                     text = f"{name} cannot be {self.value}; the newest version is {state.version}"
                     return Rejected(Code.PROPOSAL_INVALID, text)
             case Watermark.ORPHAN_CUTOFF:
-                # Its output could be rejected for its age, when the work is done.
+                # The output of such a job could be rejected for its age once the work is done.
                 held = sorted(job.id for job in state.jobs.values() if job.began_us < self.value)
                 if held:
                     text = f"job {held[0]} is open and began before that cutoff; try again when it is closed"
@@ -130,14 +130,16 @@ class RaiseWatermark(Struct, frozen=True):
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The mark stands at the value. A request watermark also drops request keys, and fences that it replaces."""
+        """Return the state with the watermark. A request watermark also drops request keys, and the fences that it
+        replaces.
+        """
         if self.value <= getattr(state, self.mark.value):
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} lowers {self.mark.value} to {self.value}; it only rises"
             )
         raised: dict[str, Any] = {self.mark.value: self.value}
         if self.mark is Watermark.REQUEST_WATERMARK:
-            # Rows of a request that is older than a fence do not pass it, however late they are ingested.
+            # Rows of a request that is older than a fence never pass it, however late they are ingested.
             oldest = min((request.base_version for request in state.open_requests.values()), default=state.version)
             raised["fences"] = tuple(
                 fence
@@ -148,22 +150,24 @@ class RaiseWatermark(Struct, frozen=True):
         return replace(state, **raised)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The mark and its value."""
+        """Report the watermark and its value."""
         return Description(f"{self.mark.value} to {self.value}")
 
     def document(self, _sidecars: Sidecars) -> RaiseWatermarkDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return RaiseWatermarkDocument(self.mark.value, self.value)
 
 
 class RaiseWatermarkDocument(Struct, frozen=True, tag_field="type", tag="raise_watermark"):
-    """As docs/format.md describes it. The mark is a text here, so that an unknown one is reported as a newer format."""
+    """The stored document; see docs/format.md. The watermark is text here, so an unknown one is reported as a newer
+    format.
+    """
 
     mark: str
     value: Whole
 
     def transaction(self, _sidecars: SidecarData) -> RaiseWatermark:
-        """The transaction. Raises UnsupportedFormatError for an unknown mark."""
+        """Return the transaction of this document. Raises UnsupportedFormatError for an unknown watermark."""
         try:
             return RaiseWatermark(Watermark(self.mark), self.value)
         except ValueError:
@@ -171,13 +175,13 @@ class RaiseWatermarkDocument(Struct, frozen=True, tag_field="type", tag="raise_w
 
 
 class SetTag(StoredAsIs, frozen=True, tag="set_tag"):
-    """Give a version a name: its files, and its checkpoint, are kept as long as the tag is there."""
+    """Tag a version: its files and its checkpoint are kept while the tag exists."""
 
     name: TagName
     version: Positive
 
     def resolve(self, state: TableState) -> SetTag | Rejected | Repeated:
-        """Itself, if the version can still be read and the name is free."""
+        """Return self if the version is retained and no other tag has the name."""
         facts: Facts = {"tag": self.name, "version": self.version}
         held = state.tags.get(self.name)
         if held is not None:
@@ -194,21 +198,21 @@ class SetTag(StoredAsIs, frozen=True, tag="set_tag"):
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The tag stands at the version."""
+        """Return the state with the tag."""
         return replace(state, tags={**state.tags, self.name: self.version})
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The name and the version."""
+        """Report the name and the version."""
         return Description(f"{self.name} at version {self.version}")
 
 
 class RemoveTag(StoredAsIs, frozen=True, tag="remove_tag"):
-    """Take a tag away."""
+    """Remove a tag."""
 
     name: TagName
 
     def resolve(self, state: TableState) -> RemoveTag | Rejected:
-        """Itself, if there is such a tag."""
+        """Return self if the tag exists."""
         if self.name in state.tags:
             return self
         names = ", ".join(sorted(state.tags)) or "none"
@@ -216,9 +220,9 @@ class RemoveTag(StoredAsIs, frozen=True, tag="remove_tag"):
         return Rejected(Code.TAG_MISSING, text, {"tag": self.name})
 
     def apply(self, state: TableState) -> TableState:
-        """The tag is gone."""
+        """Return the state without the tag."""
         return replace(state, tags={name: version for name, version in state.tags.items() if name != self.name})
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The name."""
+        """Report the name."""
         return Description(self.name)

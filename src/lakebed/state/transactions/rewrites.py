@@ -1,4 +1,4 @@
-"""Rewrites: many jobs, each over one file, that are opened in one entry, and replace their files in one entry. Pure.
+"""Rewrites: many jobs over one file each, opened in one entry, whose outputs replace the files in one entry. Pure.
 
 Source: docs/decisions/0050.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class ProposeJobs(Struct, frozen=True, tag_field="type", tag="propose_jobs"):
-    """Claim input references for many jobs, which do not conflict with each other. Those that cannot be opened are left
-    out when it is committed.
+    """Claim input references for many jobs that do not conflict with each other. Jobs that cannot be opened are left
+    out at the commit.
     """
 
     jobs: tuple[Job, ...]
 
     def resolve(self, state: TableState) -> tuple[OpenJob, ...] | Rejected:
-        """The jobs that may be opened over the partitions as they are now; rejected if there is none."""
+        """Return the jobs that may be opened over the current partitions; rejected if there is none."""
         if refused_view := refused_change(state):
             return refused_view
         resolved = [OpenJob(job).resolve(state) for job in self.jobs]
@@ -40,7 +40,7 @@ class ProposeJobs(Struct, frozen=True, tag_field="type", tag="propose_jobs"):
 class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite"):
     """The outputs of all jobs of a rewrite, which become visible together or not at all; each job has one input.
 
-    An output takes the run of its input in every partition, so that runs stay what they were.
+    An output takes the run of its input in every partition, so runs do not change.
     """
 
     outputs: tuple[ProposeOutput, ...]
@@ -51,7 +51,9 @@ class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite
         return tuple([new for output in self.outputs for new in output.files])
 
     def resolve(self, state: TableState) -> tuple[Replace | CloseJob, ...] | Rejected:
-        """A replacement for each job, or its closing if a removal took its input away; rejected if one is rejected."""
+        """Return a replacement for each job, or its closing if a removal took its input; rejected if one job is
+        rejected.
+        """
         if refused := refused_change(state):
             return refused
         changes: list[Replace | CloseJob] = []
@@ -67,7 +69,7 @@ class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite
 
 
 def _is_input_held(job: str, state: TableState) -> bool:
-    """Whether an input of an open job is referenced inside its range."""
+    """Return whether an input of an open job is referenced inside its range."""
     found = state.jobs[job]
     positions = state.partitions.overlapping(found.keys)
     return any(file.id in found.inputs for p in positions for file in state.files_of(state.partitions.ids[p]))

@@ -1,16 +1,15 @@
-"""The creation of a table, changes of its schema and settings, and its end. Pure.
+"""Creates and drops tables, and changes their schemas and settings. Pure.
 
-A change is about metadata alone: no file is rewritten. Files carry the ids of their columns, and an id means one field
-for ever, so a reader finds each field of its schema in any file, under whatever name it was written: where it is not
-there, its rows are null (so an added field may be null); where it is narrower, a cast keeps every value (so there is
-one table of what widens, :data:`lakebed.model.types.WIDENING`). A name that was dropped and added again is another
-field.
+A change affects metadata alone: no file is rewritten. Files contain the ids of their columns, and an id always means
+the same field, so a reader finds each field of its schema in any file, whatever its name was. If a file lacks the
+field, its rows are null (so an added field is nullable). If the file's type is narrower, a cast keeps every value
+(:data:`lakebed.model.types.WIDENING` lists these casts). A name that was dropped and added again is another field.
 
-Key fields may be renamed and nothing else: rows are sorted by them, and partitions are cut by their encoding. What they
-are generated from keeps its name and type: an expression means the same for all rows of a table.
+Key fields may only be renamed: rows are sorted by them, and partitions are cut by their encoding. Fields from which key
+fields are generated keep their name and type, so an expression means the same for all rows of a table.
 
-Changes are resolved against the newest schema when they are committed. All versions are kept: files of any may still
-come, from a writer or a job that began before, and a field id that any of them used is not given out again.
+Changes are resolved against the latest schema when they are committed. All schema versions are kept: a writer or a job
+that began earlier may still add files of any of them. A field id that any version used is never used again.
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddField:
-    """A new value field behind the others; null in all rows that are there. ``type`` is an Arrow type or its name.
-
-    A table that aggregates rows needs the field's ``function`` (:class:`~lakebed.model.merge_modes.Aggregate`).
+    """A new value field after the others; null in all existing rows. ``type`` is an Arrow type or its name. A table
+    that aggregates rows needs the field's ``function`` (:class:`~lakebed.model.merge_modes.Aggregate`).
     """
 
     name: str
@@ -62,7 +60,7 @@ class AddField:
 
 @dataclass(frozen=True, slots=True)
 class DropField:
-    """A value field that is not read any more. Its bytes go when compactions rewrite their files."""
+    """Drop a value field: it is not read any more. Compactions drop its bytes when they rewrite files."""
 
     name: str
 
@@ -72,7 +70,7 @@ class DropField:
 
 @dataclass(frozen=True, slots=True)
 class RenameField:
-    """Another name for a field, key or value."""
+    """Rename a field, key or value."""
 
     name: str
     new_name: str
@@ -84,7 +82,7 @@ class RenameField:
 
 @dataclass(frozen=True, slots=True)
 class WidenField:
-    """A type that keeps every value of a value field (:func:`lakebed.model.types.can_become`)."""
+    """Widen the type of a value field, keeping every value (:func:`lakebed.model.types.can_become`)."""
 
     name: str
     type: Any
@@ -96,7 +94,7 @@ class WidenField:
 
 @dataclass(frozen=True, slots=True)
 class AllowNulls:
-    """A value field that may be null from now on."""
+    """Make a value field nullable."""
 
     name: str
 
@@ -108,7 +106,7 @@ SchemaChange = AddField | DropField | RenameField | WidenField | AllowNulls
 
 
 def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
-    """The changes, if there are any and they are such. Raises UsageError."""
+    """Return the changes if they are schema changes and there is at least one. Raises UsageError."""
     strangers = [change for change in changes if not isinstance(change, SchemaChange)]
     if strangers or not changes:
         given = f", not {shown(strangers[0])}" if strangers else ""
@@ -120,7 +118,7 @@ def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
 
 
 def describe(change: SchemaChange) -> str:
-    """The change in words, for people."""
+    """Describe the change in words."""
     match change:
         case AddField():
             return f"add {change.name}: {words(change.type)}"
@@ -137,17 +135,17 @@ def describe(change: SchemaChange) -> str:
 
 
 class ProposeSchema(Struct, frozen=True):
-    """Changes of the schema, one after another; all of them, or none."""
+    """Changes of the schema, made in order; all of them, or none."""
 
     changes: tuple[SchemaChange, ...]
 
     def resolve(self, state: TableState) -> AlterSchema | Rejected:
-        """The next schema after those of the table, with all changes made in their order."""
+        """Return the next schema of the table, with all changes made in order."""
         if refused := refused_change(state):
             return refused
         newest = state.schemas[-1]
         used = {field.id for schema in state.schemas for field in schema.fields}
-        # Not after those that writers chose, which lie anywhere above.
+        # Ids that writers chose are ignored: they may be anywhere above.
         next_id = 1 + max(id_ for id_ in used if id_ < FIRST_CHOSEN_ID)
         schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
         for change in self.changes:
@@ -164,7 +162,7 @@ class ProposeSchema(Struct, frozen=True):
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
-    """Why the change cannot be made to this schema; None if it can."""
+    """Return why the change cannot be made to this schema; None if it can."""
     if isinstance(change, AddField):
         return _taken(schema, change.name)
     facts: Facts = {"column": change.name}
@@ -230,7 +228,7 @@ def _changed(schema: Schema, change: SchemaChange, next_id: int) -> Schema:
 
 
 def _with(schema: Schema, changed: Field) -> Schema:
-    """The schema with another field in the place of the one with its id."""
+    """Return the schema with the field replaced that has the same id."""
     groups = [
         tuple(changed if field.id == changed.id else field for field in group)
         for group in (schema.row_key, schema.sort_key, schema.values)
@@ -239,39 +237,41 @@ def _with(schema: Schema, changed: Field) -> Schema:
 
 
 class AlterSchema(Struct, frozen=True):
-    """The table's next schema. ``changes`` are the words for what led to it, ``merge`` is the mode in its names."""
+    """The table's next schema. ``changes`` describe in words what led to it; ``merge`` is the mode with its field
+    names.
+    """
 
     schema: Schema
     changes: tuple[str, ...]
     merge: MergeMode = KEEP_ALL
 
     def apply(self, state: TableState) -> TableState:
-        """The schema is the newest; the older ones stay."""
+        """Return the state with the schema as the latest; older ones are kept."""
         return replace(state, schemas=followed(state.schemas, self.schema), merge=self.merge)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The changes."""
+        """Report the changes."""
         return Description(", ".join(self.changes))
 
     def document(self, _sidecars: Sidecars) -> AlterSchemaDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         return AlterSchemaDocument(self.schema.to_json(), self.changes, stored_mode(self.merge))
 
 
 class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_schema", omit_defaults=True):
-    """As docs/format.md describes it. A schema checks itself (:mod:`lakebed.model.schema`)."""
+    """The stored document; see docs/format.md. A schema validates itself (:mod:`lakebed.model.schema`)."""
 
     schema: dict[str, Any]
     changes: tuple[str, ...]
     merge: dict[str, Any] | None = None
 
     def transaction(self, _sidecars: SidecarData) -> AlterSchema:
-        """The transaction."""
+        """Return the transaction of this document."""
         return AlterSchema(Schema.from_json(self.schema), self.changes, mode_of(self.merge))
 
 
 def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
-    """All schemas, with the next one. Raises DamagedError if files of an earlier one could not be read by it."""
+    """Return all schemas with the next one. Raises DamagedError if it could not read the files of an earlier one."""
     if schema.version != len(schemas) + 1:
         raise Code.TRANSACTION_IMPOSSIBLE(
             f"schema version {schema.version} follows version {len(schemas)}", version=schema.version
@@ -320,11 +320,11 @@ class CreateTable(Struct, frozen=True):
     view: ViewSource | None = None
 
     def resolve(self, state: TableState) -> CreateTable | Rejected:
-        """Itself, if the log is empty."""
+        """Return self if the log is empty."""
         return Rejected(Code.PROPOSAL_INVALID, "the table exists already") if state.version else self
 
     def apply(self, state: TableState) -> TableState:
-        """An empty table."""
+        """Return the state of an empty table."""
         return replace(
             state,
             table=self.table,
@@ -336,18 +336,18 @@ class CreateTable(Struct, frozen=True):
         )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The number of partitions."""
+        """Report the number of partitions."""
         return Description(count_text(len(self.boundaries) + 1, "partition"))
 
     def document(self, _sidecars: Sidecars) -> CreateTableDocument:
-        """As it is stored."""
+        """Return the document that the log stores."""
         boundaries = [boundary.hex() for boundary in self.boundaries]
         merge = stored_mode(self.merge)
         return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries, merge, self.view)
 
 
 class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_table", omit_defaults=True):
-    """As docs/format.md describes it."""
+    """The stored document; docs/format.md describes its fields."""
 
     table: Id
     schema: dict[str, Any]
@@ -357,28 +357,28 @@ class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_tab
     view: ViewSource | None = None
 
     def transaction(self, _sidecars: SidecarData) -> CreateTable:
-        """The transaction."""
+        """Return the transaction of this document."""
         boundaries = tuple(map(bytes.fromhex, self.boundaries))
         schema, merge = Schema.from_json(self.schema), mode_of(self.merge)
         return CreateTable(self.table, schema, self.settings, boundaries, merge, self.view)
 
 
 class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):
-    """Change the table's own settings; None takes a value back to the instance's default."""
+    """Change the table's own settings; None resets one to the instance's default."""
 
     changes: SettingChanges
 
     def resolve(self, _state: TableState) -> AlterSettings:
-        """Itself."""
+        """Return self."""
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The settings, with the changes made."""
+        """Return the state with the changed settings."""
         merged = {**state.settings, **self.changes}
         return replace(state, settings={name: value for name, value in merged.items() if value is not None})
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The new values."""
+        """Report the new values."""
         return Description(
             ", ".join(f"{name}={'' if value is None else value}" for name, value in self.changes.items())
         )
@@ -388,11 +388,11 @@ class DropTable(StoredAsIs, frozen=True, tag="drop_table"):
     """The table's last entry; every later proposal is rejected."""
 
     def resolve(self, _state: TableState) -> DropTable:
-        """Itself."""
+        """Return self."""
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """The table is dropped."""
+        """Return the state of a dropped table."""
         return replace(state, dropped=True)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:

@@ -1,14 +1,14 @@
-"""The fields that files bring along: agreed upon when the files are committed, in the same entry. Pure.
+"""Adds the new fields of files to the schema, in the entry that commits the files. Pure.
 
-A writer whose rows have columns that the table lacks writes files with new fields, and proposes both together. Nothing
-is reserved beforehand, so the writer chooses the ids of the fields itself: :func:`new_id` derives an id from the name.
-Two writers that add the same column at once therefore write the same id, whatever other columns they add, and the
-files of both are right.
+A writer whose rows have columns that the table lacks writes files with new fields, and proposes both together. Ids are
+not reserved beforehand, so the writer chooses the ids of the fields itself: :func:`new_id` derives an id from the name.
+Two writers that add the same column at once therefore write the same id, whatever other columns they add, and both
+files are valid.
 
 When the files are committed, the newest schema may differ from the one they were written for. :func:`grown` adds the
-fields that are still missing and takes those that are there under the same id, name and type. It rejects files that
-would be misread: a name or id that was given to another field, another type, or a field that was changed. Such rows
-are conformed and written again.
+fields that are still missing and accepts existing ones with the same id, name and type. It rejects files that would be
+misread: a name or id that was given to another field, another type, or a field that was changed. The writer conforms
+such rows and writes them again.
 
 Core types: :class:`Grown`. Source: docs/decisions/0044.
 """
@@ -39,8 +39,8 @@ _NEW_IDS = 2**29
 
 
 def new_id(name: str, used: Collection[int]) -> int:
-    """The id of a new field of that name: the same for every writer that knows the same ``used`` ids."""
-    # Needed for new fields alone, and every read of a state imports this module.
+    """Return the id of a new field: the same for every writer that has read the same ``used`` ids."""
+    # Needed only for new fields, and every read of a state imports this module.
     from hashlib import sha256
 
     for attempt in count():
@@ -52,26 +52,26 @@ def new_id(name: str, used: Collection[int]) -> int:
 
 
 def with_fields(schema: Schema, fields: Sequence[Field]) -> Schema:
-    """The schema after this one, with the fields behind the others."""
+    """Return the next schema, with the fields after the others."""
     return Schema(schema.row_key, schema.sort_key, (*schema.values, *fields), version=schema.version + 1)
 
 
 def new_field(name: str, kind: pa.DataType, used: Collection[int]) -> Field:
-    """A new nullable value field. Raises UsageError for a name or a type that no field can have."""
+    """Return a new nullable value field. Raises UsageError for a name or a type that no field can have."""
     added = AddField(name, kind)
     return Field(new_id(name, used), name, added.type, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """Files as they are committed, and the transaction that adds their new fields before; None if there is none."""
+    """Files as they are committed, and the transaction that adds their new fields first; None if there is none."""
 
     files: tuple[NewFile, ...]
     change: AlterSchema | None
 
 
 def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
-    """What files with new fields come to in this state."""
+    """Resolve files with new fields in this state."""
     if not any(new.added for new in files):
         return Grown(files, None)
     newest = state.created
@@ -93,14 +93,14 @@ def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
         for new in files
     )
     words = tuple(describe(AddField(field.name, field.returned_type)) for field in missing.values())
-    # A function for the new fields is not in the rows: a table that aggregates is refused here.
+    # The rows have no aggregate function for new fields, so a table that aggregates refuses them.
     if refused := unfit(state.merge, schema):
         return refused
     return Grown(known, AlterSchema(schema, words, state.merge) if missing else None)
 
 
 def _refusal(field: Field, held: Field | None) -> Rejected | None:
-    """Why a file's new field is not the field of that name; None if it is."""
+    """Return why a file's new field is not the existing field of that name; None if it is."""
     if held is None or held.id != field.id:
         what = "was given to another field, or dropped" if held is None else "is another field now"
         return _rejected(f"column {field.name} was new when its rows were written, and {what}", field.name)
@@ -111,9 +111,9 @@ def _refusal(field: Field, held: Field | None) -> Rejected | None:
 
 
 def _changed(new: NewFile, state: TableState) -> Rejected | None:
-    """Why a file cannot count as one of the newest schema: one of the fields that it shares with it was changed.
+    """Return why a file does not fit the latest schema: a field that they share was changed. None if it fits.
 
-    Fields that it lacks are null, and those that were dropped are not read.
+    Fields that the file lacks are null, and dropped fields are not read.
     """
     if new.added:
         written = {field.id: field for field in state.schemas[new.file.schema_version - 2].fields}

@@ -1,8 +1,8 @@
-"""Views: tables that are fed from the committed rows of another table, once for each of its versions. Pure.
+"""Feeds views: tables filled from the committed rows of another table, once for each of its versions. Pure.
 
-A view records the version of its source up to which it has the rows. Files of later rows are added in one entry with
-the version that they lead to, and only by a feed that begins where the view stands. So two processes that feed it at
-the same time, or one that repeats a feed of unknown outcome, add no row twice. Nothing else adds or removes its rows.
+A view records the version of its source up to which it has the rows. A feed adds files of later rows in one entry with
+the version that they lead to, and only if it begins at the recorded version. So no row is added twice if two processes
+feed the view at the same time, or one repeats a feed of unknown outcome. Only feeds add or remove rows of a view.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     """Files with the rows of the source after its version ``since``, up to ``until``.
 
-    ``anew``: they take the place of all rows of the view. ``base_version`` is that of the view when the feed began.
+    ``anew``: they replace all rows of the view. ``base_version`` is that of the view when the feed began.
     """
 
     files: tuple[NewFile, ...]
@@ -42,7 +42,7 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     def resolve(
         self, state: TableState
     ) -> tuple[RemoveRange | AlterSchema | AddFiles | AdvanceView, ...] | Rejected | Repeated | TooOld | TooManyRuns:
-        """The files and the version, after the removal of what they replace."""
+        """Return the files and the version, preceded by the removal of the rows that they replace."""
         if refused := self._refused(state):
             return refused
         now = replace(state, view=None)
@@ -76,16 +76,16 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
 
 
 class AdvanceView(StoredAsIs, frozen=True, tag="advance_view"):
-    """The view has the rows of its source up to this version."""
+    """Record that the view has the rows of its source up to this version."""
 
     version: Positive
 
     def apply(self, state: TableState) -> TableState:
-        """The version, which is lower than before if the view was restored and fed again."""
+        """Return the state with the version, which may be lower than before if the view was restored and fed again."""
         if state.view is None:
             raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
         return replace(state, view=ViewSource(state.view.table, state.view.select, self.version))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The version of the source."""
+        """Report the version of the source."""
         return Description(f"to version {self.version} of the source")
