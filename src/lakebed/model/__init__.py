@@ -1,1 +1,1 @@
-"""Values: keys, schemas, types, files and what their bytes say. No I/O."""
+"""Values: keys, schemas, types, files and metadata about files. No I/O."""

@@ -1,10 +1,10 @@
 """Convert between Arrow arrays and bytes or NumPy arrays, without importing pandas.
 
 ``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas if it is installed, to recognise its types. This
-takes half a second, in a new process that reads one row. Only :func:`of_binary` copies.
+takes half a second of a new process that reads one row. Only :func:`of_binary` copies.
 
-DataFusion calls them when it is imported. A process of Lakebed's own therefore calls :func:`leave_pandas_out` first,
-and :func:`recognise_pandas` before it runs code of the user.
+DataFusion calls them when it is imported. So a process that runs only Lakebed calls :func:`leave_pandas_out` first, and
+:func:`recognise_pandas` before it runs code of the user.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def of_binary(values: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Ar
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table without rows. Arrow's own ``empty_table`` fails for lists of UUIDs."""
+    """Return a table without rows. Arrow's own ``empty_table`` fails for lists of UUIDs."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, each of which may be null."""
+    """Return the schema with every column nullable."""
     return pa.schema([field.with_nullable(nullable=True) for field in schema])
 
 
@@ -62,7 +62,7 @@ def booleans(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 class _Hidden:
-    """A finder of modules that finds no pandas."""
+    """A finder of modules that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -72,11 +72,11 @@ class _Hidden:
 
 
 def leave_pandas_out() -> None:
-    """Have PyArrow recognise no types of pandas from now on, so that it does not import it. Does nothing in a process
+    """Make PyArrow recognise no pandas types from now on, so that it does not import pandas. Does nothing in a process
     that has imported pandas.
 
-    Only for a process of Lakebed's own: ``pa.array`` would take a series of pandas for a sequence, in which NaN is no
-    null. PyArrow looks for pandas once, and remembers whether it was there. ``to_pandas`` looks again.
+    Only for a process that runs only Lakebed: ``pa.array`` would take a pandas series for a sequence, in which NaN is
+    not null. PyArrow looks for pandas once, and caches the result. ``to_pandas`` looks again.
     """
     if "pandas" in sys.modules:
         return
@@ -88,6 +88,6 @@ def leave_pandas_out() -> None:
 
 
 def recognise_pandas() -> None:
-    """Have PyArrow recognise the types of pandas, if it is installed: undoes :func:`leave_pandas_out`."""
+    """Make PyArrow recognise the types of pandas, if it is installed: undoes :func:`leave_pandas_out`."""
     with suppress(ImportError):
         pa.table({}).to_pandas()

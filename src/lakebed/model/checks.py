@@ -1,4 +1,4 @@
-"""Checks of argument values: predicates that public methods and codecs share, and the errors of the methods. Pure.
+"""Checks of argument values: predicates shared by public methods and codecs, and the errors of the methods. Pure.
 
 A value that enters a log is checked twice with the same predicate: in the public method (a UsageError that names the
 argument), and when a document is written or read (:mod:`lakebed.state.fields`). Predicates check the type as well as
@@ -19,10 +19,10 @@ INT64_MAX = 2**63 - 1
 """The limit of every number in a log: readers keep them in columns of int64."""
 
 REQUEST_KEY_CHARACTERS_MAX = 1_024
-"""The state keeps every request key for ``log_s``."""
+"""Maximum length of a request key. The state keeps every request key for ``log_s``."""
 
 ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
-"""Ids are parts of object names. A reader accepts shorter ones than writers make."""
+"""The form of ids, which are parts of object names. Readers accept shorter ids than writers make."""
 
 TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 TAG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """A string that UTF-8 can encode, so without a lone surrogate."""
+    """Return whether a value is a string that UTF-8 can encode, so without a lone surrogate."""
     if not isinstance(value, str):
         return False
     try:
@@ -41,32 +41,32 @@ def is_text(value: Any) -> TypeGuard[str]:
 
 
 def is_id(value: Any) -> TypeGuard[str]:
-    """An id that is valid in object names."""
+    """Return whether a value is an id that is valid in object names."""
     return isinstance(value, str) and ID.fullmatch(value) is not None
 
 
 def are_texts(values: Any) -> bool:
-    """A list or tuple of strings that UTF-8 can encode."""
+    """Return whether a value is a list or tuple of strings that UTF-8 can encode."""
     return isinstance(values, list | tuple) and all(map(is_text, values))
 
 
 def are_names(values: Any) -> bool:
-    """A mapping of strings to strings that UTF-8 can encode."""
+    """Return whether a value is a mapping of strings to strings that UTF-8 can encode."""
     return isinstance(values, Mapping) and are_texts([*values, *values.values()])
 
 
 def repeated_names(names: Iterable[str]) -> list[str]:
-    """The names that come more than once, sorted."""
+    """Return the names that occur more than once, sorted."""
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def is_whole(value: Any, least: int = 0, most: int = INT64_MAX) -> TypeGuard[int]:
-    """An int in ``[least, most]``, and not a bool."""
+    """Return whether a value is an int in ``[least, most]``, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def shown(value: Any) -> str:
-    """The value for an error message: short, and on one line, whatever its type."""
+    """Format a value of any type for an error message: short, and on one line."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a value's own code may raise anything, and it is the value that is at fault
@@ -82,14 +82,14 @@ def check_text(name: str, value: Any) -> None:
 
 
 def tuple_of(name: str, value: Any) -> tuple[Any, ...]:
-    """The items of an argument that is a list or a tuple. Raises UsageError for another."""
+    """Return the items of an argument that is a list or a tuple. Raises UsageError for another type."""
     if not isinstance(value, list | tuple):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a list, not {type(value).__name__}")
     return tuple(value)
 
 
 def check_method(name: str, value: Any, method: str, kind: str) -> None:
-    """Raise UsageError unless the argument has the method, as objects of its kind have."""
+    """Raise UsageError unless the argument has the method that objects of its kind have."""
     if not hasattr(value, method):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a {kind}")
 
@@ -107,7 +107,7 @@ def check_whole_number(name: str, value: Any) -> None:
 
 
 def check_sample(rows: Any, seed: Any) -> None:
-    """Raise UsageError unless the arguments are a number of rows, and a seed to draw them by, or None."""
+    """Raise UsageError unless the arguments are a number of rows, and a seed for the sample or None."""
     if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
         raise Code.ARGUMENT_INVALID(
             f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
@@ -115,7 +115,7 @@ def check_sample(rows: Any, seed: Any) -> None:
 
 
 def check_seconds(name: str, value: Any) -> None:
-    """Raise UsageError unless the argument is None or a number of seconds, 0 or more; it may be infinite."""
+    """Raise UsageError unless the argument is None or a number of seconds of 0 or more, which may be infinite."""
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
@@ -125,7 +125,7 @@ def check_seconds(name: str, value: Any) -> None:
 def check_request_key(name: str, value: Any) -> None:
     """Raise UsageError unless the argument is a request key: a string of 1 to 1,024 characters.
 
-    An empty string is mostly a variable that was not set, and two requests with it would count as one.
+    An empty string is mostly an unset variable, and two requests with it would count as one.
     """
     if not is_text(value) or not 1 <= len(value) <= REQUEST_KEY_CHARACTERS_MAX:
         raise Code.ARGUMENT_INVALID(

@@ -1,6 +1,6 @@
-"""A value of each type that stands where a column needs one and a row has none: zero, or empty.
+"""A default value of each type, for columns that need a value in a row that has none: zero, or empty.
 
-Deletes have only a key. In the columns that may not be null they have these values, which no reader sees.
+Deletes have only a key. In columns that are not nullable they have these values, which no reader sees.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakebed.model.type_names import JSON, UUID
 
 
 def default_column(kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of that many default values."""
+    """Return a column of ``rows`` default values."""
     return pa.array([_default(kind)], kind).take(pa.array(np.zeros(rows, np.int64)))
 
 
 def _default(kind: pa.DataType) -> Any:
-    """The default value, as Arrow takes it for the type; members that may be null are null."""
+    """Return the default value, as Arrow takes it for the type; nullable members are null."""
     if pa.types.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
         return {member.name: None if member.nullable else _default(member.type) for member in members}

@@ -1,6 +1,6 @@
-"""Rows as reads return them: the columns that the schema says are dictionaries become such.
+"""Converts stored rows to the rows that reads return: columns declared as dictionaries are encoded as such.
 
-Rows are stored, merged and filtered as plain values, so the files of a table need not agree on dictionaries, and each
+Rows are stored, merged and filtered as plain values, so the files of a table may have different dictionaries, and each
 batch of a stream has its own. Pure: no I/O. Source: docs/decisions/0063.
 """
 
@@ -17,9 +17,9 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def returned(rows: Rows, schema: Schema) -> Rows:
-    """Stored rows of a schema, with any of its columns, as reads return them.
+    """Return stored rows of a schema, with any of its columns, as reads return them.
 
-    The chunks of a table share their dictionaries, which have the values in the order in which they first occur.
+    The chunks of a table share their dictionaries, which have the values in the order of their first occurrence.
     """
     names = schema.dictionaries
     if names.isdisjoint(rows.schema.names):
@@ -32,7 +32,7 @@ def returned(rows: Rows, schema: Schema) -> Rows:
 
 
 def values_of(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The inverse of :func:`returned`: rows with the values of their dictionaries, as they are stored."""
+    """Decode dictionaries to their values, as they are stored: the inverse of :func:`returned`."""
     names, fields = schema.dictionaries, schema.by_name
     if names.isdisjoint(rows.schema.names):
         return rows
@@ -41,6 +41,6 @@ def values_of(rows: pa.Table, schema: Schema) -> pa.Table:
 
 
 def returned_schema(stored: pa.Schema, schema: Schema) -> pa.Schema:
-    """The Arrow schema of stored rows of a schema as reads return them."""
+    """Return the Arrow schema of stored rows of a schema as reads return them."""
     names, fields = schema.dictionaries, schema.by_name
     return pa.schema([one.with_type(fields[one.name].returned_type) if one.name in names else one for one in stored])

@@ -1,7 +1,7 @@
-"""JSON documents as bytes and back, and the error for one that is not as it should be.
+"""Encodes and decodes JSON documents, and raises the error for malformed ones.
 
-All JSON that is read from a store or a user is parsed here or by a typed msgspec decoder. Code that reads facts out of
-a document does so inside :func:`reading`, which turns the ways in which that fails into one DamagedError. Pure.
+All JSON that is read from a store or a user is parsed here or by a typed msgspec decoder. Code that reads fields of a
+document does so inside :func:`reading`, which turns all its errors into one DamagedError. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def dump(document: Any) -> bytes:
 
 
 def load(data: bytes | str) -> Any:
-    """The document of these bytes, which are UTF-8. Raises ValueError if they are not JSON, or nested too deep."""
+    """Parse bytes in UTF-8 as JSON. Raises ValueError if they are not JSON, or nested too deep."""
     try:
         return msgspec.json.decode(data)
     except RecursionError:
@@ -39,9 +39,9 @@ def load(data: bytes | str) -> Any:
 
 @contextmanager
 def reading(what: str, **facts: Any) -> Iterator[None]:
-    """Turn an error while a document is interpreted in the block into a DamagedError that begins with ``what``.
+    """Turn errors of interpreting a document in the block into a DamagedError whose message begins with ``what``.
 
-    Errors about damage or a newer format pass as they are.
+    Errors about damage or a newer format pass unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Columns of Arrow's extension types: UUIDs and JSON, from text and back. Pure.
+"""Converts columns of Arrow's extension types, UUID and JSON, from and to text. Pure.
 
 A UUID is 16 bytes; its text is read in either case, with or without hyphens. JSON is text in one of the forms of RFC
 8259, kept as it was written.
@@ -19,7 +19,7 @@ _BYTES = 16
 
 
 def uuids_of(column: pa.Array) -> pa.Array:
-    """The UUIDs of texts, or of values of 16 bytes; null where a value is none."""
+    """Return the UUIDs of texts, or of values of 16 bytes; null for any other value."""
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
@@ -35,17 +35,17 @@ def uuids_of(column: pa.Array) -> pa.Array:
     filled = pc.if_else(valid, digits, pa.scalar("0" * 32))
     content = pa.py_buffer(bytes.fromhex("".join(filled.to_pylist())))
     made = pa.Array.from_buffers(pa.binary(_BYTES), len(column), [None, content])
-    # Arrow has no choice between values of an extension type.
+    # Arrow has no if_else for extension types.
     return pc.if_else(valid, made, pa.scalar(None, made.type)).cast(UUID)
 
 
 def texts_of_uuids(column: pa.Array) -> pa.Array:
-    """The canonical text of each UUID, in lower case with hyphens: its order is that of the bytes."""
+    """Return the canonical text of each UUID, in lower case with hyphens. Texts have the same order as the bytes."""
     return pa.array([None if one is None else str(uuid.UUID(bytes=one)) for one in _storage(column)], pa.string())
 
 
 def json_of(column: pa.Array) -> pa.Array:
-    """The column as JSON; null where a text is not JSON."""
+    """Return the column as JSON; null for text that is not JSON."""
     texts = column.cast(pa.string()) if column.type != JSON else column.storage
     bad = {row for row, text in enumerate(texts.to_pylist()) if text is not None and not is_json(text)}
     if bad:
@@ -55,7 +55,7 @@ def json_of(column: pa.Array) -> pa.Array:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one value in JSON."""
+    """Return whether a text is one JSON value."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -1,13 +1,13 @@
-"""The least and greatest value that a data file has of each key field after the first, in a few bytes.
+"""The minimum and maximum of each key field after the first in a data file, in a few bytes.
 
 The bounds of a file's whole keys say nothing of these fields unless the file has one value of the first. With these
 bounds a predicate on a later field of the row key, or on a sort key field, opens only files that can match.
 
-Stored is, for each of these fields in order (row key, then sort key), a range ``[min, max)`` of the field's own
-encoding (docs/format.md, section 9): a byte of length and the bytes of ``min``, then the same of ``max``; a ``max`` of
-no bytes has no end. Each is cut to :data:`BYTES_MAX`: a cut ``min`` is lower, and ``max`` is the least string above all
-that begin with what is left of the greatest value, so the range holds every value whatever was cut. No bytes at all:
-nothing is known. Pure.
+The stored form has, for each of these fields in order (row key, then sort key), a range ``[min, max)`` of the field's
+own encoding (docs/format.md, section 9): a byte of length and the bytes of ``min``, then the same of ``max``; a ``max``
+of no bytes means no end. Each is truncated to :data:`BYTES_MAX`. A truncated ``min`` is lower, and ``max`` is the least
+string above all that begin with the truncated greatest value, so the range contains every value. No bytes at all: the
+bounds are unknown. Pure.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field
 
 BYTES_MAX = 16
-"""Whole for integers, dates and times; the first letters of a text tell most values apart, and a state has millions."""
+"""Maximum bytes of a bound: enough for integers, dates and times. The first letters of a text distinguish most values,
+and a state has millions of bounds."""
 
 
 def encode_bounds(values: Iterable[tuple[Field, Content | None, Content | None]]) -> bytes:
-    """The stored form of the least and greatest contents of some fields; None: it is not known."""
+    """Return the stored form of the least and greatest contents of some fields; None: unknown."""
     found = bytearray()
     for field, least, greatest in values:
         low = b"" if least is None else _encode_beginning(field, least)
@@ -39,7 +40,7 @@ def encode_bounds(values: Iterable[tuple[Field, Content | None, Content | None]]
 
 
 def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
-    """The range of each field; none if nothing is known. Raises DamagedError for bytes of another form."""
+    """Return the range of each field; none if all are unknown. Raises DamagedError for malformed bytes."""
     ranges: list[EncodedRange] = []
     ends: list[bytes] = []
     place = 0
@@ -58,6 +59,6 @@ def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
 
 
 def _encode_beginning(field: Field, content: Content) -> bytes:
-    # What lies beyond is not encoded: a sort key may be of any length.
+    # Only the beginning is encoded: a sort key may be of any length.
     known = content[:BYTES_MAX] if isinstance(content, bytes) and not field.width else content
     return encode_content(field, known)[:BYTES_MAX]

@@ -1,8 +1,8 @@
 """Data files, references and runs as values, and the only place where object names are made and read.
 
 A data file is immutable, sorted by row key and sort key. A reference stands for *all* rows of one file inside one
-partition; files whose ranges at most touch and that came out of one job are one run, and their references carry one run
-id. Pure: no I/O.
+partition. Files of one job whose ranges at most touch are one run, and their references have the same run id. Pure: no
+I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLES_FOLDER = "tables"
 """The folder of all tables."""
 
 RETRY_FOLDER = "jobs/retries"
-"""The folder of the requests to try parked jobs again."""
+"""The folder of requests to retry parked jobs."""
 
 QUERIES_FOLDER = "queries"
 """The folder of submitted queries."""
@@ -33,16 +33,16 @@ HOOK_FOLDER = "hooks"
 """The folder of all hooks of an instance."""
 
 SUMMARY_BYTES_MIN = 128 * 1024
-"""Smaller data files have no stored summary: reading the file takes one request too."""
+"""Minimum size of data files with a stored summary: a smaller file is itself read with one request."""
 
 WIDE_ROW_BYTES = 16 * 1024
-"""Files with at least this many bytes a row are not read by the engine, whose allocator keeps the memory."""
+"""Files with at least this many bytes per row are not read by the engine, whose allocator keeps the memory."""
 
 KEY_FILTERS = "lakebed.key_filters"
 """The key, in the key-value metadata of a data file's footer, of the location of its filters over whole keys."""
 
 NAMES_KEPT = 1024
-"""Cached names of log objects: each read of a table looks for the next entry and the log start."""
+"""Maximum cached names of log objects: each read of a table looks for the next entry and the log start."""
 
 VERSION_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
@@ -63,9 +63,9 @@ _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One sorted Parquet file as its writer knows it.
+    """One sorted Parquet file, as described by its writer.
 
-    ``last_modified_us`` is the store's own last-modified time (microseconds since 1970), the digests are XXH3-128 of
+    ``last_modified_us`` is the store's own last-modified time (microseconds since 1970). The digests are XXH3-128 of
     the whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``). ``bounds`` are
     those of the key fields after the first (:mod:`lakebed.model.field_bounds`). ``markers`` is the number of rows that
     are deletes or partial rows (:mod:`lakebed.model.row_kinds`).
@@ -93,24 +93,24 @@ class DataFile:
 
     @property
     def summarised(self) -> bool:
-        """Whether its summary is kept beside it."""
+        """Whether a summary is stored beside the file."""
         return self.size_bytes >= SUMMARY_BYTES_MIN
 
     def lies_in(self, keys: EncodedRange) -> bool:
-        """Whether every row's key is inside the range."""
+        """Return whether every row's key is inside the range."""
         return keys.contains(self.min_key) and keys.contains(self.max_key)
 
     def reaches(self, keys: EncodedRange) -> bool:
-        """Whether the file's bounds share a key with the range; no row need be there."""
+        """Return whether the file's bounds overlap the range; it may have no row there."""
         return (keys.max is None or self.min_key < keys.max) and self.max_key >= keys.min
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that is written and not committed: what a transaction proposes. ``run`` names the run it is part of.
+    """A file that is written but not committed, as a transaction proposes it. ``run`` is the id of its run.
 
     ``added`` are fields of the file that the table did not have when it was written. ``file.schema_version`` is then
-    one more than that of the schema which they were added to.
+    one more than that of the schema to which they were added.
     """
 
     file: DataFile
@@ -144,7 +144,7 @@ class CommittedFile:
         return self.file
 
     def needed_at(self, version: int) -> bool:
-        """Whether the table at that version refers to the file."""
+        """Return whether the table at that version refers to the file."""
         return self.added <= version and (self.dropped is None or version < self.dropped)
 
 
@@ -160,10 +160,9 @@ class Reference:
 
 
 class PartitionFile(NamedTuple):
-    """A reference as its partition holds it in the table state: with the facts of the file, so the partition answers
-    alone.
+    """A reference with the facts of its file, as its partition has it in the table state.
 
-    A tuple, because a lookup makes as many as its partition has files, and a dataclass takes five times as long.
+    A tuple, because a lookup makes one for each file of its partition, and a dataclass takes five times as long.
     """
 
     file: DataFile
@@ -172,12 +171,12 @@ class PartitionFile(NamedTuple):
     run: str
 
     def reference(self, partition: int) -> Reference:
-        """The same as transactions have it, by names."""
+        """Return the reference by the ids of file and partition, as transactions have it."""
         return Reference(self.file.id, partition, self.rows, self.exact, self.run)
 
 
 def table_of_object(name: str) -> str | None:
-    """The id of the table that an object is part of; None if it is part of none."""
+    """Return the id of the table that an object belongs to; None if it belongs to none."""
     match = _TABLE_NAME.fullmatch(name)
     return match[1] if match else None
 
@@ -218,7 +217,7 @@ def object_names(table_id: str, file: DataFile) -> tuple[str, ...]:
 
 
 def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
-    """The job and the id of the data file that an object is, or is the summary of; None if it is not of that table."""
+    """Return the job and the id of the data file whose object or summary this is; None if it is not of that table."""
     match = _DATA_NAME.fullmatch(name)
     return (match[2], match[3]) if match and match[1] == table_id else None
 
@@ -234,13 +233,13 @@ def pin_name(table_id: str, pin_id: str) -> str:
 
 
 def is_pin_name(table_id: str, name: str) -> bool:
-    """Whether an object is a pin of that table."""
+    """Return whether an object is a pin of that table."""
     match = _PIN_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
 
 
 def runs_folder(day: str | None = None) -> str:
-    """The folder of the records of job runs of all tables; or of those of a day, as ``20260131``."""
+    """The folder of the records of job runs of all tables, or those of a day such as ``20260131``."""
     return "jobs/runs" if day is None else f"jobs/runs/{day}"
 
 
@@ -250,17 +249,17 @@ def runs_name(day: str, record_id: str) -> str:
 
 
 def is_runs_name(name: str) -> bool:
-    """Whether an object has records of job runs."""
+    """Return whether an object has records of job runs."""
     return _RUNS_NAME.fullmatch(name) is not None
 
 
 def retry_name(run: str) -> str:
-    """The object that asks for a parked job to be tried again."""
+    """The object that requests a retry of a parked job."""
     return f"{RETRY_FOLDER}/{run}.json"
 
 
 def run_of_retry(name: str) -> str | None:
-    """The id of the job run that an object asks to try again; None if it does not."""
+    """Return the id of the job run whose retry an object requests; None if it requests none."""
     match = _RETRY_NAME.fullmatch(name)
     return match[1] if match else None
 
@@ -271,7 +270,7 @@ def query_object(query: str, name: str) -> str:
 
 
 def query_of(name: str) -> tuple[str, str] | None:
-    """The query of an object, and its name in the folder of the query; None if it is of no query."""
+    """Return the query of an object, and the object's name in the folder of the query; None if it is of no query."""
     match = _QUERY_NAME.fullmatch(name)
     return (match[1], match[2]) if match else None
 
@@ -287,7 +286,7 @@ def copy_name(table_id: str, copy_id: str) -> str:
 
 
 def is_copy_name(table_id: str, name: str) -> bool:
-    """Whether an object is the record of a copy of rows of that table."""
+    """Return whether an object is a record of a copy of rows of that table."""
     match = _COPY_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
 
@@ -298,18 +297,18 @@ def hook_name(hook_id: str) -> str:
 
 
 def delivered_name(hook_id: str) -> str:
-    """The object that says what was delivered to a hook."""
+    """The object that records the deliveries to a hook."""
     return f"{HOOK_FOLDER}/{hook_id}.delivered.json"
 
 
 def hook_of_name(name: str) -> str | None:
-    """The id of the hook that an object is; None if it is none."""
+    """Return the id of the hook stored in an object; None if it is not a hook."""
     match = _HOOK_NAME.fullmatch(name)
     return match[1] if match else None
 
 
 def hook_of_delivered(name: str) -> str | None:
-    """The id of the hook to which an object says what was delivered; None if it is none."""
+    """Return the id of the hook whose deliveries an object records; None if it is not such a record."""
     match = _DELIVERED_NAME.fullmatch(name)
     return match[1] if match else None
 
@@ -326,13 +325,13 @@ def entry_folder(prefix: str) -> str:
 
 
 def parse_entry_name(prefix: str, name: str) -> int | None:
-    """The number of a log entry's object; None if the object is not one."""
+    """Return the version of a log entry's object; None if the object is not one."""
     text = name.removeprefix(f"{prefix}/log/").removesuffix(".ndjson")
     return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
 def log_of_entry(name: str) -> str | None:
-    """The prefix of the log that an object is an entry of; None if it is not one."""
+    """Return the prefix of the log to which an entry's object belongs; None if it is not an entry."""
     prefix, found, _ = name.rpartition("/log/")
     return prefix if found and parse_entry_name(prefix, name) is not None else None
 
@@ -344,47 +343,47 @@ def log_start_name(prefix: str) -> str:
 
 
 def sidecar_folder(prefix: str) -> str:
-    """Where the sidecars of a log's entries lie."""
+    """The folder of the sidecars of a log's entries."""
     return f"{prefix}/log/sidecars"
 
 
 def sidecar_name(prefix: str, version: int, digest: str) -> str:
-    """The sidecar of these bytes that was put for an entry."""
+    """The object of an entry's sidecar with these bytes."""
     return f"{sidecar_folder(prefix)}/{version:0{VERSION_DIGITS}d}-{digest}.arrow"
 
 
 def parse_sidecar_name(prefix: str, name: str) -> tuple[int, str] | None:
-    """Number and digest of a sidecar's name; None if it is not one."""
+    """Return version and digest of a sidecar's name; None if it is not one."""
     match = _SIDECAR.fullmatch(name.removeprefix(f"{sidecar_folder(prefix)}/"))
     return (int(match[1]), match[2]) if match and sidecar_name(prefix, int(match[1]), match[2]) == name else None
 
 
 def checkpoints_folder(prefix: str) -> str:
-    """Where all checkpoints of a log lie."""
+    """The folder of all checkpoints of a log."""
     return f"{prefix}/checkpoints"
 
 
 def checkpoint_folder(prefix: str, version: int | None = None) -> str:
-    """Where a log's newest checkpoint lies; or the one of that version, which is kept."""
+    """The folder of a log's latest checkpoint, or of the retained checkpoint of that version."""
     return f"{checkpoints_folder(prefix)}/{'latest' if version is None else f'{version:0{VERSION_DIGITS}d}'}"
 
 
 def parse_retained_version(prefix: str, name: str) -> int | None:
-    """The number of the retained checkpoint that an object belongs to; None: to none."""
+    """Return the version of the retained checkpoint that an object belongs to; None if to none."""
     text = name.removeprefix(f"{checkpoints_folder(prefix)}/").partition("/")[0]
     return int(text) if _NUMBER.fullmatch(text) and name.startswith(checkpoint_folder(prefix, int(text))) else None
 
 
 def checkpoint_name(prefix: str, version: int | None = None) -> str:
-    """The manifest of a log's newest checkpoint; or of the one of that version, which is kept."""
+    """The manifest of a log's latest checkpoint, or of the retained checkpoint of that version."""
     return f"{checkpoint_folder(prefix, version)}/manifest.ndjson"
 
 
 def segment_folder(prefix: str, version: int | None = None) -> str:
-    """Where the parts of that checkpoint lie."""
+    """The folder of the segments of that checkpoint."""
     return f"{checkpoint_folder(prefix, version)}/segments"
 
 
 def segment_name(prefix: str, token: str, version: int | None = None) -> str:
-    """One part of that checkpoint."""
+    """One segment of that checkpoint."""
     return f"{segment_folder(prefix, version)}/{token}.arrow"

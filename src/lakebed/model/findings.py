@@ -1,4 +1,4 @@
-"""How much a verification reads, and what it finds: values, each finding with its remedy. Pure."""
+"""The depth of a verification, and its findings, each with a remedy: values. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RESTORE = "restore the object from a copy"
 class Deep:
     """How a verification reads data files: all, or random whole files until they have a ``share`` of all bytes.
 
-    Every byte is compared with its digest, at the speed of the disk. If ``rows``, every row is decoded and checked as
+    Every byte is verified by its digest, at the speed of the disk. If ``rows``, every row is decoded and checked as
     well, which takes a core one second for about 50 MB of small rows.
 
     The same ``seed`` selects the same files of a version. None selects others each time; the report has the seed that
     was used. ``progress`` is called with the bytes read so far and the bytes to read.
 
-    Raises UsageError for a share that is not above 0 and at most 1, a seed that is no whole number, or rows that are
-    neither True nor False.
+    Raises UsageError for a share that is not above 0 and at most 1, a seed that is not a whole number, or a value of
+    ``rows`` that is not True or False.
     """
 
     share: float = 1.0
@@ -48,10 +48,10 @@ class Deep:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A difference that a verification found; without ``damage`` it does no harm.
+    """A difference found by a verification; without ``damage`` it is harmless.
 
-    One about a data file names the ``file``, its ``object`` by URL, its least and greatest key, and how many ``rows``
-    of the table it holds, which are at risk. All of these are None if the finding is about something else.
+    A finding about a data file has the ``file``, its ``object`` by URL, its least and greatest key, and its number of
+    ``rows`` in the table, which are at risk. All of these are None for other findings.
     """
 
     kind: str
@@ -70,10 +70,10 @@ def _is_share(value: Any) -> bool:
 
 
 def damage(kind: str, what: str, remedy: str = RESTORE) -> Finding:
-    """A finding about data that cannot be derived again, that a store changed, or that give wrong answers."""
+    """Return a finding about data that cannot be rebuilt, that a store changed, or that gives wrong results."""
     return Finding(kind, damage=True, what=what, remedy=remedy)
 
 
 def note(kind: str, what: str, remedy: str) -> Finding:
-    """A finding that does no harm."""
+    """Return a harmless finding."""
     return Finding(kind, damage=False, what=what, remedy=remedy)

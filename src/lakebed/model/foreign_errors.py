@@ -1,8 +1,8 @@
 """Translates exceptions of other libraries into errors of Lakebed.
 
 Engines raise plain exceptions, Arrow's own, and panics, which are not derived from Exception. A stream of rows raises
-whatever its producer raises. A module that is not installed fails at its import. Code that calls another library wraps
-the call in :func:`translate_errors`, and an optional import in :func:`optional_imports`. Pure.
+the exceptions of its producer. A missing module raises at its import. Code that calls another library wraps the call in
+:func:`translate_errors`, and an optional import in :func:`optional_imports`. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from lakebed.errors import Code, Error
 
 PASSED = (Error, StopIteration, MemoryError)
-"""Not errors of the library: raised as they are."""
+"""Exceptions that are not errors of the library: raised unchanged."""
 
 EXTRAS = {
     "anyio": "serve",
@@ -48,12 +48,12 @@ EXTRAS = {
 _TEXT_CHARACTERS_MAX = 500
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What some libraries put into their messages for terminals."""
+"""Escape sequences for terminals in the messages of some libraries."""
 
 
 @contextmanager
 def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
-    """Raise ``as_error(exception)`` for what a library raises inside the block; interrupts and exits pass."""
+    """Raise ``as_error(exception)`` for exceptions of a library inside the block; interrupts and exits pass."""
     try:
         yield
     except PASSED:
@@ -65,12 +65,12 @@ def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[Non
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an engine written in Rust panicked: through a bug of its own, or because of damaged data."""
+    """Return whether an engine written in Rust panicked, because of a bug or damaged data."""
     return type(error).__name__ == "PanicException"
 
 
 def error_text(error: BaseException) -> str:
-    """The message of an exception on one line; the name of its type if it has no message."""
+    """Return the message of an exception on one line; the name of its type if it has no message."""
     try:
         text = " ".join(_COLOURS.sub("", str(error)).split()).removeprefix("DataFusion error: ").rstrip(".")
     except Exception:  # noqa: BLE001 - foreign code makes the message, too
@@ -88,7 +88,7 @@ def optional_imports() -> Iterator[None]:
         if module not in EXTRAS:
             raise
         extra = EXTRAS[module]
-        # Spark does not run on the newest pandas, so its extra chooses one. Frames need no more than pandas.
+        # Spark needs an older pandas, so the extra ``spark`` selects its version. Frames need only pandas.
         alone = module == "pandas" and find_spec("pyspark") is None
         package = module if alone else f"'lakebed[{extra}]'"
         raise Code.PACKAGE_MISSING(

@@ -1,4 +1,4 @@
-"""Streams of rows as frames of other libraries, which are imported by the method that needs them."""
+"""Streams of rows as frames of other libraries, each imported by the method that needs it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class Frames:
-    """What reads a stream to its end, and gives all its rows at once."""
+    """Reads a stream to its end, and returns all its rows at once."""
 
     __slots__ = ()
 
     if TYPE_CHECKING:
 
         def read_all(self) -> pa.Table:
-            """The remaining rows."""
+            """Return the remaining rows."""
 
     def to_arrow(self) -> pa.Table:
-        """The remaining rows as an Arrow table, in memory."""
+        """Return the remaining rows as an Arrow table, in memory."""
         return self.read_all()
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same as a pandas frame. Raises UsageError where pandas is missing."""
+        """Return the remaining rows as a pandas frame. Raises UsageError if pandas is not installed."""
         rows = self.read_all()
         with optional_imports():
             return _pandas_frame(rows)
 
     def to_polars(self) -> pl.DataFrame:
-        """The same as a Polars frame. Raises UsageError where Polars is missing."""
+        """Return the remaining rows as a Polars frame. Raises UsageError if Polars is not installed."""
         return polars_frame(self.read_all())
 
 
 def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
-    """Arrow rows as a pandas frame. Raises UsageError for a value that Python's types do not have."""
+    """Return Arrow rows as a pandas frame. Raises UsageError for a value that Python's types cannot represent."""
     import pyarrow as pa
 
     try:
@@ -49,7 +49,7 @@ def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, ValueError):
         import pandas as pd
 
-    # PyArrow 26 makes no lists of UUIDs or of bytes of a fixed size: these columns become Python's values.
+    # PyArrow 26 cannot convert lists of UUIDs or of fixed-size bytes: these columns become Python values.
     columns = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         try:
@@ -74,7 +74,7 @@ def _zones(kind: pa.DataType) -> Iterator[str]:
 
 
 def polars_frame(rows: Any) -> pl.DataFrame:
-    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing, or has no such type."""
+    """Return Arrow rows as a Polars frame. Raises UsageError if Polars is not installed or lacks a type."""
     with optional_imports():
         import polars as pl
     for field in rows.schema:
@@ -88,7 +88,7 @@ def polars_frame(rows: Any) -> pl.DataFrame:
             try:
                 pl.Series([], dtype=pl.Datetime("us", zone))
             except pl.exceptions.ComputeError as error:
-                # An empty series is asked, because a frame with the column would panic.
+                # An empty series is created to test the type, because a frame with the column would panic.
                 raise Code.TYPE_UNSUPPORTED(
                     f"column {field.name} is {field.type}, and Polars has no time zone {zone!r}, only those with a "
                     "name; scan the other columns (columns=…)",

@@ -1,7 +1,7 @@
-"""Values as HTML for notebooks: a title, facts, and tables with numbers to the right, in light and dark. Pure.
+"""Values as HTML for notebooks: a title, facts, and tables with right-aligned numbers, in light and dark. Pure.
 
-Every text is escaped and cut; styles are in the elements' own style sheet, which names only the class of a view, so
-several views of one page do not disturb it.
+Every text is escaped and truncated. Styles are in a style sheet of the elements that selects only the class of a view,
+so several views on one page do not interfere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 CHARACTERS_MAX = 80
-"""Of a value."""
+"""Maximum characters of a value."""
 
 _STYLE = """<style>
 .lakebed { color-scheme: light dark; font: 13px/1.45 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
@@ -28,18 +28,18 @@ div.lakebed table .n { text-align: right; }
 
 
 def view(title: str, *parts: str) -> str:
-    """A titled block of parts that are HTML already."""
+    """Return a titled block of parts that are HTML already."""
     return f'{_STYLE}<div class="lakebed"><p>{text(title)}</p>{"".join(parts)}</div>'
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """A table of names and values."""
+    """Return a table of names and values."""
     rows = (f'<tr><th scope="row">{text(name)}</th>{_cell("td", value)}</tr>' for name, value in pairs)
     return f"<table>{''.join(rows)}</table>"
 
 
 def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with a heading; a column of numbers stands to the right, with its heading."""
+    """Return a table with a heading; columns of numbers and their headings are right-aligned."""
     numeric = [bool(rows) and all(_is_number(row[place]) for row in rows) for place in range(len(names))]
     head = "".join(
         f'<th scope="col"{_CLASS if right else ""}>{text(name)}</th>'
@@ -50,7 +50,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def text(value: Any) -> str:
-    """A value as escaped text; whole numbers have separators, and None is empty."""
+    """Return a value as escaped text; whole numbers have separators, and None is empty."""
     if value is None:
         return ""
     written = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -58,7 +58,7 @@ def text(value: Any) -> str:
 
 
 class FactsView:
-    """For dataclasses whose fields are all there is to show."""
+    """A notebook view for dataclasses that shows all their fields."""
 
     __slots__ = ()
 

@@ -1,14 +1,13 @@
-"""Arrow data as bytes: chunks of what a writer writes, and IPC files that may be damaged.
+"""Arrow data as bytes: the output of a writer in chunks, and IPC files that may be damaged.
 
-:func:`drained` gives the bytes of any writer of batches while it writes them. :func:`open_within` opens an IPC file
+:func:`drained` returns the bytes of any writer of batches while it writes them. :func:`open_within` opens an IPC file
 with a limit on the bytes that it decodes to.
 
 A compressed buffer begins with its decompressed length, and Arrow allocates that many bytes. So 50 kB can make Arrow
-allocate a terabyte. Here the lengths of all buffers are added up first, in the same messages that are then read: the
-file is read as the stream that it contains, and its footer, which may name other messages, is ignored.
+allocate a terabyte. This module first adds up the lengths of all buffers, in the same messages that are then read: the
+file is read as the stream that it contains, and its footer, which may refer to other messages, is ignored.
 
-Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the
-FlatBuffers binary format.
+Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the FlatBuffers binary format.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 def drained(open_writer: Callable[[io.RawIOBase], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """What a writer writes: its beginning, each batch when it is asked for, and its end after the last one only."""
+    """Return the output of a writer in chunks: its beginning, each batch as it is consumed, and its end only after the
+    last batch.
+    """
     drain = _Drain()
     writer = open_writer(drain)
     yield drain.taken()
@@ -43,7 +44,7 @@ def drained(open_writer: Callable[[io.RawIOBase], Any], batches: Iterable[pa.Rec
 
 
 class _Drain(io.RawIOBase):
-    """A file that hands over what was written since it was last asked."""
+    """A file object that returns what was written since the last call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,14 +64,14 @@ class _Drain(io.RawIOBase):
         return len(held)
 
     def taken(self) -> bytes:
-        """The bytes since the last call."""
+        """Return the bytes since the last call."""
         data = b"".join(self._held)
         self._held.clear()
         return data
 
 
 def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBatchReader:
-    """A reader of an IPC file whose decoded batches take at most ``bytes_max`` in total.
+    """Return a reader of an IPC file whose decoded batches take at most ``bytes_max`` in total.
 
     Raises DamagedError, which names the file, if it takes more or is not an IPC file.
     """
@@ -91,7 +92,7 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
 
 
 def _declared_bytes(data: memoryview) -> int:
-    """The total of the decoded lengths that the messages of a file declare."""
+    """Return the total of the decoded lengths that the messages of a file declare."""
     position, total = len(_MAGIC), 0
     while position + 4 <= len(data):
         (length,) = struct.unpack_from("<I", data, position)
@@ -122,7 +123,7 @@ def _batch_bytes(batch: _Table, body: memoryview) -> int:
         if offset < 0 or length < 0 or offset + length > len(body):
             raise struct.error("a buffer lies outside its message")
         (declared,) = struct.unpack_from("<q", body, offset) if compressed and length else (-1,)
-        # -1: a buffer that is kept as it is among compressed ones.
+        # -1: a buffer that is not compressed, though others are.
         total += length if declared == -1 else max(declared, length)
     return total
 
@@ -139,24 +140,24 @@ class _Table:
 
     @classmethod
     def root(cls, data: memoryview) -> _Table:
-        """The table that a buffer begins with."""
+        """Return the root table of a buffer."""
         return cls(data, *struct.unpack_from("<I", data, 0))
 
     def has(self, field: int) -> bool:
-        """Whether the field is there."""
+        """Return whether the field exists."""
         return self._place(field) is not None
 
     def number(self, field: int, form: str) -> int:
-        """A number; 0 where it is not there."""
+        """Return a number; 0 if the field does not exist."""
         place = self._place(field)
         return 0 if place is None else int(struct.unpack_from(form, self._data, place)[0])
 
     def table(self, field: int) -> _Table:
-        """A table inside this one."""
+        """Return a nested table."""
         return _Table(self._data, self._target(field))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit numbers."""
+        """Return a vector of structs of two 64-bit numbers."""
         if not self.has(field):
             return []
         begin = self._target(field)

@@ -1,11 +1,10 @@
-"""Values of Arrow and Python as JSON can hold them. Pure.
+"""Converts values of Arrow and Python to JSON. Pure.
 
-Integers are numbers, as large as they are. Binary is text of hex digits; dates and times are
-ISO 8601 (moments in UTC, with a Z), decimals are text so that no digit is lost, maps are lists of pairs. JSON has no
-NaN and no infinities: they become the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one
-meaning.
+Integers are numbers of any size. Binary is text of hex digits; dates and times are ISO 8601 (moments in UTC, with a Z),
+decimals are text so that no digit is lost, maps are lists of pairs. JSON has no NaN and no infinities: they become the
+texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null always means null.
 
-Nothing here has Arrow make an array of Python values, because that imports pandas.
+No function makes an Arrow array of Python values, because that imports pandas.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ import pyarrow as pa
 
 
 def json_text(value: Any) -> str:
-    """One line of strict JSON, as :func:`json_bytes`."""
+    """Return one line of strict JSON, as :func:`json_bytes`."""
     return json_bytes(value).decode()
 
 
 def json_bytes(value: Any) -> bytes:
-    """One line of strict JSON, with a space after commas and colons; requires what ``plain`` or ``encode_array`` gave.
+    """Return one line of strict JSON, with a space after commas and colons. Requires values from ``plain`` or
+    ``encode_array``.
 
-    Raises UnicodeEncodeError for text that UTF-8 cannot hold.
+    Raises UnicodeEncodeError for text that UTF-8 cannot encode.
     """
     return msgspec.json.format(msgspec.json.encode(value), indent=0)
 
 
 def plain(value: Any) -> Any:
-    """A Python value as JSON can hold it."""
+    """Convert a Python value to a JSON value."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def encode_array(column: pa.Array) -> list[Any]:
-    """A column's values as JSON can hold them."""
+    """Convert a column's values to JSON values."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(column)
@@ -86,20 +86,20 @@ def encode_array(column: pa.Array) -> list[Any]:
 
 
 def encode_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """The rows of a batch as JSON can hold them."""
+    """Convert the rows of a batch to JSON values."""
     columns = [encode_array(column) for column in batch.columns]
     return zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
 
 
 def _items_of(column: pa.Array, items: pa.Array) -> pa.Array:
-    """The items of the lists of a column, which may be a slice of a longer one."""
+    """Return the items of the lists of a column, which may be a slice of a longer one."""
     offsets = column.offsets
     first, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(column) else (0, 0)
     return items.slice(first, end - first)
 
 
 def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
-    """The lists of a column, cut out of ``items``, the items of all of them."""
+    """Return the lists of a column, sliced from ``items``, the items of all of them."""
     offsets = column.offsets.to_pylist()
     valid = column.is_valid().to_pylist()
     first = offsets[0] if offsets else 0
@@ -107,7 +107,7 @@ def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
 
 
 def _times(column: pa.Array) -> list[str | None]:
-    # Through Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
+    # Uses Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
     kind = column.type
     zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
     return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]

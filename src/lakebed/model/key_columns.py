@@ -1,7 +1,6 @@
-"""Encoded keys of many rows at once, from columns and back: what :mod:`lakebed.model.keys` says of one, in steps of
-Arrow's.
+"""Encodes the keys of many rows from columns, and decodes them: the encoding of :mod:`lakebed.model.keys`, vectorised.
 
-By bytes, so that nothing imports pandas (:mod:`lakebed.model.arrays`).
+Works on bytes, so that nothing imports pandas (:mod:`lakebed.model.arrays`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> pa.Array:
-    """The encoded key of every row, as one binary array in row order. Columns must have the fields' types."""
+    """Return the encoded key of every row, as one binary array in row order. Columns must have the fields' types."""
     import pyarrow.compute as pc
 
     if isinstance(rows, pa.Table):
@@ -39,12 +38,12 @@ def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> 
         parts += _encode(field, column)
     if len(parts) == 1:
         return parts[0]
-    # One join of all parts: each copies every key.
+    # Joins all parts at once: each join copies every key.
     return pc.binary_join_element_wise(*parts, *of_binary([b""]))
 
 
 def inside(keys: pa.Array, key_range: EncodedRange) -> pa.Array:
-    """Whether each encoded key lies in the range."""
+    """Return whether each encoded key lies in the range."""
     import pyarrow.compute as pc
 
     mask = pc.greater_equal(keys, pa.scalar(key_range.min, keys.type))
@@ -54,7 +53,7 @@ def inside(keys: pa.Array, key_range: EncodedRange) -> pa.Array:
 
 
 def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordBatch:
-    """The fields of whole keys as columns, of the fields' types."""
+    """Decode whole keys into columns of the fields' types."""
     columns = []
     for field in fields:
         if field.width:
@@ -69,7 +68,9 @@ def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordB
 
 
 def same_key(column: pa.Array) -> pa.Array:
-    """The column with one zero and one NaN if it is one of floats, as keys have (:mod:`lakebed.model.key_types`)."""
+    """Return the column with a single zero and a single NaN if it has floats, as in keys
+    (:mod:`lakebed.model.key_types`).
+    """
     import pyarrow.compute as pc
 
     if not pa.types.is_floating(column.type):
@@ -79,7 +80,9 @@ def same_key(column: pa.Array) -> pa.Array:
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """A key column without nulls as one that Arrow's kernels compare as keys are: codes for floats, bytes for UUIDs."""
+    """Return a key column without nulls in a form that Arrow's kernels order as keys: codes for floats, bytes for
+    UUIDs.
+    """
     found = key_type(column.type)
     if found is not None and found.form is Form.FLOAT:
         codes = pa.py_buffer(_codes(found, column).astype(f"<u{found.width}"))
@@ -89,7 +92,7 @@ def comparable(column: pa.Array) -> pa.Array:
 
 
 def plain(column: Any) -> Any:
-    """An array or a chunked array without its extension type, which Arrow's kernels do not know."""
+    """Return an array or chunked array without its extension type, which Arrow's kernels do not support."""
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
     if isinstance(column, pa.ChunkedArray):
@@ -98,7 +101,7 @@ def plain(column: Any) -> Any:
 
 
 def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:
-    """The rows in ascending order of some columns, sorted stably."""
+    """Return the rows in ascending order of some columns, sorted stably."""
     import pyarrow.compute as pc
 
     keys = pa.table([plain(rows.column(name)) for name in names], [str(number) for number in range(len(names))])
@@ -107,7 +110,7 @@ def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:
 
 
 def raw(column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
-    """The bytes of a column of a fixed width without nulls, a row for each value; not of booleans, which are bits."""
+    """Return the bytes of a fixed-width column without nulls, one row per value; not for booleans, which are bits."""
     column = plain(column)
     width = column.type.bit_width // 8
     content = column.buffers()[1] or b""
@@ -115,7 +118,7 @@ def raw(column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _encode(field: Field, column: pa.Array) -> list[pa.Array | pa.Scalar]:
-    """What, joined, encodes each value: an array, then the terminator if values have no fixed width."""
+    """Return the parts whose concatenation encodes each value: an array, and a terminator for variable-width types."""
     import pyarrow.compute as pc
 
     if field.width:
@@ -129,7 +132,7 @@ def _encode(field: Field, column: pa.Array) -> list[pa.Array | pa.Scalar]:
 
 
 def _content_bytes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of all values of a binary array, one after another."""
+    """Return the bytes of all values of a binary array, one after another."""
     _, offsets, content = column.buffers()
     if not len(column) or content is None:
         return np.zeros(0, np.uint8)
@@ -139,7 +142,7 @@ def _content_bytes(column: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _codes(key: KeyType, column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
-    """The encodings of the values of a column, as rows of bytes or as big-endian numbers."""
+    """Return the encodings of the values of a column, as rows of bytes or as big-endian numbers."""
     match key.form:
         case Form.BOOLEAN:
             return booleans(column)
@@ -155,7 +158,7 @@ def _codes(key: KeyType, column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _decode(key: KeyType, codes: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
-    """The values of which these are the encodings, one after another."""
+    """Return the values of these encodings, one after another."""
     count = len(codes) // key.width
     match key.form:
         case Form.BOOLEAN:
@@ -173,7 +176,7 @@ def _decode(key: KeyType, codes: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Arra
 
 
 def _flipped(key: KeyType, numbers: np.ndarray[Any, np.dtype[Any]], *, back: bool) -> np.ndarray[Any, np.dtype[Any]]:
-    """The codes of unsigned numbers with the bits of a column's values, or the other way ``back``."""
+    """Return the unsigned codes for the bits of a column's values; with ``back``, the reverse."""
     if key.form is Form.UNSIGNED:
         return numbers
     top = numbers.dtype.type(1 << (8 * key.width - 1))

@@ -1,12 +1,12 @@
 """Key summaries: the exact ranks of about a thousand keys of one sorted file.
 
-A sorted file needs no streaming sketch. While it is written, keys at regular positions are noted with their exact
-*lower rank*, the number of rows with a smaller key. For a key with several rows its successor is noted too, whose lower
-rank is the position after these rows. So there are few rows between two noted neighbours, even beside a hot key. The
-rank of any other key is between the ranks of its noted neighbours; the estimate is their middle. Summaries of several
-files are merged by weight to find split points: the error of a merged rank is at most the sum of the files' widest
-steps (the guarantee of a quantile sketch, without randomness). A summary also has the rank of each partition boundary
-that the writer knew, so the row counts of new references are exact.
+A sorted file needs no streaming sketch. While the file is written, keys at regular positions are sampled with their
+exact *lower rank*, the number of rows with a smaller key. For a key with several rows its successor is sampled too; its
+lower rank is the position after these rows. So there are few rows between two neighbouring samples, even beside a hot
+key. The rank of any other key is between the ranks of the neighbouring samples; the estimate is their midpoint.
+Summaries of several files are merged by weight to find split points: the error of a merged rank is at most the sum of
+the files' widest steps (the guarantee of a quantile sketch, without randomness). A summary also has the rank of each
+partition boundary that the writer had read, so the row counts of new references are exact.
 
 Older summaries have no successors. Their bounds are wide beside a hot key, and valid.
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SAMPLES_MAX = 1025
-"""A step between noted keys is at most rows / 512 (the last widening may halve their number), and the middle of it is
-off by at most half of that: 0.1% of the file's rows."""
+"""Maximum number of sampled keys. A step between samples is at most rows / 512 (the last widening may halve their
+number), and its midpoint is off by at most half of that: 0.1% of the file's rows."""
 
 
 _DIGEST_MARK = b"xxh3-128:"
@@ -37,16 +37,17 @@ _NO_DIGEST = b"?" * 32
 
 
 _BYTES_MAX, _DENSE = 16 * 1024 * 1024, 32
-"""What a summary takes decoded: a thousand keys of 8 KiB, and where it is larger, for it has many boundaries, as much
-as its stored form may tell. Keys that follow one another share what they begin with, and compress well."""
+"""The decoded size of a summary is limited to a thousand keys of 8 KiB or, for a larger one with many boundaries, to a
+multiple of its stored size. Consecutive keys share prefixes and compress well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Noted keys of one sorted file in ascending order, the exact lower rank of each, and the file's rows.
+    """Sampled keys of one sorted file in ascending order, the exact lower rank of each, and the number of rows of the
+    file.
 
     ``max_key`` is the file's greatest key: above it every rank is ``rows``. ``blocks`` are the digests of the blocks of
-    a file that does not hold them itself, because another program wrote it (:mod:`lakebed.storage.blocks`).
+    a file that lacks them because another program wrote it (:mod:`lakebed.storage.blocks`).
     """
 
     keys: tuple[bytes, ...]
@@ -57,33 +58,35 @@ class Summary:
 
     @property
     def ascends(self) -> bool:
-        """Whether keys and ranks are as they have to be: of a summary that was received, that is not known."""
+        """Whether keys and ranks ascend as required: checked for a summary received from elsewhere."""
         ranks = all(low <= high for low, high in itertools.pairwise((0, *self.ranks, self.rows)))
         keys = all(low < high for low, high in itertools.pairwise(self.keys))
         return len(self.keys) == len(self.ranks) and ranks and keys
 
     def bounds(self, key: bytes) -> tuple[int, int]:
-        """The least and the most rows that may have a smaller key. Where they are equal that is exact."""
+        """Return the least and the greatest possible number of rows with a smaller key; the number is exact if they are
+        equal.
+        """
         if key > self.max_key:
             return self.rows, self.rows
         position = bisect_left(self.keys, key)
         if position < len(self.keys) and self.keys[position] == key:
             return self.ranks[position], self.ranks[position]
         low = self.ranks[position - 1] if position else 0
-        # Nothing lies below the first noted key, which is the least of the file.
+        # No row is below the first sample, the least key of the file.
         high = (self.ranks[position] if position < len(self.ranks) else self.rows) if position else 0
         return low, high
 
     def rank(self, key: bytes) -> tuple[int, bool]:
-        """How many rows have a smaller key, and whether that is exact."""
+        """Return the number of rows with a smaller key, and whether it is exact."""
         low, high = self.bounds(key)
-        # Upwards: the lower of two noted keys is a row itself, as a rule.
+        # Rounded up: the lower of two samples is usually itself a row.
         return (low + high + 1) // 2, low == high
 
     def with_ranks(self, ranks: Mapping[bytes, int]) -> Summary:
-        """The same with the exact lower ranks of further keys, as someone read them in the file.
+        """Return the summary with the exact lower ranks of further keys, as read from the file.
 
-        Raises DamagedError if a rank is not between those that are noted beside it.
+        Raises DamagedError if a rank is not between the neighbouring ranks.
         """
         for key, rank in ranks.items():
             low, high = self.bounds(key)
@@ -97,15 +100,15 @@ class Summary:
         return replace(self, keys=tuple(key for key, _ in noted), ranks=tuple(rank for _, rank in noted))
 
     def spread(self) -> tuple[bytes, ...]:
-        """Noted keys in ascending order, spread evenly over the rows: one with many rows is there as many times."""
+        """Return sampled keys in ascending order, spread evenly over the rows; a key with many rows is repeated."""
         count = min(self.rows, SAMPLES_MAX)
         ranks = (number * self.rows // count for number in range(count))
         return tuple(self.keys[bisect_right(self.ranks, rank) - 1] for rank in ranks)
 
     def to_ipc(self) -> bytes:
-        """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata.
+        """Return the stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata.
 
-        The metadata also have the digest of the stored bytes, computed with a placeholder in its place.
+        The metadata also has the digest of the stored bytes, computed with a placeholder in its place.
         """
         import pyarrow as pa
 
@@ -127,9 +130,9 @@ class Summary:
 
     @classmethod
     def from_ipc(cls, data: bytes, name: str) -> Summary:
-        """Read the stored form, which is verified first.
+        """Verify and decode the stored form.
 
-        Raises DamagedError naming the object if it is not what was written, no summary, or its ranks do not ascend.
+        Raises DamagedError, which names the object, if it is altered, not a summary, or its ranks do not ascend.
         """
         import pyarrow as pa
 
@@ -137,7 +140,7 @@ class Summary:
 
         _, mark, rest = data.partition(_DIGEST_MARK)
         stored = rest[: len(_NO_DIGEST)]
-        # Also decoded so: a key may hold the placeholder.
+        # These bytes are also decoded: a key may contain the placeholder, which the writer replaced too.
         content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else b""
         if not mark or _digest(content) != stored:
             raise Code.SUMMARY_DAMAGED(
@@ -171,23 +174,23 @@ def _digest(data: bytes) -> bytes:
 
 
 def shares(summary: Summary, boundaries: Sequence[bytes]) -> list[tuple[int, bool]]:
-    """Rows of the file in each interval that the ascending boundaries cut, and whether each count is exact.
+    """Return the rows of the file in each interval between the ascending boundaries, and whether each count is exact.
 
-    One more interval than boundaries; the counts sum to the file's rows.
+    There is one more interval than boundaries; the counts sum to the file's rows.
     """
     ranks = [(0, True), *(summary.rank(boundary) for boundary in boundaries), (summary.rows, True)]
     return [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
 
 
 def merged_rank(summaries: Sequence[Summary], key: bytes) -> int:
-    """Rows with a smaller key over all the files, as near as their summaries tell."""
+    """Estimate the number of rows with a smaller key over all the files from their summaries."""
     return sum(summary.rank(key)[0] for summary in summaries)
 
 
 def candidates(summaries: Sequence[Summary], low: bytes, high: bytes | None) -> list[bytes]:
-    """Noted keys in ``(low, high)``, ascending, each once, that may have rows on both sides.
+    """Return sampled keys in ``(low, high)``, ascending and distinct, that may have rows on both sides.
 
-    A cut at the least key present would leave nothing below it; one behind the last rows would leave nothing above.
+    A cut at the least key would leave no row below it; one after the last rows would leave none above.
     """
     noted = sorted({key for s in summaries for key in s.keys if key > low and (high is None or key < high)})
     first = min((s.keys[bisect_left(s.keys, low)] for s in summaries if s.keys and s.keys[-1] >= low), default=b"")
@@ -199,10 +202,10 @@ def candidates(summaries: Sequence[Summary], low: bytes, high: bytes | None) -> 
 
 
 def separator(noted: Sequence[bytes], position: int, rows_between: float, rows_few: float) -> bytes:
-    """A short key that parts the noted key before a position from the rows behind it.
+    """Return a short key that separates the sample before a position from the rows after it.
 
-    One that is noted because the rows of the key before it end there is as long as a key, and so is what parts the two.
-    If between it and the next lie ``rows_between`` that are no more than ``rows_few``, any key up to the next will do.
+    A sample that is the successor of a hot key is as long as a key, and so would be the separator. If the
+    ``rows_between`` it and the next sample are at most ``rows_few``, any key up to the next one may be used.
     """
     below, at = noted[position - 1 : position + 1]
     if at == successor(below) and position + 1 < len(noted) and rows_between <= rows_few:
@@ -211,7 +214,7 @@ def separator(noted: Sequence[bytes], position: int, rows_between: float, rows_f
 
 
 def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: bytes | None = None) -> list[bytes]:
-    """At most ``count - 1`` ascending keys that cut the rows in ``[low, high)`` into about equal parts."""
+    """Return at most ``count - 1`` ascending keys that cut the rows in ``[low, high)`` into about equal parts."""
     noted = candidates(summaries, low, high)
     if count < 2 or not noted:
         return []
@@ -220,7 +223,7 @@ def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: 
     cuts: list[bytes] = []
     for part in range(1, count):
         wanted = base + total * part / count
-        # Few of the noted keys are asked for their rank, which each costs a search in every summary.
+        # Binary search, because the rank of each sample costs a search in every summary.
         position = bisect_left(noted, wanted, key=lambda key: merged_rank(summaries, key))
         position = min(position, len(noted) - 1)
         if position:
@@ -233,12 +236,12 @@ def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: 
 
 
 def error_rows(summaries: Sequence[Summary]) -> int:
-    """The most that a merged rank can be off, in rows."""
+    """Return the maximum error of a merged rank, in rows."""
     found = 0
     for summary in summaries:
         noted = zip(summary.keys, summary.ranks, strict=True)
         steps = itertools.pairwise((*noted, (summary.max_key, summary.rows)))
-        # Between a key and its successor there is no other whose rank could be asked.
+        # No key lies between a key and its successor.
         found += max((b - a for (low, a), (high, b) in steps if high not in (low, successor(low))), default=0)
     return found
 

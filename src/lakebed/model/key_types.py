@@ -1,16 +1,15 @@
-"""How a value of a key field becomes bytes, for each type that a key field may have. Pure.
+"""Encodes the values of key fields as bytes, for each type that a key field may have. Pure.
 
-The *content* of a value is what its column holds: an integer for integers, dates, times and timestamps; a bool, a float
-or a Decimal; bytes for binary types and uuid; a str for text. :class:`KeyType` encodes contents so that their encodings
-compare, as unsigned bytes, as the contents do (docs/format.md, section 9). Types of a fixed ``width`` are encoded as a
-big-endian number of that many bytes, the *code*:
+The *content* of a value is its representation in its column: an integer for integers, dates, times and timestamps; a
+bool, a float or a Decimal; bytes for binary types and uuid; a str for text. :class:`KeyType` encodes contents so that
+the order of the encodings, as unsigned bytes, is the order of the contents (docs/format.md, section 9). Types of a
+fixed ``width`` are encoded as a big-endian number of that many bytes, the *code*:
 
 * signed integers, dates, times and decimals (by their digits): two's complement with the sign bit flipped;
-* unsigned integers, booleans (0 and 1), bytes of a fixed size and uuid: as they are;
-* floats: the bits of IEEE 754, all of them inverted for a negative number, else the sign bit alone: the total order of
+* unsigned integers, booleans (0 and 1), bytes of a fixed size and uuid: unchanged;
+* floats: the bits of IEEE 754, all inverted for a negative number, else only the sign bit inverted: the total order of
   IEEE 754. A key has one zero and one NaN: negative zero is zero, and every NaN is the quiet one without a sign, which
-  is above infinity. So keys are in the order of PostgreSQL, Spark, DuckDB, DataFusion and Polars, and equal where these
-  say so.
+  is above infinity. So the order and equality of keys are those of PostgreSQL, Spark, DuckDB, DataFusion and Polars.
 
 Source: IEEE 754-2019, 5.10; the Parquet format for the order of logical types.
 """
@@ -32,12 +31,12 @@ from lakebed.model.type_names import UUID
 Content = int | float | Decimal | str | bytes
 
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""The units of times."""
+"""Units of time per second."""
 _UUID_BYTES = 16
 
 
 class Form(Enum):
-    """What a content is, and how it is encoded."""
+    """The kind of a content, and its encoding."""
 
     SIGNED = "signed"
     UNSIGNED = "unsigned"
@@ -81,7 +80,7 @@ class KeyType:
         return 1 << (8 * self.width - 1)
 
     def code(self, content: Any) -> int:
-        """The number that a content of a fixed width is encoded as."""
+        """Return the number that encodes a content of a fixed width."""
         match self.form:
             case Form.SIGNED:
                 return int(content) + self._half
@@ -95,7 +94,9 @@ class KeyType:
                 return int(content)
 
     def content(self, code: int) -> tuple[Any, bool] | None:
-        """The least content that is encoded as this number or a greater one, and whether it is this one; None: none."""
+        """Return the least content encoded as this number or a greater one, and whether it is encoded as this one;
+        None: none is.
+        """
         match self.form:
             case Form.SIGNED | Form.UNSIGNED:
                 number = code - (self._half if self.form is Form.SIGNED else 0)
@@ -124,11 +125,11 @@ class KeyType:
                 return self.greatest
 
     def encode(self, content: Any) -> bytes:
-        """The encoding of a content of a fixed width."""
+        """Return the encoding of a content of a fixed width."""
         return self.code(content).to_bytes(self.width, "big")
 
     def of_scalar(self, scalar: Any) -> Any:
-        """The content of an Arrow scalar of this type."""
+        """Return the content of an Arrow scalar of this type."""
         if self.kind == UUID:
             return scalar.value.as_py()
         if self.form in (Form.BINARY, Form.TEXT):
@@ -136,7 +137,7 @@ class KeyType:
         return scalar.value if hasattr(scalar, "value") else scalar.as_py()
 
     def array(self, contents: list[Any]) -> pa.Array:
-        """A column of contents, some of which may be None."""
+        """Return a column of contents, some of which may be None."""
         if self.holds_integers and pa.types.is_temporal(self.kind):
             return pa.array(contents, pa.int32() if self.width == 4 else pa.int64()).cast(self.kind)
         return pa.array(contents, self.kind)
@@ -165,13 +166,13 @@ class KeyType:
         bits = code ^ (self._half if code & self._half else (1 << 8 * self.width) - 1)
         number, whole = self._formats
         found: float = struct.unpack(number, struct.pack(whole, bits))[0]
-        # Only a cut key is negative zero, which is the number below zero.
+        # The code of negative zero occurs only in a truncated key; its content is the number below zero.
         return (found, True) if found or code == self._half else (0.0, False)
 
 
 @lru_cache(maxsize=1024)
 def key_type(kind: pa.DataType) -> KeyType | None:
-    """The key type of an Arrow type; None if key fields cannot have it."""
+    """Return the key type of an Arrow type; None if key fields cannot have it."""
     types = pa.types
     if kind == UUID:
         return KeyType(kind, Form.BYTES, _UUID_BYTES)
@@ -193,7 +194,7 @@ def key_type(kind: pa.DataType) -> KeyType | None:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The digits of a decimal at a scale, as a whole number. Requires that the scale keeps all of them."""
+    """Return the digits of a decimal at a scale, as a whole number. Requires a scale that keeps all of them."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "a number"
     number, places = int("".join(map(str, digits)) or "0"), exponent + scale
@@ -202,5 +203,5 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def decimal_of(digits: int, scale: int) -> Decimal:
-    """The decimal of a whole number of digits at a scale; the inverse of :func:`unscaled`."""
+    """Return the decimal of a whole number of digits at a scale; the inverse of :func:`unscaled`."""
     return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -scale))

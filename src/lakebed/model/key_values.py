@@ -1,8 +1,8 @@
-"""Values of key fields: as users write them in Python and on a command line, and as the bytes of a key. Pure.
+"""Converts values of key fields between Python, command line text and the bytes of a key. Pure.
 
-:func:`content_of` takes a user's value for a field, :func:`value_of` gives one back, :func:`parse_text` reads one.
-Contents are those of :mod:`lakebed.model.key_types`. The encoding of a field is by the rules of
-:mod:`lakebed.model.keys`.
+:func:`content_of` converts a user's value to a content, :func:`value_of` does the reverse, and :func:`parse_text`
+parses a value from text. Contents are those of :mod:`lakebed.model.key_types`. The encoding of a field is by the rules
+of :mod:`lakebed.model.keys`.
 
 Errors: BadKeyError, which names the field and the value.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field
 
 KEY_BYTES_MAX = 8 * 1024
-"""A longer key would make every bound, summary (1,025 keys) and log entry that holds it large: 8 MiB a summary."""
+"""Maximum bytes of a key: longer keys would make bounds, log entries and summaries large (1,025 keys: 8 MiB)."""
 
 ESCAPED_ZERO = b"\x00\xff"
-"""Stands for a zero byte of text or bytes, so that none of these holds a terminator."""
+"""The encoding of a zero byte of text or bytes, so that none of these contains a terminator."""
 
 TERMINATOR = b"\x00\x01"
-"""Behind each field of text or bytes."""
+"""Follows each field of text or bytes."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
@@ -45,12 +45,13 @@ _TRUTH = {"true": True, "false": False}
 
 
 def content_of(field: Field, value: Any) -> Content:
-    """The content for a user's value.
+    """Return the content of a user's value.
 
     Raises BadKeyError for null, another type, or a value that the field cannot hold.
 
-    An integer stands for a date, a time or a timestamp as the column's own number. A float field takes the nearest
-    number that it can hold. A decimal field takes a float as its shortest text, a uuid field a text or 16 bytes.
+    An integer is accepted for a date, a time or a timestamp as the column's own number. A value of a float field is
+    rounded to the nearest float of its width. A decimal field accepts a float, by its shortest text; a uuid field
+    accepts text or 16 bytes.
     """
     if value is None:
         raise Code.KEY_NULL(f"key field {field.name} ({name_of(field.type)}) cannot be null", column=field.name)
@@ -76,10 +77,10 @@ def content_of(field: Field, value: Any) -> Content:
 
 
 def value_of(field: Field, content: Any) -> Any:
-    """The Python value of a content: a date, a time, a datetime (in UTC if the type has a zone), a UUID, or itself.
+    """Return the Python value of a content: a date, a time, a datetime (in UTC if the type has a zone), a UUID, or
+    itself.
 
-    An integer stands for times that Python's types cannot hold: finer than microseconds, or outside of the years 1 to
-    9999.
+    Times that Python's types cannot represent are integers: finer than microseconds, or outside of the years 1 to 9999.
     """
     kind = field.type
     try:
@@ -101,8 +102,8 @@ def value_of(field: Field, content: Any) -> Any:
 
 
 def parse_text(field: Field, text: str) -> Any:
-    """A value from a command line or a URL: a number, text, ``true`` or ``false``, hex digits for bytes, a UUID, or an
-    ISO 8601 date or time.
+    """Parse a value from a command line or a URL: a number, text, ``true`` or ``false``, hex digits for bytes, a UUID,
+    or an ISO 8601 date or time.
     """
     kind = field.type
     try:
@@ -137,7 +138,7 @@ def _number_of_text(kind: pa.DataType, text: str) -> Any:
 
 
 def _time_of_text(kind: pa.DataType, text: str) -> Any:
-    """A time, or the column's integer for one that is finer than Python's."""
+    """Return a time, or the column's integer for one that is finer than Python's."""
     whole, _, fraction = text.partition(".")
     if len(fraction) <= 6 or kind.unit != "ns":
         return dt.time.fromisoformat(text)
@@ -148,7 +149,7 @@ def _time_of_text(kind: pa.DataType, text: str) -> Any:
 
 
 def _integer(field: Field, value: Any) -> int:
-    """The integer that the column holds for a user's value of an integer, date, time or timestamp field."""
+    """Return the integer that the column stores for a user's value of an integer, date, time or timestamp field."""
     if isinstance(value, dt.date | dt.time):
         return _moment(field, value)
     if isinstance(value, bool):
@@ -281,8 +282,8 @@ def _unfit(field: Field, value: Any) -> Error:
 
 
 def least_text(content: bytes, start: int) -> str:
-    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, of a row that came
-    before they were refused (:mod:`lakebed.maintenance.repair`).
+    """Return the least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, from a row
+    written before such text was refused (:mod:`lakebed.maintenance.repair`).
     """
     points = range(0x11_0000)
     point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))
@@ -295,7 +296,7 @@ def least_text(content: bytes, start: int) -> str:
 
 
 def decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
-    """Unescape one text field: its bytes, where the next field starts, and how it ended."""
+    """Unescape one text field: return its bytes, the position of the next field, and how it ended."""
     content = bytearray()
     while True:
         zero = bound.find(b"\x00", position)
@@ -310,22 +311,22 @@ def decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
         elif mark == b"\x01":
             return bytes(content), zero + 2, "terminated"
         else:
-            # 00 at the very end was cut before its mark: it lies below every key that begins so.
+            # A final 00 was truncated before its second byte: it lies below every key with this prefix.
             return bytes(content), len(bound), "after" if mark else "cut"
 
 
 def escape(content: bytes) -> bytes:
-    """The encoding of text or bytes."""
+    """Return the encoding of text or bytes."""
     return content.replace(b"\x00", ESCAPED_ZERO) + TERMINATOR
 
 
 def encode_content(field: Field, content: Any) -> bytes:
-    """The part of a key that is a field's, of what its column holds."""
+    """Return a field's part of a key, from its content."""
     return field.key_type.encode(content) if field.width else escape(content)
 
 
 def encode_value(field: Field, value: Any) -> bytes:
-    """The encoding of a user's value. Raises BadKeyError if the field cannot have it."""
+    """Return the encoding of a user's value. Raises BadKeyError if the field cannot have it."""
     content: Any = content_of(field, value)
     if field.width:
         return field.key_type.encode(content)
@@ -333,5 +334,5 @@ def encode_value(field: Field, value: Any) -> bytes:
 
 
 def encode_raw(field: Field, scalar: Any) -> bytes:
-    """Encode an Arrow scalar of the field's own type."""
+    """Return the encoding of an Arrow scalar of the field's own type."""
     return encode_content(field, field.key_type.of_scalar(scalar))

@@ -1,19 +1,19 @@
 """Keys as byte strings: one encoding, one order, everywhere.
 
-A key is the tuple of row key values. Its encoding compares, as unsigned bytes, exactly as the tuple does field by
-field: so bounds, partition lookup, summaries and range pruning compare bytes and never tuples. Rules of a field:
+A key is the tuple of row key values. Encodings compare, as unsigned bytes, exactly as the tuples do field by field, so
+bounds, partition lookup, summaries and range pruning compare bytes and never tuples. Rules of a field:
 
-* of a type with a fixed width, such as an integer: that many bytes (:mod:`lakebed.model.key_types`).
+* a type with a fixed width, such as an integer: that many bytes (:mod:`lakebed.model.key_types`).
 * string (UTF-8) and binary: the bytes with 00 written as ``00 FF``, then the terminator ``00 01``. The terminator is
   lower than any escaped byte, so a string sorts before its extensions whatever field follows.
 
 No encoding of a whole key is a prefix of another's, so all keys that begin with the field values ``p`` are the range
 ``[enc(p), successor(enc(p)))``. A bound need not be the encoding of a key: a partition boundary may be cut anywhere
 between characters (a *separator*), and a successor may end in ``00 02``; :meth:`KeyCodec.decode_bound` turns any of
-these back into field values that a columnar engine can compare with.
+these back into field values for the comparisons of a columnar engine.
 
-UTF-8 bytes order as code points do, which is also the order of Arrow, DataFusion and Parquet (but not of Java's
-strings). Pure: no I/O. Source: the order-preserving tuple encodings of FoundationDB and CockroachDB.
+The order of UTF-8 bytes is that of code points, and of Arrow, DataFusion and Parquet (but not of Java's strings). Pure:
+no I/O. Source: the order-preserving tuple encodings of FoundationDB and CockroachDB.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRange:
-    """All keys whose encoding lies in ``[min, max)``; ``max`` None has no end."""
+    """All keys whose encoding lies in ``[min, max)``; a ``max`` of None means no end."""
 
     min: bytes = b""
     max: bytes | None = None
 
     @property
     def empty(self) -> bool:
-        """No key can lie inside."""
+        """Whether no key can lie inside."""
         return self.max is not None and self.max <= self.min
 
     def contains(self, key: bytes) -> bool:
-        """Whether the encoded key lies inside."""
+        """Return whether the encoded key lies inside."""
         return key >= self.min and (self.max is None or key < self.max)
 
     def covers(self, other: EncodedRange) -> bool:
-        """Whether all of the other range lies inside."""
+        """Return whether all of the other range lies inside."""
         return other.min >= self.min and (self.max is None or (other.max is not None and other.max <= self.max))
 
     def intersect(self, other: EncodedRange) -> EncodedRange:
-        """The keys in both; may be empty."""
+        """Return the range of keys in both; may be empty."""
         if self.max is None or other.max is None:
             upper = other.max if self.max is None else self.max
         else:
@@ -76,10 +76,10 @@ ALL_KEYS = EncodedRange()
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A byte bound as field values: it lies just before (``after`` False) or just after (True) the keys that begin so.
+    """A byte bound as field values: just before (``after`` False) or just after (True) the keys that begin with them.
 
-    ``values`` covers the first fields only; a key equal on those is above the bound iff ``after`` is False. The values
-    are contents: dates as days, times and timestamps as integers of their unit.
+    ``values`` covers the first fields only; a key with equal values in those is above the bound iff ``after`` is False.
+    The values are contents: dates as days, times and timestamps as integers of their unit.
     """
 
     values: tuple[Content, ...]
@@ -88,11 +88,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys from ``min`` (inclusive) up to ``max`` (exclusive unless ``max_inclusive``), as users say it.
+    """Keys from ``min`` (inclusive) up to ``max`` (exclusive unless ``max_inclusive``), as values of a user.
 
-    A bound is a tuple of values of the first row key fields, as many as wanted; a scalar is a 1-tuple; None has no
-    bound. A shorter bound stands for all keys that begin with it: ``max=("NYC",), max_inclusive=True`` ends after the
-    last key whose first field is NYC.
+    A bound is a tuple of values of one or more of the first row key fields; a scalar is a 1-tuple; None means no bound.
+    A shorter bound stands for all keys that begin with it: ``max=("NYC",), max_inclusive=True`` ends after the last key
+    whose first field is NYC.
     """
 
     min: Any = None
@@ -106,12 +106,14 @@ class KeyRange:
 
     @classmethod
     def prefix(cls, *values: Any) -> KeyRange:
-        """All keys whose first fields equal these values."""
+        """Return the range of all keys whose first fields equal these values."""
         return cls(values, values, max_inclusive=True)
 
     @classmethod
     def starts_with(cls, *values: Any) -> KeyRange:
-        """All keys whose first fields equal the values, the last of which (text or bytes) need only begin so."""
+        """Return the range of all keys whose first fields equal the values; the last (text or bytes) is only a
+        prefix.
+        """
         if not values:
             raise Code.KEY_RANGE_INVALID("starts_with needs a value; for all keys give KeyRange()")
         *fields, stem = values
@@ -134,19 +136,19 @@ def _as_tuple(bound: Any) -> tuple[Any, ...] | None:
 
 
 def _stem_successor(stem: str | bytes) -> str | bytes | None:
-    """The least text above every text that begins with ``stem``; None if there is none."""
+    """Return the least text above every text that begins with ``stem``; None if there is none."""
     if isinstance(stem, bytes):
         return successor(stem)
     for end in range(len(stem) - 1, -1, -1):
         point = ord(stem[end]) + 1
         if point <= 0x10FFFF:
-            # U+D800..U+DFFF are not characters; the next one is U+E000.
+            # U+D800..U+DFFF are not characters; U+E000 is the next one.
             return stem[:end] + chr(0xE000 if 0xD800 <= point <= 0xDFFF else point)
     return None
 
 
 def successor(encoding: bytes) -> bytes | None:
-    """The least byte string above every string that begins with ``encoding``; None if there is none."""
+    """Return the least byte string above every string that begins with ``encoding``; None if there is none."""
     stripped = encoding.rstrip(b"\xff")
     if not stripped:
         return None
@@ -154,9 +156,9 @@ def successor(encoding: bytes) -> bytes | None:
 
 
 def shortest_separator(low: bytes, high: bytes) -> bytes:
-    """The shortest beginning of ``high`` that is above ``low``, not cut inside a character.
+    """Return the shortest prefix of ``high`` that is above ``low`` and does not end inside a character.
 
-    Requires low < high. Partition boundaries are kept short, because every state and log entry holds them.
+    Requires low < high. Partition boundaries are kept short, because every state and log entry contains them.
     """
     length = 0
     while length < len(low) and low[length] == high[length]:
@@ -174,9 +176,9 @@ class KeyCodec:
     fields: tuple[Field, ...]
 
     def parse(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """The values of a key, or of its first fields, with texts read as :meth:`Field.parse` reads them.
+        """Return the values of a key, or of its first fields, with texts parsed by :meth:`Field.parse`.
 
-        Surplus values stay as they are, for whatever takes the key to refuse. Raises BadKeyError.
+        Surplus values are unchanged, and refused where the key is used. Raises BadKeyError.
         """
         given = zip(self.fields, values, strict=False)
         return (*(f.parse(v) if isinstance(v, str) else v for f, v in given), *values[len(self.fields) :])
@@ -207,7 +209,7 @@ class KeyCodec:
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:
-        """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
+        """Return the byte range of a key range. Raises BadKeyError if min is above max, UsageError for another type."""
         if not isinstance(key_range, KeyRange):
             raise Code.ARGUMENT_INVALID(
                 f"key range = {shown(key_range)}: must be a KeyRange, such as KeyRange.prefix(…)"
@@ -223,30 +225,35 @@ class KeyCodec:
         return EncodedRange(lower, upper)
 
     def encode_ranges(self, key_ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
-        """The byte ranges, disjoint and in key order; all keys if no range is given. Raises as :meth:`encode_range`.
+        """Return the byte ranges, disjoint and in key order; all keys if no range is given. Raises as
+        :meth:`encode_range`.
 
-        There is none if all of the given ranges are empty.
+        The result is empty if all of the given ranges are.
         """
         return tuple(iter_ranges([self.encode_range(one) for one in key_ranges])) if key_ranges else (ALL_KEYS,)
 
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
-        """The encoded key of every row, as one binary array in row order. Columns must have the schema's types."""
+        """Return the encoded key of every row, as one binary array in row order. Columns must have the schema's
+        types.
+        """
         from lakebed.model.key_columns import encode_columns
 
         return encode_columns(self.fields, rows)
 
     def decode_columns(self, keys: Sequence[bytes]) -> pa.RecordBatch:
-        """The fields of whole keys as columns: what they were encoded of."""
+        """Decode whole keys into columns of the fields."""
         from lakebed.model.key_columns import decode_columns
 
         return decode_columns(self.fields, keys)
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
-        """The encoded key of one row."""
+        """Return the encoded key of one row."""
         return b"".join(encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
 
     def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
-        """For each bound, how many rows have a smaller key. Requires rows sorted by key, and ascending bounds."""
+        """Return for each bound the number of rows with a smaller key. Requires rows sorted by key, and ascending
+        bounds.
+        """
         ranks: list[int] = []
         low = 0
         for bound in bounds:
@@ -255,7 +262,7 @@ class KeyCodec:
         return ranks
 
     def lower_rank(self, rows: pa.Table | pa.RecordBatch, bound: bytes, low: int, high: int) -> int:
-        """The first of the sorted rows ``[low, high)`` with a key that is not smaller, or ``high``."""
+        """Return the first of the sorted rows ``[low, high)`` whose key is not smaller, or ``high``."""
         while low < high:
             middle = (low + high) // 2
             if self.encode_row(rows, middle) < bound:
@@ -265,7 +272,7 @@ class KeyCodec:
         return low
 
     def decode_bound(self, bound: bytes) -> Bound:
-        """Field values that compare as the bound does; accepts separators and successors as well as keys."""
+        """Return field values that compare as the bound does; accepts separators and successors as well as keys."""
         values: list[Content] = []
         position = 0
         for field in self.fields:
@@ -278,7 +285,7 @@ class KeyCodec:
                     return Bound((*values, field.key_type.last), after=True)
                 values.append(found[0])
                 if not found[1]:
-                    # No value is these bytes, so no later field tells.
+                    # No value has these bytes, so later fields do not matter.
                     break
                 position += field.width
                 continue
@@ -293,7 +300,9 @@ class KeyCodec:
         return Bound(tuple(values), after=False)
 
     def beginning(self, key: bytes) -> bytes:
-        """The part of a longer encoding (row key and sort key as one) that is these fields'; all of a shorter one."""
+        """Return the prefix of a longer encoding (row key and sort key as one) for these fields; all of a shorter
+        one.
+        """
         position = 0
         for field in self.fields:
             if field.width:
@@ -304,7 +313,7 @@ class KeyCodec:
         return key[:position]
 
     def decode_values(self, bound: bytes) -> dict[str, Any]:
-        """The bound's field values as a user would write them (dates as dates …); missing fields are None."""
+        """Return the bound's field values as a user would write them (dates as dates …); missing fields are None."""
         values: dict[str, Any] = {field.name: None for field in self.fields}
         for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
             values[field.name] = value_of(field, value)
@@ -312,7 +321,7 @@ class KeyCodec:
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
-    """The ranges in key order, those that overlap or touch joined, empty ones left out: each key counts once."""
+    """Return the ranges in key order, without empty ones; ranges that overlap or touch are joined."""
     pending: EncodedRange | None = None
     for following in sorted((r for r in ranges if not r.empty), key=lambda r: r.min):
         if pending is not None and (pending.max is None or following.min <= pending.max):

@@ -1,10 +1,10 @@
-"""Merge modes: what the rows of a table become when their keys are equal.
+"""Merge modes: how rows of a table with equal keys are merged.
 
-A table declares one mode. Compaction applies it to the runs that it merges and every read to the runs that are left, so
-a reader sees the same rows before and after a compaction. Pure: no I/O.
+A table declares one mode. Compaction applies it to the runs that it merges, and every read applies it to the remaining
+runs, so a reader sees the same rows before and after a compaction. Pure: no I/O.
 
-Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First`,
-:class:`Aggregate` and :class:`Custom`; :data:`FUNCTIONS`, the functions of aggregates.
+Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First`, :class:`Aggregate`
+and :class:`Custom`; :data:`FUNCTIONS`, the functions of aggregates.
 
 Rules: every mode is a function f over the rows of a key, in order of arrival, with f(f(A) + B) = f(A + B), where A + B
 is A followed by B. So runs may be merged in any grouping of neighbours.
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeepAll:
-    """Every row stays; the default."""
+    """All rows are kept; the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """One row a row key: the one that arrived last, or, ``by="sort_key"``, the one with the greatest sort key.
+    """One row per row key: the last to arrive or, with ``by="sort_key"``, the one with the greatest sort key.
 
-    Of rows with the same sort key the one that arrived last counts. Tables of this mode take upserts, deletes and,
-    by arrival, partial rows.
+    Of rows with the same sort key, the last to arrive is kept. Tables of this mode accept upserts, deletes and, if
+    merged by arrival, partial rows.
     """
 
     by: str = "arrival"
@@ -51,13 +51,13 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """One row a row key: the one that arrived first."""
+    """One row per row key: the first to arrive."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Aggregate:
-    """Rows with equal row key and sort key become one; ``functions`` has a function of :data:`FUNCTIONS` for each value
-    field, by name.
+    """Rows with equal row key and sort key are merged into one; ``functions`` has a function of :data:`FUNCTIONS` for
+    each value field, by name.
     """
 
     functions: tuple[tuple[str, str], ...]
@@ -78,11 +78,11 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """All rows of a row key become what a function makes of them: one that is installed, or a query.
+    """All rows of a row key are merged by a custom function: an installed one, or a query.
 
     ``Custom("name", version)`` is a Python function that an installed package has as an entry point of the group
     ``lakebed.merge_functions``, named ``name`` for version 1, else ``name.version``. ``Custom(sql="SELECT …")`` is a
-    query over the table ``rows``. :mod:`lakebed.merging.rows_function` says what both get and may give.
+    query over the table ``rows``. :mod:`lakebed.merging.rows_function` specifies their input and output.
     """
 
     name: str = ""
@@ -116,7 +116,9 @@ KEEP_ALL = KeepAll()
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An aggregate function: which types it takes, as a test and in words; and whether the order of rows matters."""
+    """An aggregate function: a test for the types that it accepts, their description, and whether the order of rows
+    matters.
+    """
 
     takes: Callable[[pa.DataType], bool]
     types: str
@@ -159,11 +161,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "map_min": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
     "map_max": Function(_is_map_of(_is_ordered_type), "maps to plain types"),
 }
-"""The functions of :class:`Aggregate` by name. Each ignores nulls; of nothing but nulls it gives null."""
+"""The functions of :class:`Aggregate` by name. Each ignores nulls; the result of only nulls is null."""
 
 
 def check_mode(mode: Any, schema: Schema) -> MergeMode:
-    """The mode, if rows of this schema can be merged so. Raises UsageError naming field, type and function."""
+    """Return the mode if rows of this schema can be merged by it. Raises UsageError, which names field, type and
+    function.
+    """
     match mode:
         case KeepAll() | First() | Custom():
             return mode
@@ -202,7 +206,7 @@ def _check_functions(mode: Aggregate, schema: Schema) -> None:
 
 
 def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
-    """The names of the fields whose values rows must share to be merged; none, if rows are never merged."""
+    """Return the names of the fields whose values rows must share to be merged; none if rows are never merged."""
     match mode:
         case KeepAll():
             return ()
@@ -215,7 +219,7 @@ def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
 
 
 def order_matters(mode: MergeMode) -> bool:
-    """Whether the order in which rows with equal keys arrive decides what they become."""
+    """Return whether the result of a merge depends on the order in which rows with equal keys arrive."""
     match mode:
         case KeepAll():
             return False
@@ -228,12 +232,12 @@ def order_matters(mode: MergeMode) -> bool:
 
 
 def has_one_row_a_key(mode: MergeMode) -> bool:
-    """Whether merged rows have different row keys."""
+    """Return whether merged rows have different row keys."""
     return isinstance(mode, Latest | First)
 
 
 def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
-    """The JSON form of a mode, None for the default; :func:`mode_of` gives it back."""
+    """Return the JSON form of a mode, None for the default; :func:`mode_of` is the inverse."""
     match mode:
         case KeepAll():
             return None
@@ -252,7 +256,7 @@ def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
 
 
 def mode_of(document: Any) -> MergeMode:
-    """The mode of a JSON form. Raises UsageError if it is none."""
+    """Return the mode of a JSON form. Raises UsageError if it is malformed."""
     match document:
         case None:
             return KEEP_ALL

@@ -1,4 +1,4 @@
-"""The operations that maintain a table, as a service and ``lakebed maintain`` name them."""
+"""The operations that maintain a table, as named by a service and by ``lakebed maintain``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TableOperation(StrEnum):
     """Feeds a view from its source."""
 
     GC = "gc"
-    """Deletes what no version needs, truncates the log, and lets rows age off."""
+    """Deletes files that no version needs, truncates the log, and raises the cut of the age-off."""
 
 
 def operations_named(names: Sequence[object]) -> tuple[TableOperation, ...]:
-    """The operations of these names; all of them without a name. Raises UsageError for another name."""
+    """Return the operations of these names; all of them if no name is given. Raises UsageError for an unknown name."""
     for name in names:
         if not isinstance(name, str) or name not in tuple(TableOperation):
             raise Code.ARGUMENT_INVALID(f"unknown operation {shown(name)}; operations: {', '.join(TableOperation)}")

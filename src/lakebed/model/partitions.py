@@ -1,8 +1,8 @@
 """The partitions: key ranges that cover the key space without gap or overlap, as a sorted array of boundary keys.
 
 Partition ``ids[i]`` holds the keys in ``[lower(i), lower(i + 1))``; the first begins at the empty string, below every
-key, and the last has no end. Ids are never reused: the parts of a split and the partition that a join makes get new
-ones, and their parents (one, or those that were joined) are remembered, for history and pictures only. Pure: no I/O.
+key, and the last has no end. Ids are never reused: the parts of a split and the result of a join get new ids, and their
+parents (the split partition, or the joined ones) are recorded, for history and drawings only. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 
 Region = tuple[tuple[int, ...], tuple[bytes, ...]]
-"""Neighbouring partitions by id, and the ascending keys, strictly inside them, between those that replace them."""
+"""Neighbouring partitions by id, and the ascending keys strictly inside them that bound the partitions replacing
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """All partitions of a table. ``boundaries`` ascend strictly; there is one id more than boundaries."""
+    """All partitions of a table. ``boundaries`` ascend strictly; there is one more id than boundaries."""
 
     boundaries: tuple[bytes, ...] = ()
     ids: tuple[int, ...] = (1,)
@@ -38,7 +39,7 @@ class Partitions:
 
     @classmethod
     def at(cls, boundaries: tuple[bytes, ...]) -> Self:
-        """New partitions with these boundaries. Raises DamagedError unless they ascend strictly."""
+        """Make new partitions with these boundaries. Raises DamagedError unless they ascend strictly."""
         count = len(boundaries) + 1
         return cls.of(boundaries, tuple(range(1, count + 1)), count + 1, {})
 
@@ -46,7 +47,7 @@ class Partitions:
     def of(
         cls, boundaries: tuple[bytes, ...], ids: tuple[int, ...], next_id: int, parents: Mapping[int, tuple[int, ...]]
     ) -> Self:
-        """Stored partitions. Raises DamagedError if they do not tile the key space."""
+        """Make partitions from their stored form. Raises DamagedError if they do not tile the key space."""
         lows = (b"", *boundaries)
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
         if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
@@ -61,34 +62,34 @@ class Partitions:
         return len(self.ids)
 
     def position(self, key: bytes) -> int:
-        """The position of the partition that holds the key, by binary search."""
+        """Return the position of the partition that contains the key, by binary search."""
         return bisect_right(self.boundaries, key)
 
     def range_at(self, position: int) -> EncodedRange:
-        """The key range of the partition at a position."""
+        """Return the key range of the partition at a position."""
         lower = self.boundaries[position - 1] if position else b""
         upper = self.boundaries[position] if position < len(self.boundaries) else None
         return EncodedRange(lower, upper)
 
     def position_of(self, partition: int) -> int | None:
-        """The position of the partition with that id; None if it does not exist."""
+        """Return the position of the partition with that id; None if it does not exist."""
         low = self._lower.get(partition)
         return None if low is None else self.position(low)
 
     def overlapping(self, keys: EncodedRange) -> range:
-        """Positions of the partitions that share a key with the range, in key order."""
+        """Return the positions of the partitions that overlap the range, in key order."""
         if keys.empty:
             return range(0)
         last = len(self.boundaries) if keys.max is None else bisect_left(self.boundaries, keys.max)
         return range(self.position(keys.min), last + 1)
 
     def inside(self, keys: EncodedRange) -> tuple[bytes, ...]:
-        """Boundaries strictly inside the range."""
+        """Return the boundaries strictly inside the range."""
         last = len(self.boundaries) if keys.max is None else bisect_left(self.boundaries, keys.max)
         return self.boundaries[bisect_right(self.boundaries, keys.min) : last]
 
     def split(self, cuts: Mapping[int, tuple[bytes, ...]]) -> Partitions:
-        """The partitions with some cut at ascending keys strictly inside them; the parts get the next ids, cut by cut.
+        """Cut some partitions at ascending keys strictly inside them; the parts get the next ids, cut by cut.
 
         Raises DamagedError if there is no such partition, or a key is not inside it.
         """
@@ -99,7 +100,7 @@ class Partitions:
         return self.replaced([((partition,), keys) for partition, keys in cuts.items()])
 
     def refuses(self, partition: int, keys: tuple[bytes, ...]) -> str | None:
-        """Why a partition cannot be split at these keys; None if it can."""
+        """Return why a partition cannot be split at these keys; None if it can."""
         position = self.position_of(partition)
         if position is None:
             return f"partition {partition} is gone: it was split or joined before"
@@ -110,19 +111,19 @@ class Partitions:
         return None
 
     def join(self, partitions: tuple[int, ...]) -> Partitions:
-        """The partitions with two or more neighbours made one, which takes the next id.
+        """Join two or more neighbouring partitions into one, which gets the next id.
 
-        Raises DamagedError if they are no neighbours, given in key order.
+        Raises DamagedError if they are not neighbours in key order.
         """
         if len(partitions) < 2:
             raise Code.STATE_INCONSISTENT(f"cannot join {len(partitions)} partitions: two at least make one")
         return self.replaced([(partitions, ())])
 
     def replaced(self, regions: Sequence[Region]) -> Partitions:
-        """The partitions with those of each region replaced by others, which take the next ids, region by region.
+        """Replace the partitions of each region by others, which get the next ids, region by region.
 
-        Raises DamagedError if the partitions of a region are no neighbours, given in key order, if two regions share
-        one, or if the keys of a region do not ascend strictly inside it.
+        Raises DamagedError if the partitions of a region are not neighbours in key order, if two regions share one, or
+        if the keys of a region do not ascend strictly inside it.
         """
         if not regions:
             return self

@@ -1,4 +1,4 @@
-"""Policies: what of a table's rows and columns a reader is shown. Pure.
+"""Policies: the rows and columns of a table that a reader may see. Pure.
 
 Core type: :class:`Policy`. A policy belongs to a reader and not to the table: it is never stored with the table, and
 :class:`~lakebed.snapshot.restricted.RestrictedSnapshot` applies it.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Only rows for which each predicate of ``wheres`` is true, without the columns ``hidden``.
+    """Shows only rows for which each predicate of ``wheres`` is true, without the columns ``hidden``.
 
-    Each of the columns in ``masks`` has the value of a constant expression in SQL instead of its own.
+    Each of the columns in ``masks`` has the value of a constant SQL expression instead of its own.
     """
 
     wheres: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class Policy:
         return " AND ".join(f"({where}\n)" for where in self.wheres) or None
 
     def schema_of(self, schema: Schema, null_masks: Collection[str] = ()) -> Schema:
-        """The fields that are visible. Those with a mask of NULL may be null.
+        """Return the visible fields. Those with a mask of NULL are nullable.
 
-        Fields are no longer generated ones, because an expression may name a hidden field.
+        No field is marked as generated, because an expression may name a hidden field.
 
-        Raises AccessError for a policy that hides or masks a key field, since rows are found and ordered by their keys;
-        or a field that the schema does not have, which may now, or at that version, have another name.
+        Raises AccessError for a policy that hides or masks a key field, since rows are found and ordered by their keys,
+        or a field that the schema does not have, for example because it was renamed.
         """
         named = self.hidden | dict(self.masks).keys()
         unknown = sorted(named - set(schema.names))
@@ -66,5 +66,5 @@ class Policy:
 
 
 def policy_failed(why: str) -> Error:
-    """The error for a policy that cannot be applied. It says nothing of the rows."""
+    """Return the error for a policy that cannot be applied. It says nothing about the rows."""
     return Code.POLICY_FAILED(f"a role of this principal does not fit the table: {why}. An admin can correct the role")

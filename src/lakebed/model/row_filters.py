@@ -1,15 +1,15 @@
-"""Row filters: which rows of a table its readers see.
+"""Row filters: the visible rows of a table.
 
 A table may have a predicate, and an *age-off*: a time field and an age. Rows for which the predicate is not true, and
 rows whose time is before the table's *cut*, are hidden from every read, and compaction drops them. The cut is a time in
 the table's state that only rises (:class:`~lakebed.state.transactions.filter_changes.ProposeCut`), so that all readers
-of a version see the same rows, whatever their clocks say. A row without a time is not hidden by its age.
+of a version see the same rows, whatever their clocks. A row without a time is not hidden by its age.
 
-A filter applies to the row that is left of a key after a merge. It is allowed only where it gives the same answer when
-it is applied before a merge (:func:`forbidden`), so that readers may filter first, and a compaction may drop hidden
-rows (:func:`lakebed.state.visibility.kept_by_jobs` says which compactions do).
+A filter applies to the merged row of a key. It is allowed only where it gives the same answer when it is applied before
+a merge (:func:`forbidden`), so that readers may filter first, and a compaction may drop hidden rows
+(:func:`lakebed.state.visibility.kept_by_jobs` says which compactions do).
 
-Core types: :class:`SetFilter` and :class:`AgeOff`, what a user asks for; :class:`RowFilter`, what a state has. Pure.
+Core types: :class:`SetFilter` and :class:`AgeOff`, the changes of a user; :class:`RowFilter`, part of a state. Pure.
 Errors: UsageError.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _DAY_S = 86_400
 _US = 1_000_000
 AGE_DAYS_MAX = 18_262
-"""Fifty years: a cut is a time after 1970."""
+"""Maximum age, fifty years: a cut is a time after 1970."""
 
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -43,7 +43,7 @@ _ARROW_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "
 class SetFilter:
     """Show only rows for which a predicate in SQL is true; ``SetFilter(None)`` shows all rows again.
 
-    The predicate is one over a single row, as ``where`` of :meth:`Table.scan`. Raises UsageError for another value.
+    The predicate is over a single row, as ``where`` of :meth:`Table.scan`. Raises UsageError for another value.
     """
 
     predicate: str | None
@@ -61,8 +61,8 @@ class AgeOff:
 
     The field is a timestamp, a date (whose rows stay until the whole day is past, in UTC) or an integer that counts
     seconds, milliseconds, microseconds or nanoseconds since 1970: its ``unit`` is then ``"s"``, ``"ms"``, ``"us"`` or
-    ``"ns"``. A timestamp without a time zone is taken as UTC. ``AgeOff(None)`` ends it. Raises UsageError for an age
-    that is not between one second and fifty years, or an unknown unit.
+    ``"ns"``. A timestamp without a time zone is read as UTC. ``AgeOff(None)`` ends the age-off. Raises UsageError for
+    an age that is not between one second and fifty years, or an unknown unit.
     """
 
     field: str | None
@@ -107,7 +107,7 @@ class RowFilter:
     unit: str = ""
 
     def describe(self) -> str:
-        """The filter in words, for people."""
+        """Describe the filter in words."""
         parts = [f"only {self.predicate}"] if self.predicate else []
         if self.age_field:
             parts.append(f"age-off after {shown_age(self.age_s)} by field {self.age_field}")
@@ -118,7 +118,7 @@ NO_FILTER = RowFilter()
 
 
 def shown_age(age_s: int) -> str:
-    """An age in the largest unit that divides it: ``30 days``."""
+    """Return an age in the largest unit that divides it: ``30 days``."""
     for unit_s, noun in ((_DAY_S, "day"), (3_600, "hour"), (1, "second")):
         if age_s % unit_s == 0:
             count = age_s // unit_s
@@ -127,20 +127,21 @@ def shown_age(age_s: int) -> str:
 
 
 def age_field(found: RowFilter, schema: Schema) -> Field | None:
-    """The time field of an age-off; None without one."""
+    """Return the time field of an age-off; None without one."""
     return next((field for field in schema.fields if field.id == found.age_field), None) if found.age_field else None
 
 
 def ages_by_sort_key(found: RowFilter, mode: MergeMode, schema: Schema) -> bool:
-    """Whether rows with the greatest sort key win, and age off by it.
+    """Return whether rows are merged by the greatest sort key, and age off by it.
 
-    Such a table takes no partial rows: a young one would have values of an old one, until a compaction drops that.
+    Such a table does not accept partial rows: a recent one would have values of an old row until a compaction drops
+    that.
     """
     return mode == Latest(by="sort_key") and found.age_field == schema.sort_key[0].id
 
 
 def check_age_field(change: AgeOff, schema: Schema) -> Field:
-    """The time field of an age-off. Raises UsageError if there is none of that name, or it holds no time."""
+    """Return the time field of an age-off. Raises UsageError if no field has that name, or it is not a time."""
     field = schema.by_name.get(change.field or "")
     if field is None:
         raise Code.FILTER_INVALID(
@@ -160,7 +161,7 @@ def check_age_field(change: AgeOff, schema: Schema) -> Field:
 
 
 def cut_in(field: Field, unit: str, cut_us: int) -> int:
-    """The least value of a time field, as the integer that its column holds, that is not before a cut.
+    """Return the least value of a time field, as the integer in its column, that is not before a cut.
 
     ``cut_us`` is in microseconds since 1970.
     """
@@ -171,7 +172,7 @@ def cut_in(field: Field, unit: str, cut_us: int) -> int:
 
 
 def filter_sql(found: RowFilter, schema: Schema, cut_us: int) -> str:
-    """The predicate of all visible rows, in SQL; empty if every row is visible. A cut of 0 is none."""
+    """Return the predicate of all visible rows, in SQL; empty if every row is visible. A cut of 0 means none."""
     parts = [f"({found.predicate}\n)"] if found.predicate else []
     field = age_field(found, schema)
     if field is not None and cut_us:
@@ -191,10 +192,10 @@ def _literal(kind: pa.DataType, value: int) -> str:
 
 
 def forbidden(found: RowFilter, mode: MergeMode, schema: Schema) -> str | None:
-    """Why a table with this merge mode cannot have the filter; None if it can.
+    """Return why a table with this merge mode cannot have the filter; None if it can.
 
-    A filter must give the same answer before and after a merge. So all rows that are merged have the same values in its
-    fields; or, by the greatest sort key, a row that is hidden hides only rows that are hidden as well.
+    A filter must give the same result before and after a merge. So all rows that are merged have the same values in its
+    fields; or, if merged by the greatest sort key, a hidden row hides only rows that are hidden as well.
     """
     by_id = {field.id: field.name for field in schema.fields}
     age_name = by_id.get(found.age_field)
@@ -227,12 +228,12 @@ def forbidden(found: RowFilter, mode: MergeMode, schema: Schema) -> str | None:
 
 
 def stored_filter(found: RowFilter) -> dict[str, Any] | None:
-    """The JSON form of a filter, None for none; :func:`filter_of` gives it back."""
+    """Return the JSON form of a filter, None for none; :func:`filter_of` is the inverse."""
     return None if found == NO_FILTER else {**asdict(found), "columns": list(found.columns)}
 
 
 def filter_of(document: Any) -> RowFilter:
-    """The filter of a JSON form. Raises UsageError if it is none."""
+    """Return the filter of a JSON form. Raises UsageError if it is malformed."""
     match document:
         case None:
             return NO_FILTER

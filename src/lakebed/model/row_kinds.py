@@ -1,8 +1,9 @@
-"""Row kinds: hidden columns that say of a row that it is not a whole row.
+"""Row kinds: hidden columns that mark rows that are not whole rows.
 
-A data file of a table with the merge mode ``Latest`` may hold *deletes*, which say that a key has no row any more, and
-*partial rows*, which leave some columns as older rows have them; together they are its *markers*. Files with neither
-have no hidden column, and a file without the columns has whole rows only: they are nullable, and null is the whole row.
+A data file of a table with the merge mode ``Latest`` may contain *deletes*, which remove the rows of a key, and
+*partial rows*, which keep the values of older rows in some columns; together they are its *markers*. Files with neither
+have no hidden column, and a file without the columns has only whole rows: they are nullable, and null means a whole
+row.
 
 Core types: :class:`RowKind`; :func:`merge_schema`, the schema by which rows are read in order to be merged.
 
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 KIND = HIDDEN_PREFIX + "kind"
 
 ARRIVAL = HIDDEN_PREFIX + "arrival"
-"""A column of an engine's merge, never of files: the position of the row's file in the order of arrival."""
+"""A column used by the engine while merging, never stored: the position of the row's file in the order of arrival."""
 
 
 class RowKind(IntEnum):
-    """What a row stands for; the numbers are stored."""
+    """The kind of a row; the numbers are stored."""
 
     WHOLE = 0
     PARTIAL = 1
@@ -41,32 +42,32 @@ class RowKind(IntEnum):
 
 
 def presence_name(field: Field) -> str:
-    """The hidden column that says whether a partial row has a value, or null, for this field."""
+    """Return the hidden column that marks whether a partial row has a value, or null, for this field."""
     return f"{HIDDEN_PREFIX}has_{field.id}"
 
 
 def hidden_fields(schema: Schema) -> tuple[Field, ...]:
-    """The hidden fields of a schema: the kind, and the presence of each value field, by the field's id."""
+    """Return the hidden fields of a schema: the kind, and the presence of each value field, by the field's id."""
     return hidden_of(schema.values)
 
 
 def hidden_of(values: Iterable[Field]) -> tuple[Field, ...]:
-    """The hidden fields of rows with these value fields."""
+    """Return the hidden fields of rows with these value fields."""
     presences = (Field(HIDDEN_ID_MIN + f.id, presence_name(f), pa.bool_(), nullable=True) for f in values)
     return (Field(HIDDEN_ID_MIN, KIND, pa.int8(), nullable=True), *presences)
 
 
 def with_hidden(schema: Schema) -> Schema:
-    """The schema with the hidden fields as further value fields: that of a file with markers."""
+    """Return the schema of a file with markers: the hidden fields are further value fields."""
     return Schema(schema.row_key, schema.sort_key, (*schema.values, *hidden_fields(schema)), version=schema.version)
 
 
 def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
-    """The schema by which rows are sorted and read to be merged; ``hidden``: some of their files have markers.
+    """Return the schema by which rows are sorted and read to be merged; ``hidden``: some of their files have markers.
 
-    Its keys are those that rows must share to be merged and, by ``Latest(by="sort_key")``, the sort key. A file of the
-    table is sorted by them too, as it has one row for each key that rows are merged by. The columns are the same, in
-    the same order.
+    Its keys are those that rows must share to be merged and, by ``Latest(by="sort_key")``, the sort key. Files of the
+    table are sorted by them too, as they have one row for each key by which rows are merged. The columns are the same,
+    in the same order.
     """
     match mode:
         case Latest(by="arrival") | First() if schema.sort_key:
@@ -82,7 +83,7 @@ def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
 
 
 def visible_schema(schema: Schema) -> Schema:
-    """The schema without hidden fields: that of the table."""
+    """Return the schema of the table: without hidden fields."""
     if KIND not in schema.by_name:
         return schema
     values = [field for field in schema.values if not is_hidden(field.name)]
@@ -90,10 +91,10 @@ def visible_schema(schema: Schema) -> Schema:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column is a hidden one."""
+    """Return whether a column is hidden."""
     return name.startswith(HIDDEN_PREFIX)
 
 
 def without_hidden(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of users' columns."""
+    """Return the names without hidden columns."""
     return tuple(name for name in names if not is_hidden(name))

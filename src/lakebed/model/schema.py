@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
     from lakebed.model.key_types import KeyType as ComputedKeyType
 else:
-    # Documents of tasks hold fields, and what they say of a key type, which may be none, is not used.
+    # Documents of tasks contain fields, and do not use the key type, which may be None.
     ComputedKeyType = Any
 
 FIELD_ID_MAX = 2**31 - 1
-"""Parquet keeps ids of fields in 32 bits."""
+"""Parquet field ids have 32 bits."""
 
 FIRST_CHOSEN_ID = 2**29
-"""Ids from here on, and below 2^30, were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
+"""Ids from here up to 2^30 were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
 
 HIDDEN_ID_MIN = 2**30
-"""Ids from here on are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
+"""Ids from here on belong to hidden columns (:mod:`lakebed.model.row_kinds`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Generated:
 class Field:
     """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
 
-    ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
-    ``dictionary`` says that reads return the values as a dictionary; ``type`` is that of the values, as they are
-    stored. A dictionary type given for ``type`` says both.
+    ``expression`` computes a generated field from the fields named in ``inputs``; it is empty for other fields.
+    ``dictionary``: whether reads return the values as a dictionary; ``type`` is the stored type of the values. A
+    dictionary type passed as ``type`` sets both.
     """
 
     id: int
@@ -83,7 +83,7 @@ class Field:
     width: int = dataclasses.field(init=False, repr=False, compare=False)
     """Bytes of a fixed-width key encoding; 0 for text and binary."""
     is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
-    """A string field."""
+    """Whether the type is a string."""
 
     def __post_init__(self) -> None:
         check_field(self.name)
@@ -102,7 +102,7 @@ class Field:
             raise Code.GENERATED_FIELD_INVALID(
                 f"field {self.name}: {shown(self.expression)} is not an SQL expression over named fields"
             )
-        # Computed once, because every encoded key needs them, and Arrow compares types by their names.
+        # Computed once, because the encoding of every key uses them, and Arrow compares types by their names.
         found = key_type(self.type)
         object.__setattr__(self, "key_type", found)
         object.__setattr__(self, "width", found.width if found is not None else 0)
@@ -119,7 +119,7 @@ class Field:
         return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
     def parse(self, text: str) -> Any:
-        """A key value from a command line; :func:`lakebed.model.key_values.parse_text` has the forms."""
+        """Parse a key value from a command line; see :func:`lakebed.model.key_values.parse_text`."""
         return key_values.parse_text(self, text)
 
 
@@ -159,21 +159,22 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str] = ()) -> Schema:
-        """A schema from an Arrow schema; other columns than keys become values, and keep their nullability."""
+        """Make a schema from an Arrow schema; columns other than keys become values, and keep their nullability."""
         if not isinstance(schema, pa.Schema):
             raise Code.SCHEMA_INVALID(f"not an Arrow schema: {shown(schema)}")
         return cls.of(schema, key=row_key, sort_key=sort_key)
 
     @classmethod
     def of(cls, source: Any, *, key: str | Sequence[str], sort_key: str | Sequence[str] = ()) -> Schema:
-        """A schema from what describes rows; ``key`` and ``sort_key`` name the key fields, all others become values.
+        """Make a schema from a description of rows; ``key`` and ``sort_key`` name the key fields, all others become
+        values.
 
         ``source`` is a dict of names and types, a class with annotations (a dataclass, a pydantic model, a NamedTuple,
         a TypedDict), an Arrow schema, or data that has one. A type is an Arrow type, its name, or one of Python's:
         ``int``, ``str``, ``datetime``, ``list[float]`` (docs/schemas.md). Values of a class are nullable if they are
         annotated ``T | None``, those of a dict in any case.
 
-        Raises UsageError for a field whose type is none that a table can have, or a key field that is not there.
+        Raises UsageError for a field whose type a table cannot have, or a missing key field.
         """
         from lakebed.model.schema_sources import groups_of
 
@@ -181,23 +182,24 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str | Mapping[str, Any]) -> Schema:
-        """The inverse of :meth:`to_json` and :meth:`declaration`: of a document, or its text."""
+        """Make a schema from a document, or its text: the inverse of :meth:`to_json` and :meth:`declaration`."""
         from lakebed.model.schema_documents import groups_from_json
 
         groups, version = groups_from_json(text)
         return cls(*groups, version=version)
 
     def to_json(self) -> dict[str, Any]:
-        """The schema as a JSON document, with ids."""
+        """Return the schema as a JSON document, with ids."""
         from lakebed.model.schema_documents import groups_to_json
 
         return {"version": self.version} | groups_to_json(self)
 
     def declaration(self) -> dict[str, Any]:
-        """The schema as people write it, without ids: ``{"row_key": {"k": "string"}, "values": {"v": "double"}}``.
+        """Return the schema as people write it, without ids: ``{"row_key": {"k": "string"}, "values": {"v":
+        "double"}}``.
 
-        A field is a type, or ``{"type": …, "nullable": false}`` for a value that is never null, or
-        ``{"type": …, "generated": SQL}``. Groups without fields are left out.
+        A field is a type, or ``{"type": …, "nullable": false}`` for a value that is never null, or ``{"type": …,
+        "generated": SQL}``. Groups without fields are left out.
         """
         from lakebed.model.schema_documents import declared_groups
 
@@ -249,7 +251,7 @@ class Schema:
         return pa.schema([f.arrow.with_type(f.returned_type) for f in self.fields])
 
     def arrow_of(self, columns: Iterable[str]) -> pa.Schema:
-        """The Arrow schema of rows with these columns alone, in this order; one may come more than once."""
+        """Return the Arrow schema of rows with these columns alone, in this order; a column may be repeated."""
         names = tuple(columns)
         return self.arrow if names == self.names else pa.schema([self.arrow.field(name) for name in names])
 
@@ -269,7 +271,7 @@ class Schema:
         return view(f"Schema, version {self.version}", self.html())
 
     def html(self) -> str:
-        """One row a field, for notebooks."""
+        """Return an HTML table for notebooks, one row per field."""
         from lakebed.model.html_tables import grid
 
         roles = dict.fromkeys(self.row_key_names, "row key") | {f.name: "sort key" for f in self.sort_key}
@@ -280,11 +282,13 @@ class Schema:
         return grid(("field", "type", "key", "null", "generated"), rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles without the cached properties."""
+        """Pickle without the cached properties."""
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
 
     def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        """The given columns in the given order; all if None. Raises UsageError if one is unknown, or none is given."""
+        """Return the given columns in the given order; all if None. Raises UsageError if one is unknown, or none is
+        given.
+        """
         if columns is None:
             return self.names
         if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):

@@ -1,8 +1,8 @@
-"""How two schemas differ in what users see: names, types, order, and what may be null. Pure.
+"""Differences of two schemas that are visible to users: names, types, order and nullability. Pure.
 
-Ids and versions are not compared: the schema that a user writes has other ones than that of a table.
+Ids and versions are not compared: a schema written by a user has other ids and versions than that of a table.
 
-Errors. ExistsError for a table that differs from the one that was to be made.
+Errors. ExistsError for a table that differs from the one to be created.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakebed.model.type_names import name_of
 
 
 def check_same(name: str, found: Schema, wanted: Schema, *others: str) -> None:
-    """Raise ExistsError if the schema of a table is another than the wanted one, or there are other differences."""
+    """Raise ExistsError if the schema of a table differs from the wanted one, or there are other differences."""
     clauses = [*differences(found, wanted), *others]
     if clauses:
         raise Code.TABLE_EXISTS(
@@ -26,7 +26,7 @@ def check_same(name: str, found: Schema, wanted: Schema, *others: str) -> None:
 
 
 def differences(found: Schema, wanted: Schema) -> list[str]:
-    """Each difference as a clause about ``found``, such as ``value v is double, not int64``; empty if there is none."""
+    """Return each difference as a clause about ``found``, such as ``value v is double, not int64``; empty if none."""
     return [
         *_of_keys("row key", found.row_key, wanted.row_key),
         *_of_keys("sort key", found.sort_key, wanted.sort_key),

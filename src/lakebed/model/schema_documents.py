@@ -5,7 +5,7 @@ field has ``"generated": {"expression": SQL, "inputs": [names]}`` as well. Writt
 where a field is a type, ``{"type": …, "nullable": …}`` or ``{"type": …, "generated": SQL}``. Each group of fields may
 have either form. Types are those of :mod:`lakebed.model.types`.
 
-Errors. UsageError for a document that is no schema.
+Errors. UsageError for a document that is not a schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _GROUPS = ("row_key", "sort_key", "values")
 
 
 def groups_from_json(text: str | Mapping[str, Any]) -> tuple[tuple[Any, Any, Any], Any]:
-    """Row key, sort key and values as :class:`Schema` takes them, and the version, of a document or its text."""
+    """Return row key, sort key and values as :class:`Schema` takes them, and the version, from a document or its
+    text.
+    """
     try:
         document = load(text) if isinstance(text, str) else text
         row_key, sort_key, values = (document.get(name, {}) for name in _GROUPS)
@@ -46,13 +48,13 @@ def groups_from_json(text: str | Mapping[str, Any]) -> tuple[tuple[Any, Any, Any
 
 
 def groups_to_json(schema: Schema) -> dict[str, Any]:
-    """The fields of a schema by group, with ids."""
+    """Return the fields of a schema by group, with ids."""
     groups = (schema.row_key, schema.sort_key, schema.values)
     return {name: [field_to_json(field) for field in group] for name, group in zip(_GROUPS, groups, strict=True)}
 
 
 def declared_groups(schema: Schema) -> dict[str, Any]:
-    """The fields of a schema by group, as people write them; without groups that are empty."""
+    """Return the fields of a schema by group, as people write them, without empty groups."""
     groups = {
         "row_key": {f.name: _declared(f, nullable=False) for f in schema.row_key},
         "sort_key": {f.name: _declared(f, nullable=False) for f in schema.sort_key},
@@ -62,7 +64,9 @@ def declared_groups(schema: Schema) -> dict[str, Any]:
 
 
 def field_from_json(document: Any) -> Field:
-    """A field of its JSON document. Raises as any use of a malformed document may."""
+    """Return the field of a JSON document. A malformed document raises any exception
+    (:func:`lakebed.model.documents.reading`).
+    """
     computed = document.get("generated", {"expression": "", "inputs": ()})
     return Field(
         document["id"],
@@ -75,7 +79,7 @@ def field_from_json(document: Any) -> Field:
 
 
 def field_to_json(field: Field) -> dict[str, Any]:
-    """The JSON document of a field, with its id."""
+    """Return the JSON document of a field, with its id."""
     document = {
         "id": field.id,
         "name": field.name,
@@ -110,7 +114,7 @@ def _parse_field(document: Any) -> Any:
 
 
 def _declared(field: Field, *, nullable: bool) -> Any:
-    """The type of a field in a group whose fields are nullable, or not, unless they say otherwise."""
+    """Return the declared type of a field in a group whose fields are nullable, or not, by default."""
     kind = name_of(field.returned_type)
     if field.expression:
         return {"type": kind, "generated": field.expression}

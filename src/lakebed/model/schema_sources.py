@@ -1,8 +1,8 @@
-"""The fields that something else describes: Python annotations, dataclasses, pydantic models, Arrow schemas. Pure.
+"""Derives fields from other descriptions: Python annotations, dataclasses, pydantic models, Arrow schemas. Pure.
 
 A class describes a row by its annotations: ``int`` is int64, ``float`` double, ``str`` string, ``datetime``
-timestamp[us], ``list[T]``, ``dict[K, V]`` and classes nest, and only ``T | None`` may be null. Of
-``Annotated[T, …]`` an Arrow type decides. pydantic is not imported: its classes show their fields themselves.
+timestamp[us], ``list[T]``, ``dict[K, V]`` and classes nest, and only ``T | None`` is nullable. An Arrow type in
+``Annotated[T, …]`` takes precedence. pydantic is not imported: its classes list their fields.
 
 Core. :func:`groups_of`, :func:`resolved`. Errors. UsageError, which names the field.
 """
@@ -50,14 +50,14 @@ _PYDANTIC = {
     "PastDate": pa.date32(),
     "FutureDate": pa.date32(),
 }
-"""Classes of ``pydantic.types`` that are no subclasses of the types that they stand for."""
+"""Classes of ``pydantic.types`` that are not subclasses of the types that they represent."""
 
 _LISTS = (list, tuple, set, frozenset, collections.abc.Sequence, collections.abc.Set, collections.abc.Iterable)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 def groups_of(source: Any, key: str | Sequence[str], sort_key: str | Sequence[str]) -> Groups:
-    """The fields of a source, divided into row key, sort key and values."""
+    """Return the fields of a source, divided into row key, sort key and values."""
     row_names, sort_names = _names("key", key), _names("sort_key", sort_key)
     found = _fields_of(source)
     if not row_names:
@@ -78,7 +78,7 @@ def groups_of(source: Any, key: str | Sequence[str], sort_key: str | Sequence[st
 
 
 def resolved(annotation: Any, field: str) -> tuple[pa.DataType, bool]:
-    """The Arrow type of the annotation of a field, and whether it allows None. Raises UsageError if it has none."""
+    """Return the Arrow type of a field's annotation, and whether it allows None. Raises UsageError if it has none."""
     try:
         return _resolved(annotation)
     except UsageError as error:
@@ -98,7 +98,7 @@ def _names(argument: str, given: Any) -> list[str]:
 
 
 def _fields_of(source: Any) -> dict[str, Any]:
-    """A type, an annotation or an Arrow field for each name."""
+    """Return a type, an annotation or an Arrow field for each name."""
     if isinstance(source, Mapping):
         if odd := [name for name in source if not is_text(name)]:
             raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(odd[0])}; give a text")
@@ -119,7 +119,7 @@ def _arrow_schema(source: Any) -> pa.Schema:
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source).schema
     if hasattr(source, "collect_schema"):
-        # A lazy frame of Polars: its columns are planned without rows.
+        # A lazy frame of Polars: collecting no rows gives its columns.
         return _arrow_schema(source.head(0).collect())
     if dataclasses.is_dataclass(source):
         raise Code.SCHEMA_INVALID(f"a schema is that of a class: give {type(source).__name__}, not one of its values")
@@ -130,7 +130,7 @@ def _arrow_schema(source: Any) -> pa.Schema:
 
 
 def _key_type(name: str, kind: Any, source: Any) -> Any:
-    """The type of a key field. Arrow fields are nullable unless they say otherwise, so that is not a choice."""
+    """Return the type of a key field. Arrow fields are nullable by default, so their nullability is ignored."""
     if not isinstance(kind, pa.Field):
         return kind
     if kind.nullable and isinstance(source, type):
@@ -139,10 +139,10 @@ def _key_type(name: str, kind: Any, source: Any) -> Any:
 
 
 def _annotations(cls: type) -> Mapping[str, Any]:
-    """The annotations of the fields of a class, in their order."""
+    """Return the annotations of the fields of a class, in their order."""
     models = getattr(cls, "model_fields", None)
     if isinstance(models, Mapping) and models:
-        # pydantic takes the outermost Annotated apart.
+        # pydantic splits the outermost Annotated.
         return {name: _rejoined(one.annotation, one.metadata) for name, one in models.items()}
     if not _has_fields(cls):
         raise Code.SCHEMA_INVALID(
@@ -171,13 +171,13 @@ def _rejoined(annotation: Any, metadata: Iterable[Any]) -> Any:
 
 
 def _members(cls: type) -> list[pa.Field]:
-    """The Arrow fields of a class."""
+    """Return the Arrow fields of a class."""
     named = ((name, resolved(one, f"{cls.__name__}.{name}")) for name, one in _annotations(cls).items())
     return [pa.field(name, kind, nullable) for name, (kind, nullable) in named]
 
 
 def _without_none(annotation: Any) -> Any:
-    """What an annotation is if it is not None; None for an annotation that does not allow None."""
+    """Return an annotation without None; None for an annotation that does not allow None."""
     if get_origin(annotation) is Annotated:
         first, *metadata = get_args(annotation)
         inner = _without_none(first)
@@ -196,7 +196,7 @@ def _arrow(annotation: Any) -> pa.DataType:
     try:
         plain = _PLAIN.get(annotation)
     except TypeError:
-        # What has no hash is no type.
+        # An unhashable object is not a type.
         raise _no_type(annotation) from None
     if plain is not None:
         return plain
@@ -230,7 +230,7 @@ def _of_class(cls: type) -> pa.DataType:
 
 
 def _chosen(annotation: Any, *metadata: Any) -> pa.DataType:
-    """The Arrow type that the metadata of an annotation names, or else that of the annotation itself."""
+    """Return the Arrow type in the metadata of an annotation, or else that of the annotation itself."""
     for one in metadata:
         if isinstance(one, pa.DataType):
             return types.parse(one)
@@ -240,12 +240,12 @@ def _chosen(annotation: Any, *metadata: Any) -> pa.DataType:
 
 
 def _item(annotation: Any) -> pa.DataType:
-    """The type of items of a list or of values of a map, which may be null in any case."""
+    """Return the Arrow type of list items or map values, which are always nullable."""
     return _resolved(annotation)[0]
 
 
 def _type_of_all(annotation: Any, values: Iterable[Any]) -> pa.DataType:
-    """The one type of the values of a Literal or an Enum."""
+    """Return the common type of the values of a Literal or an Enum."""
     kinds = {type(value) for value in values}
     if len(kinds) != 1:
         raise _no_type(annotation)
@@ -254,7 +254,7 @@ def _type_of_all(annotation: Any, values: Iterable[Any]) -> pa.DataType:
 
 def _no_type(annotation: Any) -> Error:
     if not (isinstance(annotation, type) or get_origin(annotation) or annotation is Any):
-        types.parse(annotation)  # which says what is no type at all
+        types.parse(annotation)  # raises the error for an invalid type
     named = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     return Code.TYPE_INVALID(
         f"{named} has no Arrow type; give one with Annotated[{named}, pa.string()], say, or use int, float, str, bool, "

@@ -1,7 +1,7 @@
 """The layout of sketches of Apache DataSketches, checked byte by byte.
 
-The library's own decoder trusts sketches: with bytes that are none it may crash, or never return. So what users
-write is checked here before. Accepted are HLL sketches of the type HLL_8, compact or updatable, and KLL sketches of
+The library's own decoder does not validate sketches: with invalid bytes it may crash, or never return. So sketches of
+users are checked here first. Valid are HLL sketches of the type HLL_8, compact or updatable, and KLL sketches of
 doubles, in serial versions 1 and 2. Pure: no I/O, and no import of the library.
 
 Errors: SchemaMismatchError, which says what is wrong with a sketch.
@@ -32,7 +32,7 @@ _LIST_LENGTH = 8
 
 _KLL_EMPTY_FLAG, _KLL_SINGLE_FLAG = 1, 4
 _KLL_LEVELS_MAX = 61
-"""Level n has items of weight 2^n, and their sum is a number of 64 bits."""
+"""Items of level n have weight 2^n, and the sum of weights is a 64-bit number."""
 
 
 def check_hll(sketch: bytes) -> None:
@@ -64,7 +64,7 @@ def check_hll(sketch: bytes) -> None:
 
 
 def _count_of_set(sketch: bytes, lg_k: int, lg_length: int) -> int:
-    """The number of values of an HLL sketch that has a hash set of them."""
+    """Return the number of values of an HLL sketch with a hash set of them."""
     count: int = struct.unpack_from("<i", sketch, 8)[0] if len(sketch) >= 12 else -1
     if not 5 <= lg_length <= max(lg_k - 3, 5) or not 0 < count <= 3 << lg_length >> 2:
         raise _wrong("HLL", sketch, f"it has a set of {count} values in 2^{lg_length} slots")
@@ -128,7 +128,7 @@ def _check_levels(sketch: bytes, k: int, m: int) -> None:
 
 
 def _level_capacity(k: int, depth: int) -> int:
-    """How many items a level holds: k (2/3)^depth, rounded as the library does."""
+    """Return the capacity of a level in items: k (2/3)^depth, rounded as the library does."""
     if depth > 30:
         half = depth // 2
         return _level_capacity(_level_capacity(k, half), depth - half)

@@ -1,11 +1,11 @@
 """Names of types: one parser, one printer. Pure.
 
-``parse_name`` reads Arrow's names and a few short ones: ``int64``, ``uuid``, ``decimal(10, 2)``,
-``timestamp[us, tz=UTC]``, ``list<string>``, ``fixed_size_list<float>[3]``, ``struct<x: double, y: double not null>``,
-``map<string, int64>``, ``dictionary<string>``. ``name_of`` prints a type so that ``parse_name`` gives it back. A member
-of a struct whose name is not a plain word stands in JSON's quotes: ``struct<"first name": string>``.
+``parse_name`` reads Arrow's names and a few short ones: ``int64``, ``uuid``, ``decimal(10, 2)``, ``timestamp[us,
+tz=UTC]``, ``list<string>``, ``fixed_size_list<float>[3]``, ``struct<x: double, y: double not null>``, ``map<string,
+int64>``, ``dictionary<string>``. ``name_of`` is the inverse. The name of a struct member is quoted as in JSON unless it
+is a plain word: ``struct<"first name": string>``.
 
-Errors: UsageError for a name of no type.
+Errors: UsageError for a name that is not a type.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def parse_name(text: str) -> pa.DataType:
-    """The type of this name. Raises UsageError for a name of none."""
+    """Return the type of this name. Raises UsageError if there is none."""
     found = PLAIN.get(_ALIASES.get(text, text))
     if found is not None:
         return found
@@ -65,7 +65,7 @@ def parse_name(text: str) -> pa.DataType:
 
 
 def name_of(kind: pa.DataType) -> str:
-    """The name of a type, which :func:`parse_name` reads."""
+    """Return the name of a type; :func:`parse_name` is the inverse."""
     if kind in (UUID, JSON):
         return "uuid" if kind == UUID else "json"
     if pa.types.is_fixed_size_list(kind):
@@ -83,7 +83,7 @@ def name_of(kind: pa.DataType) -> str:
 
 
 def words(kind: pa.DataType) -> str:
-    """The type in messages and in the words of a log: in Arrow's own, which are long for a dictionary."""
+    """Return Arrow's own name of a type, for messages and the log; it is long for a dictionary."""
     return name_of(kind) if pa.types.is_dictionary(kind) else str(kind)
 
 
@@ -109,7 +109,7 @@ class _NameParser:
             end = match.end()
 
     def refused(self, reason: str = "") -> Exception:
-        """The error for the whole name."""
+        """Return the error for the whole name."""
         why = f" ({reason})" if reason else ""
         return Code.TYPE_INVALID(
             f"not a type: {shown(self.text)}{why}; Arrow's names are used, such as int64, string, uuid, "
@@ -117,7 +117,7 @@ class _NameParser:
         )
 
     def kind(self) -> pa.DataType:
-        """The type that begins at the next token."""
+        """Return the type that begins at the next token."""
         group, word = self._next()
         nested: dict[str, Callable[[], pa.DataType]] = {
             "list": self._list, "fixed_size_list": self._fixed_size_list, "struct": self._struct, "map": self._map,

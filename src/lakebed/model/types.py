@@ -1,9 +1,9 @@
-"""Arrow types as Lakebed takes them: which can be keys or values, their JSON names, and what widens into what.
+"""Arrow types in Lakebed: which can be keys or values, their JSON form, and which can be widened to which.
 
-``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
-it: ``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``,
-``{"fixed_size_list": [item, length]}``, ``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``, and at the top
-``{"dictionary": values}``. Names for people are those of :mod:`lakebed.model.type_names`. Pure: no I/O.
+``to_json`` returns text for a plain type and an object for a nested one, so that a reader in any language can parse it:
+``"int64"``, ``"uuid"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``, ``{"fixed_size_list":
+[item, length]}``, ``{"struct": [[name, …], …]}``, ``{"map": [key, item]}``, and at the top ``{"dictionary": values}``.
+Names for people are those of :mod:`lakebed.model.type_names`. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ _FLOATS = ("halffloat", "float", "double")
 _UNITS = ("s", "ms", "us", "ns")
 
 HIDDEN_PREFIX = "__lakebed_"
-"""Names that begin so are those of hidden columns (:mod:`lakebed.model.row_kinds`)."""
+"""The prefix of the names of hidden columns (:mod:`lakebed.model.row_kinds`)."""
 
 WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
-"""What a value field may become: any type further right in the row that has its own; and a decimal
-one of more digits with the same scale. No integer becomes a float, for
-float64 does not keep every int64; and nothing becomes text."""
+"""A value field may be widened to any type further right in the row that has its own; a decimal, to one of more digits
+with the same scale. Integers are not widened to floats, since float64 does not represent every int64, and no type is
+widened to text."""
 
 
 def parse(kind: Any) -> pa.DataType:
-    """The type of a field (:func:`of_field`) from an Arrow type or its name. Raises UsageError for a name of none."""
+    """Return the type of a field (:func:`of_field`) from an Arrow type or its name. Raises UsageError for an unknown
+    name.
+    """
     if isinstance(kind, pa.DataType):
         try:
             return of_field(kind)
@@ -48,7 +50,7 @@ def parse(kind: Any) -> pa.DataType:
 
 
 def to_json(kind: pa.DataType) -> Any:
-    """The JSON form of a type; :func:`from_json` gives it back."""
+    """Return the JSON form of a type; :func:`from_json` is the inverse."""
     if pa.types.is_dictionary(kind):
         return {"dictionary": to_json(kind.value_type)}
     if pa.types.is_list(kind):
@@ -63,7 +65,7 @@ def to_json(kind: pa.DataType) -> Any:
 
 
 def from_json(document: Any) -> pa.DataType:
-    """The type of a JSON form. Raises UsageError if it is none."""
+    """Return the type of a JSON form. Raises UsageError if it is malformed."""
     match document:
         case {"list": item}:
             return pa.list_(from_json(item))
@@ -80,7 +82,7 @@ def from_json(document: Any) -> pa.DataType:
 
 
 def canonical(kind: pa.DataType) -> pa.DataType:
-    """The type in which a table stores values of a type: one layout for text, bytes and lists of any length, no
+    """Return the type in which a table stores values of a type: one layout for text, bytes and lists of any length, no
     dictionaries.
     """
     if pa.types.is_dictionary(kind):
@@ -113,19 +115,21 @@ _NESTED: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 
 
 def with_inner(kind: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A nested type, or a dictionary, with what ``inner`` makes of the types inside it; any other type as it is."""
+    """Return a nested type, or a dictionary, with ``inner`` applied to the types inside it; other types are
+    unchanged.
+    """
     return next((remade(kind, inner) for is_kind, remade in _NESTED if is_kind(kind)), kind)
 
 
 INDEX = pa.int32()
-"""The type of the indices of all dictionaries that reads return: what :meth:`pyarrow.Array.dictionary_encode` gives."""
+"""The index type of all dictionaries that reads return: that of :meth:`pyarrow.Array.dictionary_encode`."""
 
 
 def of_field(kind: pa.DataType) -> pa.DataType:
-    """The type that a field has for values of a type: the canonical one, or a dictionary of it.
+    """Return the field type for values of a type: the canonical one, or a dictionary of it.
 
-    Of a dictionary, neither the type of the indices nor an order is kept (docs/decisions/0063). Dictionaries inside
-    other types, and of values that some library cannot take in a dictionary, are their values.
+    The index type and the order of a dictionary are not kept (docs/decisions/0063). Dictionaries inside other types,
+    and of values that some library does not support in a dictionary, become their values.
     """
     plain = canonical(kind)
     if not pa.types.is_dictionary(kind) or plain == UUID or pa.types.is_decimal256(plain) or key_type(plain) is None:
@@ -134,7 +138,7 @@ def of_field(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """A list in any of Arrow's layouts."""
+    """Return whether a type is a list in any of Arrow's layouts."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -145,15 +149,15 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 LIST_SIZE_MAX = 65_536
-"""Items of a list of a fixed size: a null one takes as much memory as any other."""
+"""Maximum items of a fixed-size list: a null takes as much memory as any other value."""
 
 NESTING_MAX = 30
-"""Levels of lists, structs and maps (which count twice) that a new column may have. Parquet readers end at 100 levels,
-two for a list; Arrow's C interface at 64, two for a map; and the schema that Parquet files carry at about 60."""
+"""Maximum levels of lists, structs and maps (which count twice) of a new column. The limit of Parquet readers is 100
+levels, two for a list; of Arrow's C interface 64, two for a map; and of the schema in Parquet files about 60."""
 
 
 def check_new_type(name: str, kind: pa.DataType) -> None:
-    """Raise UsageError for a type that some reader or writer of data files cannot hold, though Arrow has it."""
+    """Raise UsageError for an Arrow type that some reader or writer of data files does not support."""
     check_value_type(name, kind)
     flaw = _flaw(kind, NESTING_MAX)
     if flaw:
@@ -164,7 +168,7 @@ def check_name(name: Any) -> None:
     """Raise UsageError for an invalid name of a column or of a struct's member."""
     if not isinstance(name, str) or not name:
         raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
-    # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
+    # C strings end at NUL, plans of the engine at a line end, and UTF-8 has no surrogates.
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
         raise Code.SCHEMA_INVALID(
             f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates"
@@ -176,7 +180,7 @@ def check_name(name: Any) -> None:
 
 
 def _flaw(kind: pa.DataType, levels: int) -> str | None:
-    """The fault of a type, at any depth; None if there is none."""
+    """Return the fault of a type, at any depth; None if there is none."""
     if pa.types.is_nested(kind) and not levels:
         return f"it is nested deeper than {NESTING_MAX} levels"
     if pa.types.is_struct(kind):
@@ -198,7 +202,7 @@ def _flaw(kind: pa.DataType, levels: int) -> str | None:
 
 
 def check_value_type(name: str, kind: pa.DataType) -> None:
-    """Raise UsageError for a type that data files cannot hold and give back."""
+    """Raise UsageError for a type that data files cannot store and return."""
     try:
         known = from_json(to_json(kind)) == kind
     except (UsageError, RecursionError):
@@ -212,7 +216,7 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
 
 
 def in_parquet(kind: pa.DataType) -> pa.DataType:
-    """The type that Parquet returns for a type: it has no seconds, and stores milliseconds instead."""
+    """Return the type that Parquet returns for a type: Parquet has no seconds, and stores milliseconds instead."""
     if pa.types.is_timestamp(kind) and kind.unit == "s":
         return pa.timestamp("ms", kind.tz)
     if pa.types.is_time32(kind):
@@ -224,7 +228,7 @@ _SAME_BYTES = ((pa.binary(16), UUID), (UUID, pa.binary(16)), (JSON, pa.string())
 
 
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of ``found`` is kept by a cast to ``wanted``."""
+    """Return whether a cast from ``found`` to ``wanted`` keeps every value."""
     if found == wanted or pa.types.is_null(found):
         return True
     found = canonical(found)
@@ -248,12 +252,12 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of ``found`` are taken as ``wanted`` one by one, if each is kept.
+    """Return whether values of ``found`` are accepted as ``wanted``, value by value, if each is unchanged.
 
-    So are numbers as another kind of number, and times in another unit: what a library makes of a column of small
-    numbers is often an int64, Parquet has no seconds, and Spark nothing but microseconds. A date is the midnight that
-    it begins with. Bytes have a fixed size if each value has it. Text is a UUID or JSON if it has that form, and never
-    a number; a time without a zone never is one with a zone.
+    Numbers are accepted as another kind of number, and times in another unit: libraries often make an int64 column of
+    small numbers, Parquet has no seconds, and Spark has only microseconds. A date is accepted as its first midnight.
+    Bytes are accepted as fixed-size if each value has that size. Text is accepted as UUID or JSON if it has that form,
+    and never as a number; a time without a zone is never accepted as one with a zone.
     """
     found = canonical(found)
     if (is_number(found) and is_number(wanted)) or (pa.types.is_string(found) and wanted in (UUID, JSON)):
@@ -265,26 +269,28 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_time(found) and pa.types.is_time(wanted):
         return True
     if is_list(found) and is_list(wanted):
-        # Lists of any length are taken where each has the length wanted.
+        # Lists of any length are accepted if each has the required length.
         fit = pa.types.is_list(found) or _lengths_fit(found, wanted)
         return fit and _exact_inside(found.value_type, wanted.value_type)
     return _is_day(found) and _is_day(wanted)
 
 
 def _is_of_fixed_size(kind: pa.DataType) -> bool:
-    """Bytes of one size, as those of a UUID are."""
+    """Return whether a type has bytes of one size, as a UUID."""
     return bool(kind == UUID or pa.types.is_fixed_size_binary(kind))
 
 
 def _lengths_fit(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every list of ``found`` has a length that ``wanted`` allows."""
+    """Return whether every list of ``found`` has a length that ``wanted`` allows."""
     if not pa.types.is_fixed_size_list(wanted):
         return True
     return bool(pa.types.is_fixed_size_list(found) and found.list_size == wanted.list_size)
 
 
 def _exact_inside(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """As :func:`exact`, for items of lists: Arrow itself refuses to cast numbers to integers that cannot hold them."""
+    """As :func:`exact`, for items of lists: Arrow itself refuses to cast numbers to integers that cannot represent
+    them.
+    """
     integers = pa.types.is_integer(wanted) and (pa.types.is_integer(found) or pa.types.is_floating(found))
     return widens(found, wanted) or integers or (pa.types.is_list(found) and exact(found, wanted))
 
@@ -294,10 +300,10 @@ def _is_day(kind: pa.DataType) -> bool:
 
 
 def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of ``found`` may be cast to ``wanted`` where someone asks for it, if each value is kept.
+    """Return whether values of ``found`` may be cast to ``wanted`` on request, if each value is unchanged.
 
-    Beside what is :func:`exact`, text is read as any plain type; whole numbers, decimals, booleans and dates become
-    text; and a time without a zone is one in UTC.
+    Besides :func:`exact` casts, text is parsed as any plain type; whole numbers, decimals, booleans and dates are
+    formatted as text; and a time without a zone is read as UTC.
     """
     found = canonical(found)
     if pa.types.is_string(found):
@@ -311,32 +317,34 @@ def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def is_untyped(kind: pa.DataType) -> bool:
-    """Whether values are null at some depth because nothing else was seen there."""
+    """Return whether a type is null at some depth, because no other value occurred there."""
     return bool(pa.types.is_null(kind) or any(is_untyped(kind.field(index).type) for index in range(kind.num_fields)))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """An integer, a float or a decimal."""
+    """Return whether a type is an integer, a float or a decimal."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Text, in any form of Arrow."""
+    """Return whether a type is text, in any form of Arrow."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Bytes of any length, in any form of Arrow."""
+    """Return whether a type is bytes of any length, in any form of Arrow."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Bytes of any length, in any form of Arrow, or of a fixed length."""
+    """Return whether a type is bytes of any length, in any form of Arrow, or of a fixed length."""
     return is_bytes(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a field of one type may be widened to another, or become a dictionary of its values, or no longer be."""
+    """Return whether a field may be widened from one type to another, or changed to or from a dictionary of its
+    values.
+    """
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(wanted):
         plain = canonical(found), canonical(wanted)
         return found != wanted and (plain[0] == plain[1] or can_become(*plain))
@@ -347,7 +355,7 @@ def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def wider_decimals(kind: pa.DataType) -> int | None:
-    """The least digits of the decimals that a field of the type can become; None if there are none."""
+    """Return the least number of digits of the decimals that a field of the type can become; None if none."""
     most = 38 if pa.types.is_decimal128(kind) else 76 if pa.types.is_decimal256(kind) else 0
     return kind.precision + 1 if most and kind.precision < most else None
 
@@ -356,5 +364,5 @@ def _number_widens(found: str, wanted: str) -> bool:
     for ladder in (_INTEGERS, _UNSIGNED, _FLOATS):
         if found in ladder and wanted in ladder:
             return ladder.index(found) <= ladder.index(wanted)
-    # An unsigned number needs the next wider signed one.
+    # An unsigned number needs the next wider signed type.
     return found in _UNSIGNED and wanted in _INTEGERS and _UNSIGNED.index(found) < _INTEGERS.index(wanted)

@@ -1,14 +1,13 @@
-"""Which values of Arrow arrays are what their types say, and what is kept of those that are not.
+"""Finds values of Arrow arrays that are invalid for their types, and repairs them.
 
-An Arrow array may hold what its type does not allow: text that is not UTF-8, a decimal with more digits than its
-precision, a time outside a day. PyArrow takes such arrays from any producer unseen, and Parquet stores them, but most
-readers refuse the whole page that holds one. So they are refused before they are written
-(:mod:`lakebed.ingest.conformer`,
-:mod:`lakebed.ingest.attach`), and replaced where they were written before that was so
+An Arrow array may contain values that its type does not allow: text that is not UTF-8, a decimal with more digits than
+its precision, a time outside a day. PyArrow accepts such arrays from any producer without validation, and Parquet
+stores them, but most readers refuse the whole page with such a value. So they are refused before they are written
+(:mod:`lakebed.ingest.conformer`, :mod:`lakebed.ingest.attach`), and replaced where older versions wrote them
 (:mod:`lakebed.maintenance.repair`).
 
-Arrow's own full validation decides; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it
-is ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.
+Arrow's own full validation is used; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it is
+ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -27,21 +26,24 @@ _TEXTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.str
 
 
 def invalid(column: pa.Array) -> pa.Array | None:
-    """Marks the rows with a value that their type does not allow, at any depth; None if there is no such row.
+    """Return a mask of the rows with a value that their type does not allow, at any depth; None if there is no such
+    row.
 
     Raises ArrowInvalid if the array itself is malformed, for example with offsets outside its buffers, so that no row
     can be named.
     """
     if _is_valid(column):
         return None
-    # As bytes and integers all values are valid, so this checks the layout alone.
+    # As bytes and integers all values are valid, so this checks only the layout.
     check_layout(column)
     rows = canonical(column)
     return _bad_rows(rows, lambda part: part.validate(full=True))
 
 
 def unstorable(column: pa.Array) -> pa.Array | None:
-    """Marks the rows with a value that Parquet cannot store: seconds that overflow as milliseconds. As above."""
+    """Return a mask of the rows with a value that Parquet cannot store: seconds that overflow as milliseconds. As
+    above.
+    """
     kind = types.in_parquet(column.type)
     if kind == column.type:
         return None
@@ -53,26 +55,28 @@ def unstorable(column: pa.Array) -> pa.Array | None:
 
 
 def uncastable(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Marks the rows that Arrow does not cast to a type without loss."""
+    """Return a mask of the rows that Arrow cannot cast to a type without loss."""
     bad = _bad_rows(column, lambda part: part.cast(wanted))
     return pa.repeat(pa.scalar(value=False), len(column)) if bad is None else bad
 
 
 def check_layout(column: pa.Array) -> None:
-    """Raise ArrowInvalid if the array is malformed. After it, reading any value is safe, whether it is valid or not."""
+    """Raise ArrowInvalid if the array is malformed. Otherwise, reading any value is safe, valid or not."""
     column.validate()
     column.view(_raw(column.type)).validate(full=True)
 
 
 def unfilled(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Marks the rows with a null in a member of a struct that ``kind``, which has the same layout, lets have none."""
+    """Return a mask of the rows with a null in a struct member that is not nullable in ``kind``, a type of the same
+    layout.
+    """
     if kind == free(kind):
         return None
     return _bad_rows(column, lambda part: _check_filled(part, kind))
 
 
 def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values as a type that differs in what may be null, where :func:`unfilled` marks no row."""
+    """Return the same values as a type of other nullability. Requires that :func:`unfilled` marks no row."""
     if column.type == kind:
         return column
     # Arrow's casts and views also check members below a null.
@@ -90,14 +94,14 @@ def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def free(kind: pa.DataType) -> pa.DataType:
-    """The type with members of structs that may be null, at any depth."""
+    """Return the type with nullable struct members, at any depth."""
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(free(member.type)).with_nullable(nullable=True) for member in kind])
     return types.with_inner(kind, free)
 
 
 def reason(column: pa.Array, row: int) -> str:
-    """What is wrong with a row that :func:`invalid` has marked, to be read after "column x holds"."""
+    """Return the fault of a row that :func:`invalid` has marked, to follow "column x holds" in a message."""
     try:
         _compact(column.slice(row, 1)).validate(full=True)
     except pa.ArrowInvalid as error:
@@ -107,7 +111,7 @@ def reason(column: pa.Array, row: int) -> str:
 
 
 def shown(column: pa.Array, row: int) -> str:
-    """A value for an error message; its bytes, or its integer, if it is invalid or Python has no such value."""
+    """Format a value for an error message: its bytes or its integer if it is invalid or Python has no such value."""
     one = canonical(column.slice(row, 1))
     try:
         if _is_valid(_compact(one)):
@@ -118,8 +122,8 @@ def shown(column: pa.Array, row: int) -> str:
 
 
 def mended(column: pa.Array) -> pa.Array:
-    """The same values in the canonical type, with U+FFFD for each byte that is not UTF-8, and null for a decimal or a
-    time that its type does not allow. For few rows: each becomes a Python value.
+    """Return the same values in the canonical type, with U+FFFD for each byte that is not UTF-8, and null for a decimal
+    or time that its type does not allow. For few rows: each becomes a Python value.
     """
     rows = canonical(column)
     kind = rows.type
@@ -128,14 +132,14 @@ def mended(column: pa.Array) -> pa.Array:
 
 
 def mended_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with each column that has an invalid value :func:`mended`; the others are as they were."""
+    """Return the rows with each column that has an invalid value :func:`mended`; the others are unchanged."""
     columns = [column if _is_valid(column) else mended(column) for column in rows.columns]
     fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """The same values in the layout that tables keep (:func:`lakebed.model.types.canonical`).
+    """Return the same values in the layout of tables (:func:`lakebed.model.types.canonical`).
 
     Raises ArrowNotImplementedError for list views inside a map.
     """
@@ -144,9 +148,9 @@ def canonical(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = canonical(column.dictionary)
-        # PyArrow 26 looks up no views, of which Polars makes its categories.
+        # PyArrow 26 has no lookup in views, of which Polars makes its categories.
         return pa.DictionaryArray.from_arrays(column.indices, values).cast(values.type)
-    # PyArrow 26 casts list views as if they lay in order and without gaps, and gives other values than theirs.
+    # PyArrow 26 casts list views as if they were ordered and without gaps, and so returns wrong values.
     if "list_view" not in str(kind):
         return column.cast(types.canonical(kind))
     if pa.types.is_struct(kind):
@@ -165,10 +169,10 @@ def canonical(column: pa.Array) -> pa.Array:
 
 def _is_valid(column: pa.Array) -> bool:
     try:
-        # Without this, what follows may read outside the buffers.
+        # Without this, the following code may read outside the buffers.
         column.validate()
         if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
-            # Slices of one array share a dictionary; to validate all of it for each would be quadratic.
+            # Slices of one array share a dictionary; validating all of it for each slice would be quadratic.
             column.view(_raw(column.type)).validate(full=True)
             column = canonical(column)
         if column.type == pa.string() and _is_ascii(column):
@@ -180,17 +184,19 @@ def _is_valid(column: pa.Array) -> bool:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    """Whether all bytes of a text column are, in one look. Arrow's own takes five times as long for short texts."""
+    """Return whether all bytes of a text column are ASCII, by one scan. Arrow's own test takes five times as long for
+    short texts.
+    """
     _, offsets, content = column.buffers()
     if content is None or not len(column):
         return False
     ends = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
-    # Of malformed offsets these may be in any order; what lies between them is looked at by nobody then.
+    # Malformed offsets may be in any order; the bytes between them are then not checked.
     return bool(np.frombuffer(content, np.uint8)[max(0, ends[0]) : max(0, ends[-1])].max(initial=0) < 0x80)
 
 
 def _without_parent(column: pa.Array) -> pa.Array:
-    """The column without what a slice keeps of its parent: Arrow validates the children of a nested array whole."""
+    """Return the column without the rest of a slice's parent: Arrow validates the children of a nested array whole."""
     small = pa.types.is_nested(column.type) and 2 * column.nbytes < column.get_total_buffer_size()
     return _compact(column) if small else column
 
@@ -200,7 +206,7 @@ def _compact(column: pa.Array) -> pa.Array:
 
 
 def _bad_rows(rows: pa.Array, check: Callable[[pa.Array], Any]) -> pa.Array | None:
-    """Marks the rows for which the check raises ArrowInvalid, found by halving; None if there is none."""
+    """Return a mask of the rows for which the check raises ArrowInvalid, found by bisection; None if there is none."""
     bad: set[int] = set()
     parts = [(0, len(rows))]
     while parts:
@@ -230,7 +236,7 @@ def _check_filled(column: pa.Array, kind: pa.DataType) -> None:
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:
-    """The type of the same layout in which every value is allowed: bytes for text and decimals, integers for times."""
+    """Return the type of the same layout that allows every value: bytes for text and decimals, integers for times."""
     if kind in _TEXTS:
         return _TEXTS[kind]
     if pa.types.is_decimal(kind):
@@ -248,12 +254,12 @@ def _integers(kind: pa.DataType) -> pa.DataType:
 
 
 def _type_of_valid(kind: pa.DataType) -> pa.DataType:
-    """The type that :func:`_valid_value` gives values of: that of the column, with integers for times."""
+    """Return the type of the values of :func:`_valid_value`: that of the column, with integers for times."""
     return _integers(types.with_inner(kind, _type_of_valid))
 
 
 def _valid_value(value: Any, kind: pa.DataType) -> Any:
-    """A raw value as one that is allowed."""
+    """Convert a raw value to an allowed one."""
     if value is None:
         return None
     if pa.types.is_string(kind):

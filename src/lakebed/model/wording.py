@@ -1,6 +1,6 @@
-"""Words of messages: amounts with their units, and the names that a mistyped one resembles. Pure.
+"""Formats messages: amounts with their units, and suggestions of names similar to a mistyped one. Pure.
 
-Source: difflib's ratio of matching characters (Ratcliff and Obershelp); letters in another case count as equal.
+Source: difflib's ratio of matching characters (Ratcliff and Obershelp); case is ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 NAMES_SEARCHED_MAX = 5_000
-"""About 50 ms; an error message is not worth more."""
+"""Maximum names to search, about 50 ms of an error message."""
 _ALIKE = 0.6
 _NEARLY_AS_ALIKE = 0.1
 _SHOWN_MAX = 3
@@ -18,7 +18,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size_text(size_bytes: float) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Return bytes in the largest unit of which there is at least one."""
     unit = 0
     while size_bytes >= 1024 and unit < len(_UNITS) - 1:
         size_bytes /= 1024
@@ -27,24 +27,24 @@ def size_text(size_bytes: float) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "", *, exact: bool = True) -> str:
-    """A number with its noun: ``1 partition``, ``2,000 rows``, ``3 entries``, ``about 7 files``."""
+    """Return a number with its noun: ``1 partition``, ``2,000 rows``, ``3 entries``, ``about 7 files``."""
     return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def printable(text: str) -> str:
-    """The text with an escape for each character that does not print, line ends among them."""
+    """Return the text with an escape for each character that is not printable, including line ends."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def nearest(name: Any, names: Iterable[str]) -> list[str]:
-    """The names most like ``name``, the best first: at most three, and none that is much less like it than the best."""
+    """Return up to three names most similar to ``name``, best first, without those much less similar than the best."""
     from difflib import SequenceMatcher
     from itertools import islice
 
     if not isinstance(name, str):
-        # A member of a dict that a caller made.
+        # A member of a dict made by a caller.
         return []
     matcher = SequenceMatcher(None, b=name.casefold())
     found = []
@@ -57,6 +57,8 @@ def nearest(name: Any, names: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: ``; did you mean 'readings'?``, or nothing if none is like it."""
+    """Return the end of a message about an unknown name: ``; did you mean 'readings'?``, or nothing if none is
+    similar.
+    """
     found = nearest(name, names)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
