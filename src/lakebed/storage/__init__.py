@@ -40,7 +40,8 @@ _memories_lock = threading.Lock()
 
 
 def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -> Storage:
-    """The store at a root URL: ``file:///…``, a path, ``s3://bucket/prefix``, ``gs://…``, ``az://…``, ``memory://name``.
+    """Return the store at a root URL: ``file:///…``, a path, ``s3://bucket/prefix``, ``gs://…``, ``az://…``,
+    ``memory://name``.
 
     Connecting reads and writes nothing. In a process, ``memory://`` stores with equal names are one store.
 

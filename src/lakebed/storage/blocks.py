@@ -1,13 +1,13 @@
 """Block digests verify that bytes read from a data file are the bytes that were written.
 
-A Parquet file has checksums for the content of its pages only. A flipped bit in a page header, a page index or a
-filter can lose rows without an error. So a data file has a list with a digest of each of its blocks. The list lies
-before the footer and covers every byte before the list. The footer has the digest of the list, and the table state has
-the digest of the footer. A reader verifies the blocks that it reads, whatever their content.
+A Parquet file has checksums for the content of its pages only. A flipped bit in a page header, a page index or a filter
+can lose rows without an error. So a data file has a list with a digest of each of its blocks. The list lies before the
+footer and covers every byte before the list. The footer has the digest of the list, and the table state has the digest
+of the footer. A reader verifies the blocks that it reads, whatever their content.
 
 :func:`seal` inserts the list into a file that Arrow has closed: a Parquet footer does not depend on its own offset, so
 the list goes in front of it, and replaces a placeholder in the footer by a value of the same length. :class:`Blocks`
-verifies, and remembers which blocks it has verified: a process verifies each block once, at its first use.
+verifies, and records the verified blocks: a process verifies each block once, at its first use.
 
 Rules: a digest is the canonical bytes of XXH3-64 (docs/format.md, section 7). Errors: OSError, which readers turn into
 a DamagedError that names the file. Source: decision 0029.
@@ -33,13 +33,14 @@ KEY = "lakebed.block_digests"
 """The key of the placeholder in the key-value metadata of the footer."""
 
 BLOCK_BYTES = 16 * 1024
-"""Smaller blocks make the list longer (it takes 0.05% of the file), larger ones make small reads longer."""
+"""Bytes of a block. Smaller blocks make the list longer (it takes 0.05% of the file); larger ones make small reads
+longer."""
 
 PLACEHOLDER = "?" * 96
 
 _ENTRY = KEY.encode() + bytes([0x18, len(PLACEHOLDER)]) + PLACEHOLDER.encode()
-"""The key and its value in the footer. In Thrift's compact protocol the two bytes between are the next field, of type
-text, and its length."""
+"""The key and its value in the footer. In Thrift's compact protocol, the two bytes in between are the next field, of
+type text, and its length."""
 
 DIGEST_BYTES = 8
 _TAIL_BYTES = 8  # the footer's length and the magic
@@ -52,7 +53,7 @@ ByteRange = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class BlockList:
-    """Where the list of block digests lies: at ``offset``, which is also the end of the last block."""
+    """The location of the list of block digests: ``offset`` is also the end of the last block."""
 
     block_bytes: int
     offset: int
@@ -60,7 +61,7 @@ class BlockList:
 
     @classmethod
     def parse(cls, text: bytes) -> BlockList:
-        """From the value in the footer. Raises ValueError, KeyError or TypeError if it is malformed."""
+        """Parse the value in the footer. Raises ValueError, KeyError or TypeError if it is malformed."""
         document = load(text)
         found = cls(int(document["block_bytes"]), int(document["offset"]), str(document["digest"]))
         if found.block_bytes < 1 or found.offset < 0:
@@ -68,7 +69,7 @@ class BlockList:
         return found
 
     def to_text(self) -> bytes:
-        """The value in the footer, as long as the placeholder."""
+        """Return the value for the footer, of the length of the placeholder."""
         text = json.dumps(asdict(self), separators=(",", ":")).encode().ljust(len(PLACEHOLDER))
         assert len(text) == len(PLACEHOLDER)
         return text
@@ -80,16 +81,16 @@ class BlockList:
 
     @classmethod
     def beside(cls, offset: int, digests: bytes) -> BlockList:
-        """For a file that does not contain the list; its blocks end at ``offset``."""
+        """Return the list of a file that does not contain it; its blocks end at ``offset``."""
         return cls(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests))
 
     def fits(self, size_bytes: int, footer_bytes: int) -> bool:
-        """Whether the list ends where the footer of a file of this size begins."""
+        """Return whether the list ends where the footer of a file of this size begins."""
         return sum(self.byte_range) + footer_bytes == size_bytes
 
 
 class Blocks:
-    """The blocks of one open file, and which of them are verified. Safe to use from many threads."""
+    """The blocks of one open file, with a record of the verified ones. Safe to use from many threads."""
 
     __slots__ = ("_digests", "_seen", "_size", "block_bytes")
 
@@ -104,7 +105,7 @@ class Blocks:
         self._seen = bytearray(len(digests) // DIGEST_BYTES)
 
     def around(self, byte_range: ByteRange) -> ByteRange:
-        """The byte range of the whole blocks that contain the bytes."""
+        """Return the byte range of the whole blocks that contain the bytes."""
         begin = byte_range[0] // self.block_bytes * self.block_bytes
         end = -(-(byte_range[0] + byte_range[1]) // self.block_bytes) * self.block_bytes
         return begin, min(end, self._size) - begin
@@ -115,7 +116,7 @@ class Blocks:
         return self._size
 
     def ends_before(self, byte_range: ByteRange) -> bool:
-        """Whether the bytes lie after the blocks: in the list of digests, or in the footer."""
+        """Return whether the bytes are after the blocks: in the list of digests, or in the footer."""
         return byte_range[0] >= self._size
 
     def check(self, begin: int, content: bytes | memoryview) -> None:
@@ -129,7 +130,7 @@ class Blocks:
             at += DIGEST_BYTES
 
     def read(self, descriptor: int, byte_range: ByteRange) -> bytes:
-        """These bytes of an open local file. If a block of them is not verified yet, the whole blocks are read.
+        """Read these bytes of an open local file; unverified blocks among them are read and verified whole.
 
         Raises OSError if a block differs, or the file is too short.
         """
@@ -145,7 +146,9 @@ class Blocks:
         return content
 
     def have_seen(self, byte_ranges: Iterable[ByteRange]) -> bool:
-        """Whether all blocks of the bytes are verified. The bytes after the blocks were, when the file was opened."""
+        """Return whether all blocks of the bytes are verified. Bytes after the blocks were verified when the file was
+        opened.
+        """
         size, find = self.block_bytes, self._seen.find
         for offset, length in byte_ranges:  # noqa: SIM110 - a generator costs a call for each range
             if find(0, offset // size, -(-(offset + length) // size)) >= 0:
@@ -184,7 +187,7 @@ class Blocks:
 
 
 def digests_of(path: Path) -> bytes:
-    """The digests of the blocks of a Parquet file that another program wrote, up to its footer.
+    """Compute the digests of the blocks of a Parquet file that another program wrote, up to its footer.
 
     Raises OSError if it cannot be read.
     """
@@ -202,7 +205,7 @@ def _footer_offset(descriptor: int) -> int:
 
 
 def block_digests(descriptor: int, size_bytes: int) -> bytes:
-    """The digests of the first ``size_bytes`` bytes of an open file, block by block."""
+    """Compute the digests of the first ``size_bytes`` bytes of an open file, block by block."""
     digests: list[bytes] = []
     step = BLOCK_BYTES * _READ_BLOCKS
     for begin in range(0, size_bytes, step):
@@ -223,7 +226,8 @@ def seal(path: Path) -> None:
         footer = os.pread(descriptor, size_bytes - offset, offset)
         digests = block_digests(descriptor, offset)
         value = BlockList(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests)).to_text()
-        # The last one: the metadata follow the row groups, whose statistics contain values of users.
+        # Searches from the end: the key-value metadata follows the row groups, whose statistics contain values of
+        # users.
         found = footer.rfind(_ENTRY)
         if found < 0:
             raise ValueError(f"the footer of {path} has no placeholder for block digests")

@@ -36,7 +36,7 @@ _NO_PERMISSION = (
 _BOTH_KEYS = (
     "give both, as storage options aws_access_key_id and aws_secret_access_key or in the environment, or neither"
 )
-# Phrase in the text -> the code and the remedy. The first match counts; none of these is transient.
+# Phrase in the text -> the code and the remedy. The first match is used; none of these is transient.
 _REMEDIES = {
     "NoSuchBucket": (Code.STORE_NOT_FOUND, "the bucket does not exist: create it, or correct the URL"),
     "ContainerNotFound": (Code.STORE_NOT_FOUND, "the container does not exist: create it, or correct the URL"),
@@ -63,12 +63,12 @@ _REMEDIES = {
     "PermissionDenied": _NO_PERMISSION,
     "Unauthenticated": _UNKNOWN_CREDENTIALS,
 }
-# Of a list, the client has no classes of errors.
+# The client raises no specific classes of errors for a listing.
 _BY_STATUS = {401: _UNKNOWN_CREDENTIALS, 403: _NO_PERMISSION}
 
 
 def explain(error: BaseException, action: str, url: str) -> Error:
-    """The error for a failed request: action, URL, remedy, and whether it is ``transient``."""
+    """Return the error for a failed request: action, URL, remedy, and whether it is ``transient``."""
     text = str(error)
     status = _status(text)
     transient = status is None or status in _TRANSIENT_STATUS
@@ -81,19 +81,19 @@ def explain(error: BaseException, action: str, url: str) -> Error:
         if phrase in text or phrase in type(error).__name__:
             (code, remedy), transient = known, False
             break
-    # One line: answers of stores are XML with line breaks.
+    # On one line: stores answer in XML with line breaks.
     said = " ".join(scrubbed(text.partition("\n\nDebug source")[0]).split())[:_MESSAGE_CHARS_MAX]
     return code(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
 
 
 def scrubbed(text: str) -> str:
-    """The text without the parts of URLs that may be secret: query strings, and users with their passwords."""
+    """Remove the parts of URLs that may be secret: query strings, and users with their passwords."""
     return _QUERY.sub("?...", _USER.sub("...@", text))
 
 
 @contextmanager
 def explained(action: str, url: str) -> Iterator[None]:
-    """Turn the errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
+    """Convert errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
     from obstore.exceptions import BaseError
 
     operation = action.partition(" ")[0]
@@ -112,30 +112,30 @@ def explained(action: str, url: str) -> Iterator[None]:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether an "already exists" means that the create collided with another request, and nothing was stored.
+    """Return whether an "already exists" means that the create collided with another request, and nothing was stored.
 
-    S3 answers 409 if a delete races with the create, and the client reports that like a taken name. Azure answers 409
-    for a taken name, so the status alone does not decide.
+    S3 answers 409 if a delete races with the create, and the client reports it like a taken name. Azure answers 409 for
+    a taken name, so the status alone is ambiguous.
     """
     text = str(error)
     return _status(text) == 409 and "BlobAlreadyExists" not in text
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Whether the client or the server does not support this kind of request."""
+    """Return whether the client or the server does not support this kind of request."""
     from obstore.exceptions import NotSupportedError
 
     return isinstance(error, NotImplementedError | NotSupportedError) or _status(str(error)) == 501
 
 
 def is_missing_root(error: BaseException) -> bool:
-    """Whether a "not found" is about the bucket or container, not about the object."""
+    """Return whether a "not found" is about the bucket or container, not about the object."""
     text = str(error)
     return "NoSuchBucket" in text or "ContainerNotFound" in text
 
 
 def half_of_keys(error: BaseException) -> bool:
-    """Whether an S3 client has an access key id without its secret, or the reverse."""
+    """Return whether an S3 client has an access key id without its secret, or the reverse."""
     return "Missing AccessKeyId" in str(error) or "Missing SecretAccessKey" in str(error)
 
 

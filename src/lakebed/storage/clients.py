@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROFILE_OPTION = "aws_profile"
 
-# obstore takes these as an argument of their own, apart from the store's settings.
+# obstore takes these in a separate argument, apart from the store's settings.
 _CLIENT_OPTIONS = frozenset(
     {
         "allow_http",
@@ -64,7 +64,7 @@ _STORE_OPTIONS = {
         "use_azure_cli", "use_emulator",
     ),
 }  # fmt: skip
-"""The options that docs/storage.md has, for suggestions; the stores know more."""
+"""The options listed in docs/storage.md, for suggestions; the stores support more."""
 
 # Ten attempts with a backoff of up to 15 s take about a minute; then the call fails.
 _RETRYING: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
@@ -82,7 +82,7 @@ class Clients:
 
 
 def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Clients:
-    """The clients for ``s3``, ``gs`` or ``az``.
+    """Open the clients for ``s3``, ``gs`` or ``az``.
 
     Raises:
         UsageError: an option is unknown to this kind of store, or its value cannot be parsed.
@@ -121,7 +121,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
 
 
 def listed_objects(clients: Clients, prefix: str, url: str) -> Iterator[ObjectMeta]:
-    """The objects below a prefix ("": all), in pages of a thousand that are fetched as they are read.
+    """List the objects below a prefix ("": all), in pages of a thousand that are fetched as they are read.
 
     Raises StorageError, which names the ``url``.
     """
@@ -138,7 +138,7 @@ def listed_objects(clients: Clients, prefix: str, url: str) -> Iterator[ObjectMe
 
 
 def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str], str | None]:
-    """(settings of the store, settings of its HTTP client, profile), names in lower case."""
+    """Return (settings of the store, settings of its HTTP client, profile), with names in lower case."""
     config: dict[str, str] = {}
     client_options: dict[str, str] = {}
     for given, value in options.items():
@@ -158,13 +158,13 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
 
 
 def allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
-    """Allow plain HTTP if no option says otherwise, and for S3 ``AWS_ALLOW_HTTP`` says so or the endpoint begins with
+    """Allow plain HTTP unless an option is set, if ``AWS_ALLOW_HTTP`` for S3 is true or the endpoint begins with
     http://.
     """
     endpoints = [value for key, value in config.items() if "endpoint" in key]
     if scheme == "s3":
         if "AWS_ALLOW_HTTP" in os.environ:
-            # The client does not read the variable, since it is given options.
+            # The client ignores the variable if it is given options.
             client_options.setdefault("allow_http", os.environ["AWS_ALLOW_HTTP"].lower())
         endpoints += [os.environ.get(name, "") for name in _ENDPOINTS] if not endpoints else []
     if any(endpoint.startswith("http://") for endpoint in endpoints):
@@ -172,10 +172,10 @@ def allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str,
 
 
 def _profile_credentials(config: dict[str, str], profile: str | None) -> Callable[[], Any] | None:
-    """Credentials from ``~/.aws`` by boto3, if no option or variable gives any and such files or a profile exist.
+    """Return credentials from ``~/.aws`` by boto3, if no option or variable sets any and such files or a profile exist.
 
-    Sets region and endpoint of the profile in ``config``, unless it or the environment has them. boto3 is not called
-    without need, because it waits for instance metadata on machines that have none.
+    Sets region and endpoint of the profile in ``config``, unless it or the environment has them. boto3 is called only
+    if needed, because it waits for instance metadata on machines that have none.
     """
     variable = next((name for name in (_PROFILE_VARIABLE, "AWS_DEFAULT_PROFILE") if os.environ.get(name)), None)
     wanted = profile is not None or variable is not None
@@ -229,7 +229,7 @@ def _is_set(config: Mapping[str, str], what: str, variables: Sequence[str]) -> b
 
 
 def _with_remedy(provider: Callable[[], Any]) -> Callable[[], Any]:
-    """The provider with its errors (such as an expired SSO login) translated."""
+    """Wrap the provider so that its errors (such as an expired SSO login) are translated."""
     from botocore.exceptions import BotoCoreError
 
     def credentials() -> Any:

@@ -13,21 +13,21 @@ conformance suite in :mod:`lakebed.testing.conformance` checks:
   same value.
 
 Outcomes. Losing a race is a value, not an exception. :attr:`PutOutcome.UNCLEAR`: the request may have taken effect, or
-may yet. The caller puts *the same bytes to the same name again* until the answer is CREATED or EXISTS
+may still do so. The caller puts *the same bytes to the same name again* until the answer is CREATED or EXISTS
 (:func:`~lakebed.storage.retries.put_until_clear`). After EXISTS the caller reads the object, which may be its own, from
-an earlier request. Some object stores also answer so to a create that races with a delete; if nothing is there, the
-caller puts again.
+an earlier request. Some object stores also answer EXISTS to a create that races with a delete; if there is no object,
+the caller puts again.
 
 Names are relative paths of plain segments (:func:`check_name`), so no name can leave the root. Segments that begin with
 a dot belong to the store (temporaries, clock and probe objects), and listings leave them out.
 
-Sizes. An object that is put as bytes has at most OBJECT_BYTES_MAX, and a larger one is refused before it is read: the
-size of a log entry, manifest, pin or request is not known beforehand, and any program with access to the store could
-put gigabytes under its name. Files of any size are sent and fetched.
+Sizes. An object that is put as bytes has at most OBJECT_BYTES_MAX, and a larger one is refused before it is read: any
+program with access to the store could put gigabytes under the name of a log entry, manifest, pin or request. Files of
+any size are sent and fetched.
 
 Errors. Every failure is a :class:`~lakebed.errors.StorageError`. Its ``transient`` fact says whether the same call may
-succeed later (time-out, 5xx, throttling) or something has to be repaired first (permission, space, a missing bucket).
-A ``create`` that raises has stored nothing.
+succeed later (time-out, 5xx, throttling) or something has to be repaired first (permission, space, a missing bucket). A
+``create`` that raises has stored nothing.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ NAMES_CHECKED = 4096
 """Names in the cache of :func:`check_name`: each read of a table checks the same two."""
 
 NAME_CHARS_MAX = 800
-"""S3 allows 1,024 bytes a key; the rest is for the root's own prefix."""
+"""S3 allows 1,024 bytes for a key; the rest is for the root's own prefix."""
 
 SEGMENT_CHARS_MAX = 200
-"""File systems allow 255 bytes; a temporary adds two dots and 32 digits to the name it is for."""
+"""File systems allow 255 bytes; a temporary adds two dots and 32 digits to the name of its object."""
 
 _SEGMENT = re.compile(rf"[A-Za-z0-9_.=-]{{0,{SEGMENT_CHARS_MAX - 1}}}[A-Za-z0-9_=-]", re.ASCII)
 _NAME = re.compile(rf"{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})*", re.ASCII)
 
 PROBE = ".probe"
-"""The folder of the objects with which a store is tested."""
+"""The folder of the objects used to test a store."""
 
 OBJECT_BYTES_MAX = 128 * 1024 * 1024
-"""The largest objects that are put as bytes: a log entry is one line of up to 16 MiB; a sidecar of 2,000,000 references
-has some 50 MB; the manifest of a checkpoint of a million partitions with boundaries of 20 bytes has some 60 MB."""
+"""Maximum size of objects that are put as bytes: a log entry is one line of up to 16 MiB; a sidecar of 2,000,000
+references has some 50 MB; the manifest of a checkpoint of a million partitions with boundaries of 20 bytes has some 60
+MB."""
 
 
 class PutOutcome(Enum):
-    """How a conditional put ended: a create-if-absent, or a replace-if-unchanged."""
+    """The outcome of a conditional put: a create-if-absent, or a replace-if-unchanged."""
 
     CREATED = "created"
     """This request stored the object, durably."""
@@ -77,7 +78,7 @@ class PutOutcome(Enum):
     object has another version, or does not exist."""
 
     UNCLEAR = "unclear"
-    """No reliable answer (time-out, reset, 5xx, 409): put the same bytes again before anything else is tried."""
+    """No reliable answer (time-out, reset, 5xx, 409): put the same bytes again before any other step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """The bytes of an object, and the version to give to :meth:`Storage.replace_if`."""
+    """The bytes of an object, and the version to pass to :meth:`Storage.replace_if`."""
 
     data: bytes
     version: Version
@@ -137,7 +138,7 @@ class Storage(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether other processes can see it."""
+        """Whether other processes can access it."""
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, in exactly one request, without a retry.
@@ -151,8 +152,8 @@ class Storage(Protocol):
     def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
         """Put over that version and no other, in exactly one request, without a retry.
 
-        Equal bytes may have equal versions, so do not use it for objects that return to earlier bytes. Whether it is
-        safe against a concurrent :meth:`replace` or :meth:`delete` of the name is not promised.
+        Equal bytes may have equal versions, so do not use it for objects that return to earlier bytes. It may be unsafe
+        against a concurrent :meth:`replace` or :meth:`delete` of the name.
 
         Raises:
             UnsafeStoreError: the store does not support it.
@@ -206,10 +207,10 @@ class Storage(Protocol):
         """
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
-        """What puts below a folder have stored under other names than the objects', in any order; no listing shows it.
+        """List the objects under other names that puts below a folder have stored, in any order; no listing shows them.
 
-        The put may be under way, or its process died. A temporary may hold all bytes of an object. Stores that show
-        nothing of an incomplete upload have none.
+        The put may be under way, or its process died. A temporary may contain all bytes of an object. Stores that hide
+        incomplete uploads have none.
         """
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
@@ -256,12 +257,14 @@ def check_prefix(prefix: str) -> str:
 
 
 def hidden(name: str) -> bool:
-    """Whether the object belongs to the store (a temporary, a clock or probe object), so that listings leave it out."""
+    """Return whether the object belongs to the store (a temporary, a clock or probe object), so that listings leave it
+    out.
+    """
     return name.startswith(".") or "/." in name
 
 
 def check_put(name: str, data: bytes) -> None:
-    """Raise StorageError for bytes that are too many to be read back."""
+    """Raise StorageError for more bytes than can be read back."""
     if len(data) > OBJECT_BYTES_MAX:
         raise Code.OBJECT_TOO_LARGE(
             f"cannot put {name}: it has {len(data)} bytes, and at most {OBJECT_BYTES_MAX} can be read back",
@@ -278,7 +281,7 @@ def check_get(name: str, size_bytes: int) -> None:
 
 
 def too_large(name: str, found: str = f"more than {OBJECT_BYTES_MAX} bytes") -> Error:
-    """The error for an object that is larger than any that is put; ``found`` is its size, as far as it is known."""
+    """Return the error for an object that is larger than any that is put; ``found`` is its size, if known."""
     return Code.OBJECT_DAMAGED(
         f"{name} has {found}, and Lakebed puts at most {OBJECT_BYTES_MAX} there: the object was replaced; restore it "
         "from a copy",
@@ -287,7 +290,7 @@ def too_large(name: str, found: str = f"more than {OBJECT_BYTES_MAX} bytes") -> 
 
 
 def check_digest(url: str, name: str, expected: str | None, found: str | None) -> None:
-    """Raise DamagedError for an object whose digest is not the ``expected`` one; None: nothing is expected."""
+    """Raise DamagedError for an object whose digest differs from ``expected``; None: not checked."""
     if expected is not None and found != expected:
         raise Code.OBJECT_DAMAGED(
             f"{url} is damaged: its digest is {found}, {expected} was written; restore the object",

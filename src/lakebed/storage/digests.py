@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READ_BYTES = 256 * 1024
-"""Large enough that the system call costs little, small enough that the bytes stay in a core's cache and that malloc
-reuses their memory. It maps and unmaps larger blocks, whose pages the kernel clears each time: with 4 MiB digests of a
-cached file took 1.5 times the CPU."""
+"""Bytes read at once: large enough that the system call costs little, small enough that the bytes stay in a core's
+cache and that malloc reuses their memory. It maps and unmaps larger blocks, whose pages the kernel clears each time:
+with 4 MiB, digests of a cached file took 1.5 times the CPU."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -41,9 +41,9 @@ class Digests:
 
 
 class DigestingReader:
-    """Reads an open file once, from front to back; :meth:`result` then has its digests.
+    """Reads an open file once, from front to back; :meth:`result` then returns its digests.
 
-    The last 8 bytes are read first: they say where the footer begins, so it is digested in the same pass.
+    The last 8 bytes are read first to locate the footer, so it is digested in the same pass.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -63,7 +63,7 @@ class DigestingReader:
             yield chunk
 
     def result(self) -> Digests:
-        """Requires that :meth:`chunks` is exhausted."""
+        """Return the digests. Requires that :meth:`chunks` is exhausted."""
         return Digests(
             self._size_bytes,
             self._whole.hexdigest(),
@@ -73,12 +73,12 @@ class DigestingReader:
 
 
 def digest_bytes(data: bytes) -> str:
-    """The digest of bytes in memory, as in :attr:`Digests.digest`."""
+    """Return the digest of bytes in memory, as in :attr:`Digests.digest`."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def digest_descriptor(descriptor: int) -> Digests:
-    """Read an open file once."""
+    """Read an open file once and return its digests."""
     reader = DigestingReader(descriptor)
     for _ in reader.chunks():
         pass
@@ -86,7 +86,7 @@ def digest_descriptor(descriptor: int) -> Digests:
 
 
 def digest_file(path: Path) -> Digests:
-    """Read a local file once.
+    """Read a local file once and return its digests.
 
     Raises:
         OSError: it cannot be read.
@@ -99,7 +99,7 @@ def digest_file(path: Path) -> Digests:
 
 
 def _find_footer(descriptor: int) -> tuple[int, int]:
-    """(offset, length) of the Parquet footer; (0, 0) for any other file."""
+    """Return (offset, length) of the Parquet footer; (0, 0) for any other file."""
     size_bytes = os.fstat(descriptor).st_size
     if size_bytes < _FILE_BYTES_MIN or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
         return 0, 0

@@ -3,10 +3,9 @@
 Temporary folders are removed when their block ends, however it ends. An operating system error while writing becomes a
 StorageError that names the folder, because the remedy is there.
 
-The reserve. Garbage collection deletes files only after it has committed an entry that says so, so a disk without a
-free byte could never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB, a preallocated file.
-If the disk is full, garbage collection releases the reserve, runs again, and allocates it again at the end. Object
-stores need none.
+The reserve. Garbage collection deletes files only after it has committed an entry, so a disk without a free byte could
+never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB, a preallocated file. If the disk is
+full, garbage collection releases the reserve, runs again, and allocates it again at the end. Object stores need none.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ if TYPE_CHECKING:
 
 RESERVE = ".reserve"
 RESERVE_BYTES = 1024 * 1024
-"""Enough for some twenty of the largest entries of garbage collection (37 KB for 1,000 files)."""
+"""Bytes of the reserve: enough for some twenty of the largest entries of garbage collection (37 KB for 1,000 files)."""
 
 Done = TypeVar("Done")
 
 
 @contextlib.contextmanager
 def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder that only this user can read, removed with its content when the block ends; by default below TMPDIR.
+    """Make a folder that only this user can read, by default below TMPDIR, and remove it with its content after the
+    block.
 
     Python's own TemporaryDirectory leaves the folder behind if an interrupt comes while it is made or removed.
     """
@@ -59,7 +59,7 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Turn an operating system error inside the block into a StorageError about the folder."""
+    """Convert operating system errors inside the block into a StorageError about the folder."""
     try:
         yield
     except OSError as error:

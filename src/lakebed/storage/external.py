@@ -1,4 +1,4 @@
-"""Files that belong to the user: found, listed and read under any name, never written.
+"""Finds, lists and reads files of the user under any name, and never writes them.
 
 On S3, Google Cloud Storage and Azure through obstore, with the storage options of the instance if both are on the same
 kind of store, else with those of the environment and profiles. Elsewhere (local disk, HDFS) through Arrow.
@@ -35,7 +35,7 @@ _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A file or folder. ``regular``: it can be read more than once (no device, pipe or socket)."""
+    """A file or folder. ``regular``: it can be read more than once (not a device, pipe or socket)."""
 
     path: str
     size_bytes: int
@@ -46,36 +46,36 @@ class ExternalFile:
 
 
 class ExternalFiles(Protocol):
-    """One file system or bucket. Paths begin with the bucket. Raises StorageError or OSError if it does not answer."""
+    """One file system or bucket. Paths begin with the bucket. Methods raise StorageError or OSError if it fails."""
 
     def look(self, path: str) -> ExternalFile | None:
-        """The file or folder at a path; None if there is none."""
+        """Return the file or folder at a path; None if there is none."""
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Everything below a folder; nothing if it does not exist."""
+        """Return everything below a folder; nothing if it does not exist."""
 
     def open(self, path: str) -> Any:
-        """The bytes of a file, as an Arrow file. Raises NotFoundError or FileNotFoundError."""
+        """Open a file as an Arrow file. Raises NotFoundError or FileNotFoundError."""
 
 
 def kind_of(url: str | Path) -> str:
-    """The kind of store of a URL: ``s3``, ``gs`` or ``az``; any other scheme unchanged; ``file`` for a path."""
+    """Return the kind of store of a URL: ``s3``, ``gs`` or ``az``; any other scheme unchanged; ``file`` for a path."""
     scheme, separator, _ = str(url).partition("://")
     return _KINDS.get(scheme.lower(), scheme) if separator else "file"
 
 
 def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options for a URL: those of the instance at ``home`` if both are on one kind of store, else none."""
+    """Return the options for a URL: those of the instance at ``home`` if both are on one kind of store, else none."""
     return dict(options) if kind_of(url) == kind_of(home) else {}
 
 
 def options_of(url: str, home: Storage) -> dict[str, str]:
-    """The options with which a file at the URL is read; ``home`` is the store of the instance."""
+    """Return the options for reading a file at the URL; ``home`` is the store of the instance."""
     return options_for(url, home.url, getattr(getattr(home, "clients", None), "options", {}))
 
 
 def library_options(url: str, home: Storage) -> dict[str, str]:
-    """As :func:`options_of`, for a library that has the same client and does not allow plain HTTP by itself."""
+    """As :func:`options_of`, for a library with the same client that does not allow plain HTTP by default."""
     options = options_of(url, home)
     allowed: dict[str, str] = {}
     allow_http(kind_of(url), options, allowed)
@@ -83,9 +83,10 @@ def library_options(url: str, home: Storage) -> dict[str, str]:
 
 
 def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles, str]:
-    """The file system or bucket of a path or URI, and the path in it. ``home`` is the store of the instance.
+    """Open the file system or bucket of a path or URI, and return it with the path in it. ``home`` is the store of the
+    instance.
 
-    Raises UsageError for a URI that is malformed or has credentials; StorageError if the store lacks a setting.
+    Raises UsageError for a URI that is malformed or has credentials; StorageError if a setting of the store is missing.
     """
     from pyarrow import fs as pafs
 
@@ -126,18 +127,18 @@ class ArrowFiles:
         return bool(self.system.type_name == "local")
 
     def look(self, path: str) -> ExternalFile | None:
-        """The file or folder at a path; None if there is none."""
+        """Return the file or folder at a path; None if there is none."""
         return _of_arrow(self.system.get_file_info(path))
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Everything below a folder; nothing if it does not exist."""
+        """Return everything below a folder; nothing if it does not exist."""
         from pyarrow import fs as pafs
 
         selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
         return (found for found in map(_of_arrow, self.system.get_file_info(selector)) if found is not None)
 
     def open(self, path: str) -> Any:
-        """The bytes of a file, as an Arrow file."""
+        """Open a file as an Arrow file."""
         return self.system.open_input_file(path)
 
 
@@ -161,7 +162,7 @@ class ObjectFiles:
         self._clients = clients
 
     def look(self, path: str) -> ExternalFile | None:
-        """The object or folder at a path; None if there is none. A folder is a prefix of objects."""
+        """Return the object or folder at a path; None if there is none. A folder is a prefix of objects."""
         import obstore
 
         key = self._key(path)
@@ -175,11 +176,11 @@ class ObjectFiles:
         return ExternalFile(path, 0, 0, is_folder=True) if next(self.below(path), None) is not None else None
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Every object below a folder."""
+        """Return every object below a folder."""
         return map(self._found, listed_objects(self._clients, self._key(folder), self._url(folder)))
 
     def open(self, path: str) -> Any:
-        """The bytes of an object, as an Arrow file that makes a request for each read."""
+        """Open an object as an Arrow file that makes a request for each read."""
         found = self.look(path)
         if found is None or found.is_folder:
             raise Code.SOURCE_NOT_FOUND(f"no file {self._url(path)}", name=self._url(path))
@@ -198,7 +199,7 @@ class ObjectFiles:
 
 
 class _ObjectFile(io.RawIOBase):
-    """An object as a Python file."""
+    """An object as a file object of Python."""
 
     def __init__(self, store: Any, key: str, size_bytes: int, url: str) -> None:
         super().__init__()
@@ -244,7 +245,7 @@ _opening = threading.Lock()
 
 
 def _clients(kind: str, bucket: str, options: Mapping[str, str]) -> Clients:
-    """The clients of a bucket, cached: opening one takes longer than a request."""
+    """Return the clients of a bucket, cached: opening one takes longer than a request."""
     variables = tuple(sorted((k, v) for k, v in os.environ.items() if k.upper().startswith(_VARIABLES)))
     with _opening:
         return _made(kind, bucket, tuple(sorted(options.items())), (os.getpid(), variables))

@@ -1,4 +1,4 @@
-"""A store on local disk: atomic like an object store, and durable, which general object-store clients are not there.
+"""A store on local disk: atomic like an object store, and durable, unlike the local stores of general clients.
 
 An object is created in three steps. After a power cut the name has the whole object or does not exist.
 
@@ -10,8 +10,8 @@ An object is created in three steps. After a power cut the name has the whole ob
 A failed fsync is final (the kernel may have dropped the pages and the error): it is never repeated on the same
 descriptor. A failure up to the link is an error, and nothing is stored. After the link other processes may have seen
 the name, so a failure to sync the directory is UNCLEAR; the repeated put finds the name taken, and syncs the directory
-before it returns EXISTS. On NFS a retransmitted ``link`` may report its own success as "exists"; comparing inodes
-decides. A ``link`` without an answer from the server is UNCLEAR too.
+before it returns EXISTS. On NFS a retransmitted ``link`` may report its own success as "exists"; comparing inodes tells
+the cases apart. A ``link`` without an answer from the server is UNCLEAR too.
 
 A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which only
 other replace-if-unchanged calls respect. A version is the digest of the bytes.
@@ -83,7 +83,8 @@ class LocalStorage:
         self._root = os.path.realpath(root)
         self._durable = durability == "fsync"
         self._synced: set[str] = set()
-        # Folders known to lie inside: to ask again cost a seventh of a lookup. A link is a mistake, not an attack.
+        # Folders known to lie inside: checking again costs a seventh of a lookup. A symbolic link is assumed a mistake,
+        # not an attack.
         self._inside: dict[str, str] = {}
         self.url = Path(self._root).as_uri().rstrip("/")
 
@@ -158,7 +159,7 @@ class LocalStorage:
         return last_modified_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def now(self) -> datetime:
-        """The file system's clock; on a network mount, the server's."""
+        """Return the file system's clock; on a network mount, the server's."""
         with explained("read the clock of", self._root):
             temporary, descriptor = self._open_temporary(os.path.join(self._root, "clock"))
             try:

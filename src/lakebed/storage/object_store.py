@@ -4,8 +4,8 @@
   unreliable answer is UNCLEAR. So is a 409, which the client calls "already exists": S3 gives it to a create that races
   with a delete, and has stored nothing. EXISTS is reported without a further read: the log reads the object anyway, and
   puts again if there is none.
-* A replace-if-unchanged is the same with ``If-Match`` (on Google Cloud Storage, the generation). S3's entity tag is a
-  digest of the bytes, so equal bytes count as unchanged.
+* A replace-if-unchanged is such a request with ``If-Match`` (on Google Cloud Storage, the generation). S3's entity tag
+  is a digest of the bytes, so equal bytes count as unchanged.
 * All other requests are idempotent (names of data files are new), and their client retries.
 * Last-modified times are whole seconds, the resolution of ``Last-Modified``. Listings of some stores have a finer one,
   and the deletion of orphans compares the two.
@@ -80,7 +80,7 @@ class ObjectStorage:
         return self._put_once("create", name, data, "create")
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put, over an existing object too; object stores make that atomic."""
+        """Put, also over an existing object; object stores do this atomically."""
         import obstore
 
         check_put(self.object_url(name), data)
@@ -112,12 +112,11 @@ class ObjectStorage:
             return Versioned(bytes(answer.bytes()), Version(tag, answer.meta["version"]))
 
     def read_ranges(self, name: str, byte_ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Parts of an object, each an (offset, length): parallel requests, one for parts that lie close together.
+        """Read parts of an object, each an (offset, length), in parallel; parts that are close together share a
+        request.
 
-        Raises:
-            NotFoundError: there is no such object.
-            StorageError: the store failed.
-            OSError: the object is too short.
+        Raises NotFoundError if there is no such object, StorageError if the store failed, OSError if the object is too
+        short.
         """
         import obstore
 
@@ -216,7 +215,7 @@ class ObjectStorage:
         return (found for found in self._listed(check_prefix(prefix)) if not hidden(found.name))
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
-        """None: a store shows nothing of an upload that is not complete."""
+        """Return none: a store does not list incomplete uploads."""
         check_prefix(prefix)
         return iter(())
 
@@ -328,6 +327,8 @@ class ObjectStorage:
         return whole.hexdigest()
 
     def _whole(self, last_modified: datetime) -> datetime:
-        """In whole seconds on a real store. Memory has one source of last-modified times, so it keeps microseconds."""
+        """Round to whole seconds on a real store. Memory has one source of last-modified times, so it keeps
+        microseconds.
+        """
         last_modified = last_modified.astimezone(UTC)
         return last_modified.replace(microsecond=0) if self.shared else last_modified

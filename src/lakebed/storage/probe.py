@@ -1,8 +1,8 @@
-"""Test whether a store honours create-if-absent and replace-if-unchanged.
+"""Tests whether a store supports create-if-absent and replace-if-unchanged.
 
 Some S3-compatible servers, gateways and proxies accept the condition and ignore it: both of two racing writers get
 CREATED, and one commit is lost. So a store is tested before use: when an instance is created, and when a service
-starts. The test also finds a cache in front of the store that returns old bytes or an old "not found".
+starts. The test also detects a cache in front of the store that returns old bytes or an old "not found".
 
 Replace-if-unchanged is tested when a log is first truncated: a store without it is safe, and keeps its whole log.
 """
@@ -37,7 +37,7 @@ def check_conditional_puts(storage: Storage) -> None:
         try:
             first = _settled(storage, lambda: storage.create(name, b"first"))
         except StorageError as error:
-            # The read before was answered, so neither the address nor the credentials are wrong.
+            # The first read was answered, so the address and the credentials are valid.
             _expect(error.code != Code.STORE_REFUSED, storage, f"it refuses create-if-absent: {error.message}")
             raise
         # EXISTS with these bytes: an earlier unclear put of this probe. No other process uses the name.

@@ -1,7 +1,7 @@
-"""How many requests this process sent to object stores in the last hour: what a service costs, its reads included.
+"""Counts the requests that this process sent to object stores in the last hour, to estimate their cost.
 
-Core type: :class:`RequestCounts`; :data:`SENT` is the one of this process. A request is counted where it is sent,
-whether it succeeds or not; those that the client repeats by itself count once. A local disk takes no requests.
+Core type: :class:`RequestCounts`; :data:`SENT` is the one of this process. A request is counted when it is sent,
+whether it succeeds or not; retries by the client are not counted. A local disk takes no requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _WRITES = {"create", "replace", "send", "list"}
 
 @dataclass(frozen=True, slots=True)
 class SentRequests:
-    """``puts`` are requests at the price of a put, lists among them; ``gets`` those that read an object or its head."""
+    """``puts`` are requests at the price of a put, including lists; ``gets`` are requests that read an object or its
+    metadata.
+    """
 
     puts: int
     gets: int
@@ -34,7 +36,7 @@ class RequestCounts:
         self._gets: dict[int, int] = {}
 
     def add(self, action: str) -> None:
-        """Count a request; ``action`` is what it does, such as ``list``."""
+        """Count a request; ``action`` is its kind, such as ``list``."""
         if action == "delete":
             return
         counts = self._puts if action in _WRITES else self._gets
@@ -45,7 +47,7 @@ class RequestCounts:
                 del counts[min(counts)]
 
     def last_hour(self) -> SentRequests:
-        """The requests of the last hour, to the minute."""
+        """Return the requests of the last hour, to the minute."""
         first = int(clock.monotonic_s() // 60) - MINUTES
         with self._lock:
             puts, gets = (
@@ -55,4 +57,4 @@ class RequestCounts:
 
 
 SENT = RequestCounts()
-"""Those of this process."""
+"""The counts of this process."""

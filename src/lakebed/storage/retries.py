@@ -1,11 +1,11 @@
-"""Repeat a request with growing random pauses: a put until its outcome is clear, a read until it is answered.
+"""Repeats a request with growing random pauses: a put until its outcome is clear, a read until it is answered.
 
 Rules. The number of attempts is bounded, and each attempt but the first follows a pause, so that writers do not add to
-the load of a failing store. An unclear put (time-out, reset, 5xx, 409) may have taken effect, or may yet: the same
-bytes are put to the same name again until the answer is CREATED or EXISTS. A put that raises has stored nothing and is
-not repeated; an earlier unclear put of the same bytes may still have taken effect.
+the load of a failing store. An unclear put (time-out, reset, 5xx, 409) may have taken effect, or may still do so: the
+same bytes are put to the same name again until the answer is CREATED or EXISTS. A put that raises has stored nothing
+and is not repeated; an earlier unclear put of the same bytes may still have taken effect.
 
-Errors. StorageError, transient, when the attempts are used up. Source: :mod:`lakebed.storage.contract`.
+Errors. A transient StorageError after the last attempt. Source: :mod:`lakebed.storage.contract`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 ATTEMPTS_MAX = 8
-"""Attempts before a request fails: about five seconds with the pauses between, in which a server restarts."""
+"""Attempts before a request fails: about five seconds with the pauses between, enough for a server to restart."""
 
 PAUSE_S = 0.05
 PAUSE_MAX_S = 3.0
@@ -63,7 +63,7 @@ def create_until_clear(storage: Storage, name: str, data: bytes) -> PutOutcome:
 
 
 def is_stored(storage: Storage, name: str, data: bytes) -> bool:
-    """Create an object; whether the one of that name has these bytes then. Raises as :func:`put_until_clear`."""
+    """Create an object; return whether the object of that name has these bytes. Raises as :func:`put_until_clear`."""
     return create_until_clear(storage, name, data) is PutOutcome.CREATED or storage.get(name) == data
 
 

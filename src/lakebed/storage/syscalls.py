@@ -1,8 +1,8 @@
 """System calls of the store on local disk, and the meaning of their errors. POSIX only.
 
 A file is created by a hard link to a temporary, which fails if the name is taken, and is durable when its directory is
-synced. A link may fail on a network mount although it was made: then the inode decides, or the outcome is unclear.
-Locks are advisory, on files beside the data, for replace-if-unchanged.
+synced. A link on a network mount may be made and yet report an error: then inodes are compared, or the outcome is
+unclear. Locks are advisory, on files beside the data, for replace-if-unchanged.
 
 Errors: StorageError with the action, the path and the remedy (:class:`explained`). Source: link(2), fsync(2), fcntl(2).
 """
@@ -62,7 +62,7 @@ _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, e
 
 
 class explained:  # noqa: N801 - read as a word: with explained("read", path)
-    """Turn a system error in the block into one with the action, the path and the remedy.
+    """Converts a system error in the block into one with the action, the path and the remedy.
 
     A class, because a generator takes three times as long, and a commit enters three blocks.
     """
@@ -81,7 +81,7 @@ class explained:  # noqa: N801 - read as a word: with explained("read", path)
 
 
 def explanation(action: str, path: str, error: OSError) -> Error:
-    """The error for a system call that failed: the action, the path and the remedy."""
+    """Return the error for a failed system call: the action, the path and the remedy."""
     transient = error.errno in _TRANSIENT
     unlisted = Code.STORE_UNAVAILABLE if transient else Code.STORE_REFUSED, os.strerror(error.errno or 0)
     code, remedy = _REMEDIES.get(error.errno or 0, unlisted)
@@ -134,18 +134,18 @@ def sync_directory(directory: str) -> None:
 
 
 def unlink_quietly(path: str) -> None:
-    """Delete a temporary, without an error: one that stays is deleted later, and the first error must be reported."""
+    """Delete a temporary, ignoring errors: a leftover is deleted later, and the first error must be reported."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a put writes to a path of this name before the object has its own."""
+    """Return whether a put writes to a path of this name before the object has its own."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def is_left_over(name: str) -> bool:
-    """Whether the path is a temporary, a lock or a probe object, of which nothing is needed after its process ended."""
+    """Return whether the path is a temporary, a lock or a probe object, which is not needed after its process ended."""
     return is_temporary(name) or _LEFT_OVER.fullmatch(name) is not None
 
 
@@ -158,7 +158,7 @@ def remove_left_over(path: str) -> bool:
 
 
 def entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    """The entries of a directory; none if it does not exist."""
+    """Return the entries of a directory; none if it does not exist."""
     with explained("list", directory):
         try:
             with os.scandir(directory) as found:
@@ -168,7 +168,7 @@ def entries(directory: str) -> Iterator[os.DirEntry[str]]:
 
 
 def last_modified_of(found: os.stat_result) -> datetime:
-    """The modification time in microseconds, the resolution of datetime; in integers, so that it is exact."""
+    """Return the modification time in microseconds, the resolution of datetime; in integers, so that it is exact."""
     return _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
@@ -211,8 +211,8 @@ def locked(target: str) -> Iterator[bool]:
 def turn(directory: str, wait_s: float, pause_s: float) -> Iterator[bool]:
     """Lock a directory during the block, against threads and processes; False: it was not free within ``wait_s``.
 
-    Also False if it does not exist, or the file system has no locks: nothing correct may depend on it. The lock is
-    looked for about twice every ``pause_s``. It is on the directory itself, so a process that dies leaves nothing.
+    Also False if it does not exist, or the file system has no locks: correctness must not depend on it. The lock is
+    tried about twice every ``pause_s``. It is on the directory itself, so a process that dies leaves nothing.
     """
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -225,7 +225,7 @@ def turn(directory: str, wait_s: float, pause_s: float) -> Iterator[bool]:
             yield has_turn
         finally:
             if has_turn:
-                # A process that was forked meanwhile has the descriptor too, so that closing it would not do.
+                # Closing is not enough: a process that was forked meanwhile has the descriptor too.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
