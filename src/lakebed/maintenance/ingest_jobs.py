@@ -1,28 +1,28 @@
-"""Ingest jobs: has the files of open requests sorted into data files, and commits them.
+"""Ingest jobs: sort the files of open requests into data files, and commit them.
 
 A job is not recorded while it runs. The entry that adds its files also closes its requests, and an add is refused if
 one of its requests is no longer open. So any process may run a job, repeatedly, and may be killed at any point: before
-that entry nothing has happened, and after it the requests are closed. If two processes ingest at once, both may do the
+that entry nothing has changed, and after it the requests are closed. If two processes ingest at once, both may do the
 same work; the second commit is refused, and the requests of its job that are still open are tried again.
 
 A request fails without effect on others:
 
 * Its file is gone or has changed. The request is rejected before anything is read.
-* Its job fails because of what is in a file. The job is divided until the file at fault is alone. The request counts
-  one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
+* Its job fails because of the content of a file. The job is divided until the file at fault is alone. The request
+  counts one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
 * A store does not respond, a disk is full, or a package is missing where tasks run. No failure is counted, and the
   request stays open.
 
-In a table with a merge mode the rows of a job are merged in the order of their input: by the submission of the
-requests, then by the files of each request. Jobs are committed in the order of their requests, except for those that
-failed and are tried again.
+In a table with a merge mode, the rows of a job are merged in the order of their input: by submission of the requests,
+then by the files of each request. Jobs are committed in the order of their requests, except for those that failed and
+are tried again.
 
-Rows of a request that lie behind a fence set after its submission are not added: the task leaves them out. A fence that
+Rows of a request inside a fence that was set after its submission are not added: the task leaves them out. A fence that
 is set while the task runs refuses the add.
 
 Core types: :class:`IngestReport`; the tasks are in :mod:`lakebed.maintenance.ingest_tasks`.
 
-Errors: those of the log. Errors that are no file's fault are in the report.
+Errors: those of the log. Errors not caused by a file are in the report.
 
 Source: docs/decisions/0020.
 """
@@ -56,7 +56,7 @@ BATCH_JOBS_PER_CORE = 4
 """Jobs of a batch for each core: enough that a slow one leaves few cores idle, few enough that commits come soon."""
 
 REFUSALS_MAX = 5
-"""How often the rest of a job is tried again after other processes carried out some of its requests."""
+"""Maximum retries of the rest of a job after other processes carried out some of its requests."""
 
 REASON_CHARS_MAX = 500
 
@@ -84,9 +84,8 @@ class FailedRequest:
 class IngestReport:
     """The result of an ingest: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
 
-    ``rows`` were written of ``rows_read``; fewer, if rows with equal keys were merged.
-    ``waiting`` requests are not due yet, or could not be carried out for reasons in ``errors``, which are no file's
-    fault.
+    ``rows`` were written of ``rows_read``; fewer if rows with equal keys were merged. ``waiting`` requests are not due
+    yet, or were not carried out because of ``errors``, none of which a file caused.
     """
 
     table: str
@@ -108,7 +107,7 @@ class IngestReport:
         return any(isinstance(error, ContentionError) for error in self.errors)
 
     def followed_by(self, later: IngestReport) -> IngestReport:
-        """The sum of this ingest and a later one, which retried the rest."""
+        """Return the sum of this ingest and a later one, which retried the rest."""
         sums = {
             name: getattr(self, name) + getattr(later, name)
             for name in ("jobs", "requests", "source_bytes", "rows_read", "rows", "files", "size_bytes", "failed")
@@ -130,7 +129,7 @@ class _IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A job, and how often other processes carried out some of its requests first."""
+    """A job, and the number of times that other processes carried out some of its requests first."""
 
     job: IngestJob
     refusals: int = 0
@@ -139,7 +138,7 @@ class _Try:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A job whose files exist, and its task. ``base_version`` is that of the state it was made for."""
+    """A job whose files exist, and its task. ``base_version`` is that of the state for which it was made."""
 
     tried: _Try
     tasks: tuple[IngestTask]
@@ -160,7 +159,7 @@ def prepare(table: Table, *, force: bool = False, method: Method | None = None) 
 
 
 def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -> IngestReport:
-    """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
+    """Carry out a plan. ``cores`` is the number of tasks that ``execute`` runs at once.
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: the log. Committed jobs stay committed, the rest stays open,
@@ -180,7 +179,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         try:
             return execute(tasks)
         except Error as error:
-            # On Spark, a task whose worker dies fails its whole batch.
+            # On Spark, a task whose worker dies makes its whole batch fail.
             if len(tasks) == 1 or _is_no_files_fault(error):
                 return [error] * len(tasks)
             return [run_tasks([task])[0] for task in tasks]
@@ -212,7 +211,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
 
 
 def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
-    """The jobs, with only those of their requests whose files have not changed."""
+    """Return the jobs with only those of their requests whose files have not changed."""
     state = table.state()
     found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
@@ -230,7 +229,7 @@ def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) 
 def _reject_missing(
     table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
 ) -> set[str]:
-    """The ids of the requests that are open and whose files have not changed; rejects the others."""
+    """Return the ids of the requests that are open and whose files have not changed; reject the others."""
     held = [request for request in requests if request.id in state.open_requests]
     files = [(request, file) for request in held for file in request.files]
 
@@ -249,7 +248,9 @@ def _reject_missing(
 
 
 def _look(file: Source, home: Storage) -> str | Error | None:
-    """Why the file is not the one that was found; an error, which leaves the request open, if the store fails."""
+    """Return why the file differs from the one found at submission; an error, which leaves the request open, if the
+    store fails.
+    """
     try:
         return why_changed(file, home)
     except Error as error:
@@ -289,13 +290,13 @@ def _commit(table: Table, ready: _Ready, made: Ingested, progress: _IngestProgre
 
 
 def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
-    """Divide a job that failed, count the failure, or leave the request open; returns the plans to retry."""
+    """Divide a job that failed, count the failure, or leave the request open; return the jobs to retry."""
     url = error.facts.get("name") or error.facts.get("source")
     named = any(file.url == url for request in one.job.requests for file in request.files)
     if len(one.job.requests) > 1 and (named or not _is_no_files_fault(error)):
         return [_Try(job, one.refusals) for job in divided(one.job, url if named else None)]
     if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
-        # If the file has changed meanwhile, the check before the next try finds out.
+        # If the file has changed meanwhile, the check before the next attempt reports it.
         if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):
             return [one]
         progress.errors.append(error)
@@ -312,12 +313,14 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
 
 
 def _is_no_files_fault(error: Error) -> bool:
-    """Whether the error, if it names no file, is no file's fault. Errors of rows are subclasses of UsageError."""
+    """Return whether an error that names no file is not caused by a file. Errors of rows are subclasses of
+    UsageError.
+    """
     return isinstance(error, StorageError) or type(error) is UsageError
 
 
 def _reject(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
-    # A refusal says that another process rejected or ingested it meanwhile.
+    # A refusal means that another process rejected or ingested it meanwhile.
     outcome = table.try_commit(RejectRequest(request.id, reason[:REASON_CHARS_MAX]))
     if not isinstance(outcome, NotCommitted):
         version_of(outcome, f"table {table.name}")

@@ -1,7 +1,7 @@
-"""The task of an ingest job: reads the files of requests, sorts their rows and sends them as new files.
+"""The task of an ingest job: reads the files of requests, sorts their rows and stores them as new files.
 
-Any process can run one, with nothing but the task and the store. In a table with a merge mode the rows of the files are
-merged in the order of the parts, and of the rows of each.
+Any process can run one, with only the task and the store. In a table with a merge mode, the rows are merged in the
+order of the parts, and of the rows in each.
 
 Core types: :class:`IngestTask`, :class:`IngestTarget`, :class:`Ingested`.
 
@@ -51,8 +51,8 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class IngestTarget:
-    """The common part of all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there. If
-    there is a ``growth``, each task adds fields for the columns of its own files. ``merge`` is the table's merge mode.
+    """The common part of all tasks of a batch. ``cuts`` are the partition boundaries, at which summaries are exact.
+    With a ``growth``, each task adds fields for the columns of its own files. ``merge`` is the table's merge mode.
     """
 
     table_id: str
@@ -83,11 +83,11 @@ class Ingested:
 
 
 def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> Ingested:
-    """Read, sort and send: the work of one task. Fails if a file is not the one that was found.
+    """Read, sort and store the files of one task. Fails if a file has changed since it was found.
 
     Raises:
-        DamagedError, SchemaMismatchError, BadKeyError: for what is in a file; names it.
-        StorageError: a file has changed or cannot be read; names it. Or sorting has no room in ``scratch``.
+        DamagedError, SchemaMismatchError, BadKeyError: invalid content of a file; names it.
+        StorageError: a file has changed or cannot be read; names it. Or ``scratch`` has no space for sorting.
     """
     from lakebed.sorting.sort import sort_runs
 
@@ -125,7 +125,7 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> Ingest
 
 
 def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> pa.RecordBatch:
-    """The rows whose keys are in none of the ranges."""
+    """Return the rows whose keys are in none of the ranges."""
     for one in ranges:
         batch = batch.filter(pc.invert(inside(schema.codec.encode_columns(batch), one)))
     return batch

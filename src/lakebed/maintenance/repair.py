@@ -1,7 +1,7 @@
 """Repairs values that their types do not allow, in tables that accepted such values before they were refused.
 
 :func:`find` reads every data file of a table and counts its invalid rows (:mod:`lakebed.model.validity`).
-:func:`repair` rewrites the files that have some by compaction jobs, partition by partition: a job claims the
+:func:`repair` rewrites the files with such rows by compaction jobs, partition by partition: a job claims the
 references, its task writes new files, and one log entry replaces the old ones. A job that fails changes nothing. Tasks
 run in the calling process, within the table's setting ``memory_limit_bytes``.
 
@@ -11,12 +11,12 @@ Rules:
 
 * In text, each byte that is not UTF-8 is replaced by U+FFFD. A decimal or time that its type does not allow becomes
   null.
-* A row with an invalid row key is removed from the table, because its mended key may belong to another partition. So is
-  a row that would get a null in a field that is not nullable. Removed rows are written to a Parquet file, with mended
-  values, and ``Table.write`` can add them again. The file is complete before the entry that removes the rows.
-* The rows read are the rows written and the rows removed, or the job fails. Where rows are merged, mended sort keys may
-  be equal, and fewer rows are written. Deletes and partial rows stay what they are.
-* Earlier versions and tags keep the rows as they were.
+* A row with an invalid row key is removed from the table, because its repaired key may belong to another partition. So
+  is a row that would get a null in a field that is not nullable. Removed rows are written to a Parquet file, with
+  repaired values, and ``Table.write`` can add them again. The file is complete before the entry that removes the rows.
+* The number of rows read equals the rows written plus the rows removed, or the job fails. If rows are merged, repaired
+  sort keys may be equal, and fewer rows are written. Deletes and partial rows remain such.
+* Earlier versions and tags keep the old rows.
 
 Errors: UsageError if there is no folder for removed rows, DamagedError for a damaged file; those of the log.
 """
@@ -91,7 +91,7 @@ class RepairReport(FactsView):
 
 @dataclass(slots=True)
 class _Removed:
-    """The rows that one task removes, and the file that gets them if there are any."""
+    """The rows that one task removes, and the file to which they are written, if there are any."""
 
     keys: EncodedRange
     path: Path | None
@@ -131,7 +131,7 @@ class _Split:
 
 
 def find(table: Table) -> tuple[InvalidRows, ...]:
-    """The data files of a table that hold invalid rows; reads all of them.
+    """Return the data files of a table with invalid rows; reads all of them.
 
     Raises DamagedError for a file whose bytes are not those that were written.
     """
@@ -152,7 +152,7 @@ def find(table: Table) -> tuple[InvalidRows, ...]:
 
 
 def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
-    """Rewrite the files that :func:`find` finds. ``removed`` is a local folder for the rows that have to be removed.
+    """Rewrite the files that :func:`find` finds. ``removed`` is a local folder for removed rows.
 
     Raises:
         UsageError: rows have to be removed, and there is no folder for them. Nothing was changed.
@@ -197,7 +197,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
 
 
 def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
-    """Merges of the invalid files of each partition, not exact: a job may write fewer rows than it reads.
+    """Return merges of the invalid files of each partition, not exact: a job may write fewer rows than it reads.
 
     If the table merges rows, each file is rewritten alone, because the inputs of a job are neighbours by arrival.
     """
@@ -258,14 +258,16 @@ def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewF
     finally:
         note.close()
     kept_rows, written = read - note.rows, sum(new.file.rows for new in files)
-    # Mended sort keys may be equal, and their rows become one.
+    # Repaired sort keys may be equal, so that their rows are merged.
     if written != kept_rows if isinstance(task.mode, KeepAll) else written > kept_rows:
         raise Code.ROWS_LOST(f"{read} rows were read, but another number was written and removed; nothing was changed")
     return files
 
 
 def _undecoded_rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a data file with the schema's columns. Text is not decoded, so that invalid text can be read."""
+    """Return all rows of a data file with the schema's columns. Text is not decoded, so that invalid text can be
+    read.
+    """
     import pyarrow.parquet as pq
 
     with ExitStack() as opened:

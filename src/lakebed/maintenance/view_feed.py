@@ -1,13 +1,13 @@
-"""Feeds views: rows that were added to a table, through the query of a view, into the view.
+"""Feeds views: applies the query of a view to rows added to its source, and commits the result to the view.
 
-A view records the version of its source up to which it has the rows. A feed reads what the source added since, or all
-of its rows the first time, and commits the rows together with the version that they lead to. Queries are applied to the
-rows in parts of bounded size, and what they make of several parts is merged by the view's merge mode.
+A view records the version of its source up to which it has the rows. A feed reads the rows that the source added since,
+or all of its rows the first time, and commits the result together with the new version. Queries are applied to the rows
+in parts of bounded size, and the results of several parts are merged by the view's merge mode.
 
-A view is right only while rows are added to its source. If rows were removed or changed meanwhile, or the view fell
-behind what the source retains, a feed is refused; feeding it anew replaces all rows of the view in one commit.
+A view is correct only while rows are added to its source. If rows were removed or changed meanwhile, or the source no
+longer retains the view's version, a feed is refused; feeding it anew replaces all rows of the view in one commit.
 
-Errors: RejectedError (``view_not_fed``), and as writes.
+Errors: RejectedError (``view_not_fed``), and those of writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 PART_ROWS = 250_000
 PART_SHARE = 8
-"""A query sees parts of at most this many rows, and of this fraction of the memory limit: it holds a part several
+"""A query gets parts of at most this many rows, and of this fraction of the memory limit: it keeps a part several
 times."""
 
 _INSERT = ChangeKind.INSERT.name.lower()
@@ -53,8 +53,8 @@ _INSERT = ChangeKind.INSERT.name.lower()
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """A refresh of a view: the version of the source that it had and has, the rows that it read there, and the view's
-    version; ``anew``: its rows replaced all others.
+    """The result of a refresh: the old and new version of the source, the number of rows read, and the view's version;
+    ``anew``: the rows replaced all others.
     """
 
     view: str
@@ -67,14 +67,14 @@ class RefreshReport:
 
     @property
     def summary(self) -> str:
-        """What was done, in a sentence."""
+        """Describe the refresh in a sentence."""
         if not self.rows_read and not self.anew and self.since == self.until:
             return f"nothing to do; it has version {self.until} of {self.source}"
         return f"{count_text(self.rows_read, 'row')} of {self.source} read; it has version {self.until}"
 
 
 def view_source(view: Table) -> ViewSource:
-    """What feeds a view. Raises UsageError for a table that is no view."""
+    """Return the source of a view. Raises UsageError for a table that is not a view."""
     found = view.state().view
     if found is None:
         raise Code.ARGUMENT_INVALID(f"table {view.name} is no view; make one with create_view_table", table=view.name)
@@ -82,7 +82,7 @@ def view_source(view: Table) -> ViewSource:
 
 
 Backfill = Callable[["Snapshot", str], "Ingested | None"]
-"""Makes files of what a query makes of all rows of a snapshot; None if this process is to do so."""
+"""Makes files of a query's result over all rows of a snapshot; None if this process has to do it."""
 
 
 def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfill | None = None) -> RefreshReport:
@@ -104,13 +104,13 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
 
 
 def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows in the parts that a query sees."""
+    """Return the rows in the parts that a query gets."""
     for part in gather(rows, PART_ROWS, memory_limit_bytes // PART_SHARE):
         yield from part.combine_chunks().to_batches()
 
 
 class _Reading:
-    """Rows of a source on their way into a view."""
+    """The rows of a source that are being fed to a view."""
 
     def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource) -> None:
         self._view = view
@@ -122,12 +122,12 @@ class _Reading:
         self._rows_read = 0
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """All rows of the source."""
+        """Return all rows of the source."""
         with self._snapshot.scan() as rows:
             yield from (exactly(batch, self._snapshot.schema.arrow) for batch in rows)
 
     def new_rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows that came after the version that the view has. Raises RejectedError if rows went or changed."""
+        """Return the rows added after the version of the view. Raises RejectedError if rows were removed or changed."""
         with self._retained(), closing(self._source.changes(self._fed.version, self._snapshot.version)) as changes:
             for batch in changes:
                 other = pc.index(pc.not_equal(batch.column(CHANGE), _INSERT), pa.scalar(value=True)).as_py()
@@ -138,7 +138,7 @@ class _Reading:
                 yield exactly(rows, self._snapshot.schema.arrow)
 
     def written(self, rows: Iterable[pa.RecordBatch]) -> Ingested:
-        """The files with what the query makes of the rows."""
+        """Write the query's result over the rows to files."""
         view, settings = self._view, self._settings
         source = f"the query of view {view.name}"
         made = RowInput.of_batches(self._query.schema, self._query.rows(self._counted(rows)), source)

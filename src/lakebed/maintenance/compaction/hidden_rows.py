@@ -1,14 +1,14 @@
 """Selects files for compaction because they contain hidden rows, even if no other compaction is due. Pure: no I/O.
 
-* A file with rows that are past the table's age-off by more than a quarter of the age is due. Each row is so rewritten
-  at most once in a quarter of the age for this, and none stays for longer than five quarters of it. Files of which all
-  rows are past are not read: :class:`~lakebed.state.transactions.age_off.ProposeExpiry` drops them.
-* The bounds of files have times only if the age-off has a key field. By a value field, a file is due once it was
-  written before the cut: most rows have times of when they were written.
-* The strategy ``full`` takes files from before the last change of the predicate as well.
+* A file with rows that are past the table's age-off by more than a quarter of the age is due. So each row is rewritten
+  for this at most once in a quarter of the age, and none stays longer than five quarters of it. Files with all rows
+  past the age-off are not read: :class:`~lakebed.state.transactions.age_off.ProposeExpiry` drops them.
+* The bounds of files have times only if the age-off uses a key field. With a value field, a file is due once it was
+  written before the cut: most rows have times close to when they were written.
+* The strategy ``full`` also selects files from before the last change of the predicate.
 
-A table that merges rows may lose the hidden ones only where no older file is left out, so all files of a partition are
-merged if one is due.
+In a table that merges rows, a job may drop hidden rows only if no older file is left out, so all files of a partition
+are merged if one is due.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 AGED_SHARE = 4
-"""Rows stay for at most this fraction of the age after it."""
+"""Rows are kept for at most this fraction of the age past the age-off: 1/4."""
 
 _US = 1_000_000
 
@@ -43,7 +43,7 @@ class HiddenRows:
 
     @classmethod
     def of(cls, state: TableState, strategy: Strategy) -> HiddenRows | None:
-        """The due files; None if the table has no filter that jobs apply."""
+        """Return the due files; None if the table has no filter that jobs apply."""
         completes = state.merge != Latest(by="sort_key")
         if not state.filter_version or not kept_by_jobs(state, complete=completes):
             return None
@@ -52,7 +52,9 @@ class HiddenRows:
         return cls(state, strategy, FileTimes.of(state), aged_us)
 
     def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
-        """The files of a partition to merge for it, in order of arrival; none of them is ``busy`` with a job."""
+        """Return the files of a partition to merge for their hidden rows, in order of arrival; none is ``busy`` with a
+        job.
+        """
         held = self.state.held_by(partition)
         if isinstance(self.state.merge, KeepAll):
             return [one for one in held if one.file.id not in busy and self.is_due(one.file)]
@@ -60,7 +62,7 @@ class HiddenRows:
         return list(held) if is_free and any(self.is_due(one.file) for one in held) else []
 
     def is_due(self, file: DataFile) -> bool:
-        """Whether the file is to be rewritten without its hidden rows."""
+        """Return whether the file is to be rewritten without its hidden rows."""
         if self.times is not None and self.times.are_known(file):
             aged = self.times.any_before(file, self.aged_us)
         else:

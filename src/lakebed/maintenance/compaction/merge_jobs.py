@@ -1,17 +1,17 @@
-"""Compaction jobs: opens a job for each planned merge, has its tasks run, and commits or closes it.
+"""Compaction jobs: opens a job for each planned merge, runs its tasks, and commits or closes it.
 
-:func:`run_merges` gives planned merges to :func:`lakebed.runner.run`. A job is open in the table state from before its
+:func:`run_merges` passes planned merges to :func:`lakebed.runner.run`. A job is open in the table state from before its
 first task until its outcome is logged, so that two processes never merge the same runs.
 
 Core types: :class:`MergeTask`, :class:`MergeProgress`.
 
 Rules:
 
-* Several batches run at once, so that the last task of one leaves no core idle, and the jobs of thousands of partitions
+* Several batches run at once, so that no core is idle during the last task of one. The jobs of thousands of partitions
   are committed as they end.
-* Before each batch, compaction is planned to wait again if requests or commits have piled up.
-* A job that is not committed is closed, whatever stopped it. If the process dies first, a later one closes the job:
-  at once if :func:`~lakebed.tracker.processes.is_gone` says that its owner has ended, else after the job's deadline.
+* Before each batch, compaction stops if requests or commits have piled up.
+* A job that is not committed is closed, whatever the cause. If the process dies first, a later one closes the job: at
+  once if :func:`~lakebed.tracker.processes.is_gone` says that its owner has ended, else after the job's deadline.
 
 Errors: ContentionError, UnknownOutcomeError and StorageError of the log.
 """
@@ -52,13 +52,12 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 BATCH_TASKS_PER_CORE = 2
-"""Tasks of a batch for each core: enough that handing over costs little beside them, few enough that commits come
-soon."""
+"""Tasks of a batch for each core: enough that the overhead of a batch is small, few enough that commits come soon."""
 
 BATCH_TASKS_MIN = 16
 
 BATCHES_AT_ONCE = 3
-"""One that runs, one that takes the cores that the first leaves idle, one that opens its jobs or commits."""
+"""One batch that runs, one that uses the cores that the first leaves idle, one that opens its jobs or commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class MergeTask:
     """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
 
     The slices are neighbours in key order, each as much as a merge plan should read at once. The inputs are in order of
-    arrival; their rows are merged by ``mode``, and deletes go if the job is ``complete``. Only rows for which the
-    predicate ``kept`` is true stay, all if it is empty. ``rows`` is about how many rows the inputs have.
+    arrival. Their rows are merged by ``mode``, and deletes are dropped if the job is ``complete``. Only rows for which
+    the predicate ``kept`` is true are kept; all if it is empty. ``rows`` is about the number of rows of the inputs.
     """
 
     job: str
@@ -101,7 +100,7 @@ class FailedMerge:
 
 @dataclass(slots=True)
 class MergeProgress:
-    """The progress so far; several threads add to it."""
+    """The progress so far, updated from several threads."""
 
     done: list[tuple[PartitionMerge, tuple[NewFile, ...], int]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -111,7 +110,7 @@ class MergeProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A merge, and the number of tasks it is to be cut into."""
+    """A merge, and the number of tasks to divide it into."""
 
     merge: PartitionMerge
     task_count: int
@@ -130,18 +129,18 @@ class _OpenMerge:
 def run_merges(
     table: Table, execute: Execute, merges: Sequence[PartitionMerge], progress: MergeProgress, *, cores: int
 ) -> None:
-    """Open, run and commit a job for each merge, in their order as far as batches go; adds to the progress.
+    """Open, run and commit a job for each merge, batch by batch in their order; adds to the progress.
 
     Raises ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
     """
-    # Jobs to close after an exception: from before they are opened until their outcome is proposed.
+    # Jobs to close after an exception: added before they are opened, removed when their outcome is proposed.
     ours: set[str] = set()
 
     def open_batch(planned: Sequence[_Planned]) -> list[_OpenMerge]:
         if (waits := why_begin_no_job(table)) is not None:
             progress.waits = waits
             return []
-        # By the clock of the store, which dates the files; and of this batch, because the orphan cutoff stays below it.
+        # The clock of the store dates the files. Read for each batch, because the orphan cutoff stays below it.
         began_us = to_us(table.storage.now())
         opened = runner.in_threads(lambda one: open_one(one, began_us), planned)
         return [job for job in opened if job is not None]
@@ -180,7 +179,7 @@ def run_merges(
 
 
 def why_begin_no_job(table: Table) -> str | None:
-    """Why no job of the table should be begun now; None: go on."""
+    """Return why no job of the table should be started now; None if one may."""
     state = table.log.head.state
     waits = why_wait(len(state.open_requests), len(table.log.queue))
     return None if waits is None or pressing(state, table.settings_in_force()) else waits
@@ -198,7 +197,7 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
     job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us, complete=merge.complete)
     outcome = table.try_commit(OpenJob(job))
     if isinstance(outcome, NotCommitted):
-        # Another process took the partition, or changed it, since the plan was made.
+        # Another process took or changed the partition since the plan was made.
         return Skipped(merge.partition, outcome.reason)
     version_of(outcome, f"table {table.name}")
     # From one state: an aggregate names the fields of its schema, which may have been renamed since the plan.
@@ -224,7 +223,7 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
 
 
 def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
-    """Why the job cannot be committed; None if it can."""
+    """Return why the job cannot be committed; None if it can."""
     error = next((result for result in made if isinstance(result, Error)), None)
     if error is not None:
         return error
@@ -243,7 +242,7 @@ def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
 def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress: MergeProgress) -> None:
     outcome = commit_files(table, ProposeOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
-        # Refused permanently; if the job is still open, as behind a fence, it would only block others.
+        # The refusal is permanent; a job that is still open, for example behind a fence, would only block others.
         close_job(table, job.id, outcome.reason)
         progress.skipped.append(Skipped(job.merge.partition, outcome.reason))
         return
@@ -251,6 +250,8 @@ def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress:
 
 
 def close_job(table: Table, job: str, reason: str) -> None:
-    """Close a job that will not be committed. A best effort: its owner's death, or its deadline, closes it too."""
+    """Close a job that will not be committed, as a best effort: the death of its owner, or its deadline, also closes
+    it.
+    """
     with suppress(Error):
         table.try_commit(CloseJob(job, reason[:500]))

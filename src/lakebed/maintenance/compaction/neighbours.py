@@ -1,17 +1,16 @@
 """Compaction of tables that merge rows: strategies over runs in order of arrival. Pure: no I/O.
 
-What rows with equal keys become depends on their order of arrival, and the output of a job stands where its inputs
-stood. So the inputs are *neighbours*: no other file of the partition arrived between them
-(docs/decisions/0012). The strategies of :mod:`lakebed.maintenance.compaction.strategies`
-become strategies over windows of neighbours:
+The merge of rows with equal keys depends on their order of arrival, and the output of a job takes the place of its
+inputs. So the inputs are *neighbours*: no other file of the partition arrived between them (docs/decisions/0012). The
+strategies of :mod:`lakebed.maintenance.compaction.strategies` become strategies over windows of neighbours:
 
 * ``basic``: windows of exactly ``compaction_batch_runs`` runs, those of the fewest bytes first.
 * ``size-ratio``: windows of like size, of at most ``compaction_batch_runs`` runs.
-* ``by-bytes``: from the oldest on, as many runs as reach ``compaction_run_bytes`` together.
+* ``by-bytes``: as many runs, from the oldest on, as reach ``compaction_run_bytes`` together.
 * ``full``: all runs.
 
-Runs of the target size are left out here too, except by ``full``; a window never reaches over one. Runs are
-concatenated if they are neighbours and have neither a delete nor a partial row.
+Runs of the target size are left out here too, except by ``full``; a window never spans one. Runs are concatenated if
+they are neighbours and have neither a delete nor a partial row.
 
 Every job leaves fewer runs, whatever its output is, so that jobs come to an end. If the order of arrival alone keeps
 runs of like size apart, :func:`overdue_windows` merges the window of the fewest bytes: between runs of the target size,
@@ -41,9 +40,9 @@ Stretch = list[Run]
 
 
 def stretches_of(held: Iterable[PartitionFile], busy: Collection[str]) -> list[Stretch]:
-    """The stretches of a partition; ``busy`` are the ids of files that jobs merge.
+    """Return the stretches of a partition; ``busy`` are the ids of files that jobs merge.
 
-    A run that another one interrupts, as after a join, counts as several.
+    A run that another one interrupts, for example after a join, counts as several.
     """
     runs = [Run.of(files) for _, files in itertools.groupby(held, key=lambda one: one.run)]
     free = itertools.groupby(runs, key=lambda run: any(one.file.id in busy for one in run.held))
@@ -51,15 +50,15 @@ def stretches_of(held: Iterable[PartitionFile], busy: Collection[str]) -> list[S
 
 
 def markers_of(run: Run) -> int:
-    """How many deletes and partial rows the files of a run have."""
+    """Return the number of deletes and partial rows in the files of a run."""
     return sum(one.file.markers for one in run.held)
 
 
 def concatenated_neighbours(stretch: Stretch, size_bytes_min: int) -> Stretch:
-    """The stretch with neighbours that do not overlap concatenated.
+    """Concatenate neighbours of the stretch that do not overlap.
 
-    A run of files of less than ``size_bytes_min`` on average is not concatenated, nor is one with deletes or partial
-    rows: it is to be merged soon.
+    A run whose files average less than ``size_bytes_min`` is not concatenated, because it will be merged soon; neither
+    is a run with deletes or partial rows.
     """
     found: Stretch = []
     links: list[Run] = []
@@ -85,14 +84,14 @@ def concatenated_neighbours(stretch: Stretch, size_bytes_min: int) -> Stretch:
 
 
 def _apart(spans: Sequence[tuple[bytes, bytes]], run: Run) -> bool:
-    """Whether a run overlaps none of these ascending, disjoint spans of keys."""
+    """Return whether a run overlaps none of these ascending, disjoint spans of keys."""
     place = bisect_left(spans, (run.min_key, run.max_key))
     above = place == len(spans) or run.max_key < spans[place][0]
     return above and (place == 0 or spans[place - 1][1] < run.min_key)
 
 
 def windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
-    """The windows that the strategy merges: disjoint, each of two or more neighbours in order of arrival."""
+    """Return the windows that the strategy merges: disjoint, each of two or more neighbours in order of arrival."""
     if strategy is Strategy.FULL:
         return [tuple(stretch) for stretch in stretches if len(stretch) > 1]
     found: list[Batch] = []
@@ -110,7 +109,7 @@ def windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings
 
 
 def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
-    """What to merge if :func:`windows` finds nothing, so that the number of runs stays bounded; see
+    """Return what to merge if :func:`windows` finds nothing, to bound the number of runs; see
     :func:`lakebed.maintenance.compaction.strategies.overdue`.
     """
     if strategy is Strategy.SIZE_RATIO:
@@ -118,7 +117,7 @@ def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: 
         found: list[Batch] = []
         for runs in _small(stretches, settings):
             parts = alike([run.size_bytes for run in runs], ratio)
-            # More than a batch, of which no batch is of like size.
+            # More runs than a batch, no batch of which is of like size.
             found += [window for part in parts for window in _lightest(runs[part.start : part.stop], batch)]
             count = of_like_size(sorted(run.size_bytes for run in runs), ratio)
             if count and not parts:
@@ -135,9 +134,9 @@ def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: 
 
 
 def alike(sizes: Sequence[int], ratio: float) -> list[range]:
-    """The longest windows of like size, ascending: all but the largest come to ``ratio`` times the largest.
+    """Return the longest windows of like size, ascending: all but the largest come to ``ratio`` times the largest.
 
-    If a window is not of like size, no window in it that has its largest size is.
+    If a window is not of like size, neither is any window inside it with the same largest size.
     """
     found = []
     parts = [range(len(sizes))]
@@ -154,7 +153,7 @@ def alike(sizes: Sequence[int], ratio: float) -> list[range]:
 
 
 def _small(stretches: Iterable[Stretch], settings: Settings) -> Iterator[Stretch]:
-    """The neighbours that are smaller than the target size."""
+    """Return the neighbours that are smaller than the target size."""
     for stretch in stretches:
         for is_small, runs in itertools.groupby(
             stretch, key=lambda run: run.size_bytes < settings.compaction_run_bytes
@@ -173,7 +172,9 @@ def _size_ratio(runs: Stretch, batch: int, ratio: float) -> Iterator[Batch]:
 
 
 def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool] = lambda _: True) -> list[Batch]:
-    """Disjoint windows of ``count`` runs: those of the fewest bytes first and, of equal ones, the oldest first."""
+    """Return disjoint windows of ``count`` runs: those of the fewest bytes first and, of equal ones, the oldest
+    first.
+    """
     sizes = [run.size_bytes for run in runs]
     passed = list(itertools.accumulate(sizes, initial=0))
     starts = sorted(range(len(runs) - count + 1), key=lambda at: passed[at + count] - passed[at])

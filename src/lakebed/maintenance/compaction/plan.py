@@ -1,8 +1,8 @@
 """Plans compactions: which runs to merge, and how a large merge is divided among tasks. Pure: no I/O.
 
-A strategy (:mod:`lakebed.maintenance.compaction.strategies`) chooses the runs of a partition that become one. The
-inputs of open jobs are left out. Partitions with most runs come first, because a query merges as many runs as its
-partition has. A partition, and the table, have at most a certain number of open jobs. No job is begun while requests or
+A strategy (:mod:`lakebed.maintenance.compaction.strategies`) chooses the runs of a partition to merge into one. The
+inputs of open jobs are left out. Partitions with the most runs come first, because a query merges all runs of its
+partition. A partition, and the table, have at most a certain number of open jobs. No job is started while requests or
 commits pile up, because merging shortens neither queue.
 
 Small files that reach many partitions are merged whole before that, by a job over all partitions that they reach.
@@ -13,7 +13,7 @@ would leave cores idle. The ranges of the tasks tile the partition.
 
 In a table that merges rows, the inputs of a job are neighbours by arrival
 (:mod:`lakebed.maintenance.compaction.neighbours`). A job is *complete* if no older file of the partition is left out:
-its deletes go. A partition whose only run has deletes or partial rows is therefore due for compaction as well.
+it drops deletes. A partition whose only run has deletes or partial rows is therefore due for compaction as well.
 
 Core types: :class:`CompactionPlan`, :class:`PartitionMerge`, :class:`Concatenation`, :class:`Skipped`.
 """
@@ -53,39 +53,41 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Job
 
 COMMITS_WAITING_MAX = 256
-"""Proposals that wait in this process: more than fit into one entry, so that some wait for a whole commit."""
+"""Maximum proposals that wait in this process: more than fit into one entry, so that some wait for a whole commit."""
 
 REQUESTS_OPEN_MAX = 1_000
-"""More open requests than this are ten ingest jobs or more, which need the cores before any merge does."""
+"""Maximum open requests. More than this are ten ingest jobs or more, which need the cores before any merge."""
 
 JOBS_MAX = 10_000
-"""Open jobs of one table: the state holds them, and no cluster works on more at a time."""
+"""Maximum open jobs of one table: the state contains them, and no cluster runs more at a time."""
 
 PARTITION_JOBS_MAX = 100
-"""Open jobs of one partition: more would leave none of ``JOBS_MAX`` to a hundred partitions like it."""
+"""Maximum open jobs of one partition: with more, a hundred such partitions would use all ``JOBS_MAX``."""
 
 CONCATENATED_SHARE = 8
-"""Runs that do not overlap stay as they are if their files average this fraction of ``file_bytes``: rewriting them
+"""Runs that do not overlap are left unchanged if their files average this fraction of ``file_bytes``: rewriting them
 would make at most eight times fewer files."""
 
 TASK_BYTES_MAX = 1024 * 1024 * 1024
-"""Input of one task, which is what is read and written again if the task is lost."""
+"""Maximum input of one task, which is read and written again if the task is lost."""
 
 SHARE_BYTES_MIN = 32 * 1024 * 1024
-"""A smaller merge is not divided: a second file, with its footer and request, costs more than a core saves."""
+"""Minimum input of each task of a divided merge: below it, a second file, with its footer and request, costs more than
+a core saves."""
 
 SLICE_SHARE = 8
-"""A merge plan reads an eighth of the memory limit at once: it holds what it has read to its end, some of it twice. At
-each border between slices one page of every input is decoded twice, so slices are not smaller than necessary."""
+"""A merge plan reads an eighth of the memory limit at once, because it keeps what it has read until its end, some of it
+twice. At each border between slices one page of every input is decoded twice, so slices are not smaller than
+necessary."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMerge:
-    """Runs of one partition that are to become one. ``rows`` and ``size_bytes`` are those inside the partition.
+    """Runs of one partition to merge into one. ``rows`` and ``size_bytes`` are those inside the partition.
 
-    ``mode`` is the table's merge mode: by ``KeepAll`` the output has exactly ``rows`` rows if they are ``exact``, by
-    the others at most. ``complete``: no older file has the keys, so deletes go. For whole files of several partitions,
-    ``partitions`` has all of them, and ``partition`` is the first.
+    ``mode`` is the table's merge mode: with ``KeepAll`` the output has exactly ``rows`` rows if they are ``exact``,
+    with the others at most. ``complete``: no older file has the keys, so deletes are dropped. For whole files of
+    several partitions, ``partitions`` has all of them, and ``partition`` is the first.
     """
 
     partition: int
@@ -102,7 +104,7 @@ class PartitionMerge:
 
 @dataclass(frozen=True, slots=True)
 class Concatenation:
-    """Files of ``runs`` runs of one partition that do not overlap, and are to become one run without a merge."""
+    """Files of ``runs`` runs of one partition that do not overlap and become one run without a merge."""
 
     partition: int
     files: tuple[str, ...]
@@ -133,7 +135,7 @@ class CompactionPlan:
 
 
 def check_strategy(name: str | None) -> Strategy | None:
-    """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
+    """Return the strategy of that name; None: the table's own. Raises UsageError for an unknown name."""
     if name is None or name in tuple(Strategy):
         return None if name is None else Strategy(name)
     raise Code.ARGUMENT_INVALID(
@@ -142,7 +144,7 @@ def check_strategy(name: str | None) -> Strategy | None:
 
 
 def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
-    """The plan of a strategy, by default the table's own, for this state."""
+    """Plan a compaction of this state by a strategy, by default the table's own."""
     chosen = settings.compaction_strategy if strategy is None else strategy
     hidden = HiddenRows.of(state, chosen)
     jobs = _jobs_by_partition(state)
@@ -164,7 +166,7 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
         _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings, hidden))
         for partition in several
     ]
-    # A query merges as many runs as its partition has, so the partition with most runs gains most.
+    # A query merges all runs of its partition, so the partition with the most runs gains most.
     found.sort(key=lambda one: -one[0])
     plans = [one for _, one in found]
     merges = list(chain.from_iterable(one.merges for one in plans))
@@ -208,7 +210,7 @@ def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
 
 
 def why_wait(open_requests: int, commits_waiting: int) -> str | None:
-    """Why no job should start now; None if jobs may start. See also :func:`pressing`."""
+    """Return why no job should start now; None if jobs may start. See also :func:`pressing`."""
     if open_requests > REQUESTS_OPEN_MAX:
         return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
     if commits_waiting > COMMITS_WAITING_MAX:
@@ -217,13 +219,13 @@ def why_wait(open_requests: int, commits_waiting: int) -> str | None:
 
 
 def pressing(state: TableState, settings: Settings) -> bool:
-    """Whether a partition is near its limit of runs; requests then wait for compaction."""
+    """Return whether a partition is near its limit of runs; requests then wait for compaction."""
     bound = settings.runs_max // 2
     return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
 
 
 def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
-    """The open jobs that work in each partition."""
+    """Return the open jobs that work in each partition."""
     found: dict[int, list[Job]] = {}
     for job in state.jobs.values():
         for position in state.partitions.overlapping(job.keys):
@@ -238,7 +240,7 @@ def _plan_partition(
     claimed: Collection[str],
     rules: tuple[Strategy, Settings, HiddenRows | None],
 ) -> tuple[int, CompactionPlan]:
-    """The number of runs of a partition, and its due merges."""
+    """Return the number of runs of a partition, and its due merges."""
     runs = runs_of(state.held_by(partition))
     if jobs and rules[0] is Strategy.FULL:
         return len(runs), CompactionPlan(skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
@@ -262,7 +264,9 @@ def _plan_partition(
 def _due(
     state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
 ) -> tuple[list[Run], list[Batch]]:
-    """The runs of a partition that no job merges, those that do not overlap concatenated; and the batches to merge."""
+    """Return the runs of a partition that no job merges, concatenated if they do not overlap, and the batches to
+    merge.
+    """
     strategy, settings = rules
     free = [run for run in runs_of(state.held_by(partition)) if busy.isdisjoint(one.file.id for one in run.held)]
     whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
@@ -284,7 +288,7 @@ def _due_neighbours(
 
 
 def _with_hidden_rows(partition: int, busy: set[str], found: Sequence[Batch], hidden: HiddenRows | None) -> list[Batch]:
-    """A batch of the files that are due for their hidden rows alone: beside the others, and not of files of these."""
+    """Return a batch of the files that are due only for their hidden rows, excluding files of other batches."""
     if hidden is None:
         return []
     chosen = {one.file.id for batch in found for run in batch for one in run.held}
@@ -300,7 +304,7 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
     return PartitionMerge(
         partition=partition,
         keys=state.partitions.range_at(position),
-        # In the order of the partition, which is that of arrival.
+        # In the order of the partition, which is the order of arrival.
         inputs=tuple(file for file in held if file.id in chosen),
         runs=sum(run.concatenated for run in batch),
         rows=sum(run.rows for run in batch),
@@ -312,28 +316,28 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
 
 
 def _may_complete(state: TableState) -> bool:
-    """Whether a merge that leaves out no older file has something to drop: deletes, or rows that a filter hides."""
+    """Return whether a merge that leaves out no older file can drop anything: deletes, or rows that a filter hides."""
     hides = bool(state.filter_version) and not isinstance(state.merge, KeepAll)
     return _drops_markers(state) or (hides and state.merge != Latest(by="sort_key"))
 
 
 def _drops_markers(state: TableState) -> bool:
-    """Whether the deletes of a complete merge may go.
+    """Return whether a complete merge may drop deletes.
 
-    By ``Latest(by="sort_key")`` they stay: one with a greater sort key than a row that arrives later still hides it.
+    With ``Latest(by="sort_key")`` they are kept: a delete with a greater sort key still hides a row that arrives later.
     """
     return state.merge == Latest()
 
 
 def tasks_of(merge: PartitionMerge, cores: int) -> int:
-    """The number of tasks to divide a merge among if ``cores`` are free for it."""
+    """Return the number of tasks to divide a merge among if ``cores`` are free for it."""
     needed = -(-merge.size_bytes // TASK_BYTES_MAX)
     useful = merge.size_bytes // SHARE_BYTES_MIN
     return max(1, needed, min(cores, useful))
 
 
 def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
-    """The merge's range as at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
+    """Divide the merge's range into at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
     edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
     lows = (merge.keys.min, *edges)
     return tuple(EncodedRange(low, high) for low, high in zip(lows, (*edges, merge.keys.max), strict=True))
@@ -342,7 +346,9 @@ def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tupl
 def share_out(
     merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
 ) -> list[tuple[EncodedRange, ...]]:
-    """For each task, the slices of keys that it merges one after another, each of at most about ``slice_bytes``."""
+    """Return for each task the slices of keys that it merges one after another, each of at most about
+    ``slice_bytes``.
+    """
     slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
     parts = cut(merge, summaries, tasks * slices)
     count = min(tasks, len(parts))
@@ -350,5 +356,5 @@ def share_out(
 
 
 def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:
-    """The inputs that may have rows in the range; a task fetches no others."""
+    """Return the inputs that may have rows in the range; a task fetches no others."""
     return tuple(file for file in inputs if file.reaches(keys))

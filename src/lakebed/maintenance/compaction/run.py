@@ -1,13 +1,13 @@
-"""Compacts a table: plans, opens jobs, has their tasks run, and commits their output, partition by partition.
+"""Compacts a table: plans, opens jobs, runs their tasks, and commits their output, partition by partition.
 
 The life of a job; each step is an entry of the table's log:
 
 1. *open*: claims the references, so that two processes never merge the same runs; the second one is refused.
-2. Its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or in vain.
+2. Its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or be wasted.
 3. *output*: drops the inputs' references and adds those of the new files in one entry. It is refused if the job was
    closed meanwhile; its files are then orphans, and nothing is lost.
 4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. A job is not closed after 3 was proposed: only a
-   refusal says that 3 did not, and will not, take effect. Nothing is deleted here.
+   refusal means that 3 did not, and will not, take effect. Nothing is deleted here.
 
 Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.whole_files`), and
 the compaction is planned anew. Runs that need no merge are concatenated, by an entry each.
@@ -67,10 +67,10 @@ FETCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport(FactsView):
-    """The result of a compaction. ``version`` is that of its last commit, None if there was nothing to do.
+    """The result of a compaction. ``version`` is that of its last commit, None if nothing was due.
 
     ``partitions`` is the number of those in which ``jobs`` merged runs. ``concatenated`` is the number of runs that
-    became part of another without a merge. ``waits`` is why no more jobs were started; None if all were.
+    became part of another without a merge. ``waits`` is the reason why no more jobs were started; None if all were.
     """
 
     table: str
@@ -100,7 +100,8 @@ class Prepared:
 
 
 def prepare(table: Table, strategy: str | None = None) -> Prepared:
-    """Release the jobs that dead processes left open, let rows age off, then plan, unless compaction has to wait.
+    """Release the jobs that dead processes left open, expire rows past the age-off, then plan, unless compaction has to
+    wait.
 
     Raises UsageError for an unknown strategy.
     """
@@ -114,7 +115,7 @@ def prepare(table: Table, strategy: str | None = None) -> Prepared:
 
 
 def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -> CompactionReport:
-    """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
+    """Carry out a plan. ``cores`` is the number of tasks that ``execute`` runs at once.
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
@@ -152,7 +153,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
 
 
 def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> tuple[int | None, int]:
-    """Concatenate runs; returns the version, and by how many the runs decreased."""
+    """Concatenate runs; return the version, and the decrease in the number of runs."""
     outcome = table.try_commit(ConcatenateRuns(link.partition, link.files, clock.new_id()))
     if isinstance(outcome, NotCommitted):
         # The partition has changed since the plan was made.
@@ -162,7 +163,7 @@ def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> 
 
 
 def release_jobs(table: Table) -> tuple[str, ...]:
-    """Close the open jobs whose owner is gone or whose deadline has passed; returns their ids."""
+    """Close the open jobs whose owner is gone or whose deadline has passed; return their ids."""
     jobs = list(table.state().jobs.values())
     now = table.log.now() if jobs else None
     released = []
@@ -173,7 +174,7 @@ def release_jobs(table: Table) -> tuple[str, ...]:
             reason = f"it has been open for {job.deadline_s} s"
         else:
             continue
-        # A refusal says that the job was committed or closed meanwhile.
+        # A refusal means that the job was committed or closed meanwhile.
         if isinstance(table.try_commit(CloseJob(job.id, reason)), Committed):
             released.append(job.id)
     return tuple(released)
@@ -185,7 +186,7 @@ def run_merge_task(
     """Fetch, verify, merge and send: the work of one task.
 
     Every input is verified against its digest before a row of it is used; otherwise damage could get into a new file
-    with a valid digest. Raises DamagedError naming the object.
+    with a valid digest. Raises DamagedError, which names the object.
     """
     from lakebed.engine.predicate import check_where
     from lakebed.sorting.merge import merge_runs
@@ -210,7 +211,9 @@ def run_merge_task(
 
 @contextmanager
 def _fetched(storage: Storage, task: MergeTask) -> Iterator[list[Path]]:
-    """The inputs as local files; several are fetched at once, because a store takes tens of milliseconds for each."""
+    """Fetch the inputs as local files; several are fetched at once, because a store takes tens of milliseconds for
+    each.
+    """
     with ExitStack() as stack:
         fetching = [storage.fetch(data_name(task.table_id, file), digest=file.digest) for file in task.inputs]
         with ThreadPoolExecutor(FETCHES) as pool:

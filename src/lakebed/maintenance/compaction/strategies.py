@@ -1,14 +1,14 @@
-"""Compaction strategies: which runs of a partition become one, and which need no merge at all. Pure: no I/O.
+"""Compaction strategies: they choose the runs of a partition to merge, and those that need no merge. Pure: no I/O.
 
 A strategy considers the runs of one partition that no open job merges, smallest first, and chooses those to merge
 together. It counts runs, not files, and their bytes inside the partition. Runs of the target size
 (``compaction_run_bytes``) are left out, so that large runs are not rewritten repeatedly:
 
-* ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest waits for more.
+* ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest is left for later.
 * ``size-ratio``: runs of like size. A set of runs is of like size if all but the largest together have at least
   ``compaction_ratio`` times its bytes, so that each row is merged into a run several times larger, and rewritten
-  logarithmically often. The largest runs are left out until the others are of like size; if those are more than a
-  batch, every window of a batch that is of like size is a job. With a ratio of three at least four runs are merged.
+  logarithmically often. The largest runs are left out until the others are of like size; if these exceed a batch, every
+  window of a batch that is of like size is a job. With a ratio of three at least four runs are merged.
 * ``by-bytes``: the smallest runs that together reach the target size. Each row is rewritten once; until then a query
   merges as many runs as make up the target.
 * ``full``: all runs, however large. A single run is left alone however many files it has: they do not overlap, so a
@@ -24,7 +24,7 @@ most :data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio
 
 which is 78 runs of less than 1 GiB by default, and the larger ones.
 
-In tables that merge rows the order of arrival limits what may be merged:
+In tables that merge rows, the order of arrival limits the runs that may be merged together:
 :mod:`lakebed.maintenance.compaction.neighbours`.
 
 Core types: :class:`Run`, :data:`Batch`.
@@ -66,7 +66,7 @@ class Run:
 
     @staticmethod
     def of(held: Iterable[PartitionFile], concatenated: int = 1) -> Run:
-        """The run of these references."""
+        """Return the run of these references."""
         every = tuple(held)
         return Run(
             every,
@@ -80,14 +80,14 @@ class Run:
 
 
 Batch = tuple[Run, ...]
-"""Runs that are to become one."""
+"""Runs to merge into one."""
 
 RUNS_MAX = 256
 """A partition with more runs is compacted under any strategy. By-bytes had 230 after a day (docs/performance.md)."""
 
 
 def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
-    """The runs of a partition, in the order in which their first files arrived."""
+    """Return the runs of a partition, in the order in which their first files arrived."""
     named: dict[str, list[PartitionFile]] = {}
     for one in held:
         named.setdefault(one.run, []).append(one)
@@ -95,14 +95,14 @@ def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
 
 
 def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
-    """The runs after concatenating those that do not overlap, as few as possible.
+    """Return the runs after concatenating those that do not overlap, as few as possible.
 
-    Runs that share a key are not concatenated: their rows of this key would be sorted in each and not in both. A run of
-    files of less than ``size_bytes_min`` on average is not concatenated either.
+    Runs that share a key are not concatenated: rows of this key would be sorted within each run but not across them. A
+    run whose files average less than ``size_bytes_min`` is not concatenated either.
     """
     apart: list[Run] = []
     found: list[list[Run]] = []
-    # In the order of their least keys, each run is appended to the group that ends first: this makes the fewest groups.
+    # In the order of least keys, each run is appended to the group that ends first: this makes the fewest groups.
     ends: list[tuple[bytes, int]] = []
     for run in sorted(runs, key=lambda run: (run.min_key, run.max_key)):
         if run.size_bytes < size_bytes_min * len(run.held):
@@ -119,7 +119,9 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
 
 
 def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
-    """The batches of a partition's runs that the strategy merges: disjoint, of two or more runs, smallest first."""
+    """Return the batches of a partition's runs that the strategy merges: disjoint, of two or more runs, smallest
+    first.
+    """
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.FULL:
         return [tuple(least_first)] if len(runs) > 1 else []
@@ -136,7 +138,8 @@ def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
 
 
 def of_like_size(sizes: Sequence[int], ratio: float) -> int:
-    """The largest number of these ascending sizes of which all but the largest come to ``ratio`` times the largest.
+    """Return the largest number of these ascending sizes such that all but the largest sum to ``ratio`` times the
+    largest.
 
     0 if not even two do.
     """
@@ -148,11 +151,11 @@ def of_like_size(sizes: Sequence[int], ratio: float) -> int:
 
 
 def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
-    """What to merge if :func:`batches` finds nothing, so that the number of runs stays bounded.
+    """Return what to merge if :func:`batches` finds nothing, so that the number of runs stays bounded.
 
     A batch of ``compaction_batch_runs`` may be too small for ``compaction_ratio``: four runs, of which three must have
     three times the bytes of the fourth, must have exactly one size. Runs that are of like size only together are then
-    merged as by basic. Beyond RUNS_MAX runs, or half of the setting ``runs_max``, beyond which writes are refused, the
+    merged as by basic. Above RUNS_MAX runs, or half of the setting ``runs_max`` (above which writes are refused), the
     smallest runs are merged, however large they are, so that half of that bound remains: each row is merged again only
     after as many more runs.
     """
@@ -170,7 +173,7 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
 
 
 def runs_bound(settings: Settings) -> int:
-    """The number of runs of a partition beyond which some are merged whatever their sizes."""
+    """Return the number of runs of a partition above which some are merged whatever their sizes."""
     return min(RUNS_MAX, max(1, settings.runs_max // 2)) if settings.runs_max else RUNS_MAX
 
 
@@ -196,7 +199,7 @@ def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
 
 
 def by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
-    """As many successive runs in each batch as reach the target together."""
+    """Return batches of as many successive runs as together reach the target."""
     found: list[Batch] = []
     held: list[Run] = []
     size_bytes = 0

@@ -6,13 +6,12 @@ each: opening files is the cost, not rows. Merged whole, every file is read once
 a reference in every partition. Once such outputs are large enough, their slices are merged partition by partition like
 any others.
 
-*Candidates.* All rows of the file count: its references are exact and sum to its rows, so that none was merged away or
-removed in some partition. Its references stand for less than :data:`SLICE_BYTES_MAX` each on average. No open job
-merges it.
+*Candidates.* No row of the file was merged away or removed in some partition: its references are exact and sum to its
+rows. Its references cover less than :data:`SLICE_BYTES_MAX` each on average. No open job merges it.
 
-*Choice.* Those of like size, by the rule of size-ratio over whole files, so that write amplification is the same; all
-of them under ``full``. They must save :data:`REFERENCES_MIN` references; otherwise merging partition by partition is as
-good. In a table that merges rows they are neighbours by arrival in every partition that they reach.
+*Choice.* The candidates of like size, by the rule of size-ratio over whole files, so that write amplification is the
+same; all of them under ``full``. They must save :data:`REFERENCES_MIN` references; otherwise merging partition by
+partition is as good. In a table that merges rows they are neighbours by arrival in every partition that they reach.
 
 Core types: :class:`WholeFiles`.
 
@@ -42,16 +41,17 @@ SLICE_BYTES_MAX = 256 * KIB
 """Opening a file and planning a merge over it takes as long as merging some hundred KiB."""
 
 REFERENCES_MIN = 256
-"""About twenty tasks of twelve inputs: with fewer, one task over several partitions saves little."""
+"""Minimum references saved, about twenty tasks of twelve inputs: below it, one task over several partitions saves
+little."""
 
 FILES_MAX = 2_000
-"""Inputs of one job, which bound its record, the digests to verify and the levels of the merge."""
+"""Maximum inputs of one job, which bounds its record, the digests to verify and the levels of the merge."""
 
 
 class _Seen(NamedTuple):
     """A file, and its rows in the partitions considered; ``rows`` is -1 if one of them has an estimate.
 
-    ``places`` are its places among the files of each partition, in order of arrival.
+    ``places`` are its positions among the files of each partition, in order of arrival.
     """
 
     file: DataFile
@@ -61,15 +61,15 @@ class _Seen(NamedTuple):
 
     @property
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Each partition with its place."""
+        """Return each partition with its position."""
         return zip(self.partitions, self.places, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeFiles:
-    """Files to become one run, and the ids of the partitions that refer to any of them, in key order.
+    """Files to merge into one run, and the ids of the partitions that refer to any of them, in key order.
 
-    ``oldest``: no partition has an older file than those that it has of them.
+    ``oldest``: in every partition, the files among them are the oldest.
     """
 
     files: tuple[DataFile, ...]
@@ -81,7 +81,7 @@ class WholeFiles:
 def merge_whole(
     state: TableState, partitions: Sequence[int], settings: Settings, *, full: bool = False
 ) -> list[WholeFiles]:
-    """The files to merge whole, of those in these partitions, which are all partitions with several runs."""
+    """Return the files to merge whole, among those in these partitions, which are all partitions with several runs."""
     if len(partitions) < 2:
         return []
     seen = _look(state, partitions)
@@ -103,7 +103,7 @@ def merge_whole(
 
 
 def _in_parts(group: Sequence[_Seen]) -> list[Sequence[_Seen]]:
-    """The group in even parts of at most ``FILES_MAX`` files."""
+    """Divide the group into even parts of at most ``FILES_MAX`` files."""
     count, parts = len(group), -(-len(group) // FILES_MAX)
     return [group[count * part // parts : count * (part + 1) // parts] for part in range(parts)]
 
@@ -114,17 +114,17 @@ def _of_like_size(group: Sequence[_Seen], ratio: float) -> list[Sequence[_Seen]]
 
 
 def _neighbours(state: TableState, seen: Sequence[_Seen], small: Sequence[_Seen]) -> list[Sequence[_Seen]]:
-    """The small files in order of arrival, in groups that a job may merge (docs/decisions/0012, rule 3).
+    """Return the small files in order of arrival, in groups that a job may merge (docs/decisions/0012, rule 3).
 
     Files of a group are neighbours in every partition, and no file of one of its partitions, among all ``seen``, has a
-    greatest sequence between those of two of the group. Equal ones are left to merges of single partitions, which know
-    the order of their lists.
+    greatest sequence between those of two of the group. Files with equal sequences are left to merges of single
+    partitions, which use the order of their lists.
     """
     wanted = {one.file.id for one in small}
     ordered = sorted((state.files[one.file.id].sequence_hi, place) for place, one in enumerate(seen))
     groups: list[list[_Seen]] = [[]]
-    # The partitions of the last group, each with the place after its last file; and those of files that came since the
-    # first of the group and are not in it.
+    # The partitions of the last group, each with the position after its last file; and those of files that arrived
+    # since the first of the group and are not in it.
     ends: dict[int, int] = {}
     barred: set[int] = set()
     for _, every in itertools.groupby(ordered, key=lambda one: one[0]):
@@ -151,7 +151,7 @@ def _is_small(seen: _Seen) -> bool:
 
 
 def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
-    """The files in these partitions; those that an open job merges as if they had an estimate."""
+    """Return the files in these partitions; files that an open job merges are treated as having an estimate."""
     busy = {name for job in state.jobs.values() for name in job.inputs}
     files: dict[str, DataFile] = {}
     rows: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
 
 
 def _saved(group: Sequence[_Seen]) -> int:
-    """The number of references that the state loses if the files are merged into one."""
+    """Return the number of references that the state saves if the files are merged into one."""
     if len(group) < 2:
         return 0
     return sum(len(seen.partitions) for seen in group) - len(

@@ -1,11 +1,11 @@
 """Claims the files of a rewrite: opens a job for each, and waits for compactions that hold some of them.
 
-A rewrite is atomic, so it holds all of its files before it reads the first. Files that it has claimed cannot be merged
-or joined with others, so each round has fewer left; files that another job holds are claimed when that job has ended,
-as it left them. Files that arrive meanwhile are not claimed, and can be compacted.
+A rewrite is atomic, so it claims all of its files before it reads the first. Claimed files cannot be merged or joined
+with others, so each round has fewer left. Files that another job holds, or its output, are claimed when that job has
+ended. Files that arrive meanwhile are not claimed, and can be compacted.
 
-Two rewrites could each wait for files of the other. A rewrite therefore gives up when it finds a job of another
-rewrite, which it recognises by its id.
+Two rewrites could each wait for files of the other. A rewrite therefore fails if it finds a job of another rewrite,
+recognised by its id.
 
 Core type: :class:`Claims`. Errors: RejectedError if a job does not end; ContentionError, UnknownOutcomeError and
 StorageError of the log.
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 JOB_PREFIX = "rewrite-"
-"""The beginning of the ids of a rewrite's jobs."""
+"""The prefix of the ids of a rewrite's jobs."""
 
 JOBS_MAX = 10_000
-"""Files of one rewrite. All become visible by one entry, which holds about a kilobyte for each."""
+"""Maximum files of one rewrite. All become visible by one entry, which has about a kilobyte for each."""
 
 WAIT_S = 600.0
-"""How long a rewrite waits for a job that holds a file of it."""
+"""The longest wait of a rewrite for a job that holds one of its files."""
 
 PAUSE_S, PAUSE_MAX_S = 0.05, 2.0
 
@@ -47,7 +47,7 @@ DEADLINE_MAX_S = 30 * 86_400
 
 @dataclass(slots=True)
 class Claims:
-    """The open jobs of one rewrite, by their ids. ``cores`` is how many of its tasks run at once."""
+    """The open jobs of one rewrite, by their ids. ``cores`` is the number of its tasks that run at once."""
 
     table: Table
     scope: RewriteScope
@@ -60,16 +60,16 @@ class Claims:
 
         Raises RejectedError if the rewrite has too many files, or if another job holds some of them for too long.
         """
-        # By the clock of the store, which dates the files.
+        # The clock of the store dates the files.
         began_us = to_us(self.table.storage.now())
         end, pause = clock.monotonic_s() + WAIT_S, PAUSE_S
         while True:
             self.check()
             state = self.table.state()
-            # A job that was closed by others has to be opened again.
+            # A job that another process closed has to be opened again.
             self.jobs = {name: one for name, one in self.jobs.items() if name in state.jobs}
             if outdated := [name for name, one in self.jobs.items() if not is_as_planned(one, state)]:
-                # Rows were removed before the job was opened, so the fence of the removal does not stop it.
+                # Rows were removed before the job was opened, so the fence of the removal does not apply to it.
                 self.close(outdated, "rows of it were removed before it was opened")
                 for name in outdated:
                     self.jobs.pop(name)
@@ -94,7 +94,7 @@ class Claims:
             pause = min(2 * pause, PAUSE_MAX_S)
 
     def close(self, jobs: Sequence[str], reason: str) -> None:
-        """Close jobs that commit nothing, if possible."""
+        """Close jobs that commit nothing, as a best effort."""
         runner.in_threads(lambda job: close_job(self.table, job, reason), list(jobs))
 
     def _open(self, free: Sequence[FileRewrite], began_us: int, count: int) -> None:
@@ -107,7 +107,8 @@ class Claims:
             jobs.append(Job(name, wanted.keys, (wanted.file.id,), owner, min(deadline_s, DEADLINE_MAX_S), began_us))
         outcome = self.table.try_commit(ProposeJobs(tuple(jobs)))
         if isinstance(outcome, NotCommitted) and outcome.code in (Code.PROPOSAL_OUTDATED, Code.JOB_CONFLICT):
-            # Other processes took or changed all of them since the plan was made: plan again, as for some of them.
+            # Other processes took or changed all of them since the plan was made: plan again, as if only some had
+            # changed.
             return
         version_of(outcome, f"table {self.table.name}")
 

@@ -1,14 +1,14 @@
-"""Plans a rewrite: which rows of which files may change, as :class:`FileRewrite`. Pure: no I/O.
+"""Plans a rewrite: the rows of each file that may change, as :class:`FileRewrite`. Pure: no I/O.
 
-A rewrite replaces files one by one, never several by one: rows keep their file's place in the order of arrival, and the
-files of a run stay a run. The unit is a file together with neighbouring partitions that refer to it, so that a file
-over a thousand partitions is read once. Partitions that no range reaches keep their reference to the old file.
+A rewrite replaces files one by one, never several by one: the new file has its old place in the order of arrival, and
+the files of a run remain a run. The unit is a file together with neighbouring partitions that refer to it, so that a
+file over a thousand partitions is read once. Partitions outside the ranges keep their reference to the old file.
 
 A file is left out if its key bounds exclude the ranges, or the keys for which the predicate can be true. So is a file
-that came after the rewrite began: each file has a sequence number, and one that compaction made has the least of its
-inputs.
+that was committed after the rewrite began, by its sequence number; a file made by compaction has the least sequence
+number of its inputs.
 
-Core types: :class:`RowChange` (what becomes of a row), :class:`RewriteScope`, :class:`FileRewrite`.
+Core types: :class:`RowChange`, :class:`RewriteScope`, :class:`FileRewrite`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class RowChange:
     """The change of rows with a key in one of the ranges, which are disjoint and in key order.
 
-    Rows for which ``delete_where`` is true are deleted. Of the others, those for which ``where`` is true (None: all)
-    take the values of the expressions in ``changes``, pairs of a column and SQL. Both see the row as it was.
+    Rows for which ``delete_where`` is true are deleted. Other rows for which ``where`` is true (None: all) take the
+    values of the expressions in ``changes``, pairs of a column and SQL. Both are evaluated on the old row.
     """
 
     ranges: tuple[EncodedRange, ...] = (ALL_KEYS,)
@@ -44,21 +44,22 @@ class RowChange:
 
     @property
     def concerned(self) -> str | None:
-        """A predicate that is true for every row that may change; None: all may."""
+        """Return a predicate that is true for every row that may change; None: all may."""
         conditions = [self.delete_where] if self.delete_where is not None else []
         if self.changes:
             if self.where is None:
                 return None
             conditions.append(self.where)
-        # A line break ends a comment.
+        # A line break ends a comment in the predicate.
         return conditions[0] if len(conditions) == 1 else " OR ".join(f"({one}\n)" for one in conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteScope:
-    """The rows that a rewrite may change: those with a key in a range and in ``keys``, of files that arrived before.
+    """The rows that a rewrite may change: those with a key in a range and in ``keys``, of files committed before it
+    began.
 
-    ``ranges`` are disjoint and in key order. ``before`` is the first sequence number that was free when it began.
+    ``ranges`` are disjoint and in key order. ``before`` is the next free sequence number when it began.
     """
 
     ranges: tuple[EncodedRange, ...]
@@ -68,7 +69,7 @@ class RewriteScope:
 
 @dataclass(frozen=True, slots=True)
 class FileRewrite:
-    """The rows that a file has in neighbouring partitions; partitions between them do not refer to it.
+    """The rows of a file in neighbouring partitions; partitions in between may not refer to it.
 
     ``keys`` spans the partitions, ``slices`` are the ranges of those that refer to the file, neighbours joined, and
     ``cuts`` the boundaries inside them. ``rows`` are those in the slices.
@@ -89,7 +90,7 @@ class FileRewrite:
 
 
 def plan(state: TableState, scope: RewriteScope, claimed: Collection[Job] = ()) -> list[FileRewrite]:
-    """What is to be rewritten and does not belong to the ``claimed`` jobs yet, in key order."""
+    """Return the rewrites that the ``claimed`` jobs do not cover yet, in key order."""
     ours: dict[str, list[EncodedRange]] = {}
     for job in claimed:
         for name in job.inputs:
@@ -108,7 +109,7 @@ def plan(state: TableState, scope: RewriteScope, claimed: Collection[Job] = ()) 
 
 
 def _grouped(state: TableState, name: str, positions: Sequence[int]) -> Iterator[FileRewrite]:
-    """The positions, which ascend, in groups: between two of a group no partition refers to the file."""
+    """Group the ascending positions of partitions: between two of a group, no partition refers to the file."""
     group = [positions[0]]
     for position in positions[1:]:
         if any(_file_in_partition(state, between, name) for between in range(group[-1] + 1, position)):
@@ -139,11 +140,11 @@ def _file_in_partition(state: TableState, position: int, name: str) -> Partition
 
 
 def is_as_planned(one: FileRewrite, state: TableState) -> bool:
-    """Whether the file still has all rows that are to be read: no partition of the slices has dropped it."""
+    """Return whether the file still has all rows to read: no partition of the slices has dropped it."""
     positions = (position for keys in one.slices for position in state.partitions.overlapping(keys))
     return all(_file_in_partition(state, position, one.file.id) for position in positions)
 
 
 def conflicts(one: FileRewrite, jobs: Collection[Job]) -> list[str]:
-    """The ids of the jobs that hold the file in one of the partitions."""
+    """Return the ids of the jobs that hold the file in one of the partitions."""
     return [job.id for job in jobs if one.file.id in job.inputs and not job.keys.intersect(one.keys).empty]

@@ -1,7 +1,7 @@
-"""What a rewrite does to rows in memory: deletes some, and gives value columns of others new values.
+"""Applies a rewrite to rows in memory: deletes some, and sets value columns of others.
 
-Core type: :class:`RowRewriter`. Rules: rows keep their order; new values are computed from the row as it was, only for
-rows that are changed, and have to fit the schema like those of a write.
+Core type: :class:`RowRewriter`. Rules: rows keep their order; new values are computed from the old row, only for
+changed rows, and must fit the schema as in a write.
 
 Errors: SchemaMismatchError and UsageError, of a value that does not fit or cannot be computed, name the row's key.
 """
@@ -36,7 +36,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(slots=True)
 class RowCounts:
-    """Rows that were seen, that went, and for which ``where`` was true."""
+    """The numbers of rows read, deleted, and matched by ``where``."""
 
     rows: int = 0
     deleted: int = 0
@@ -47,7 +47,7 @@ class RowCounts:
 class RowRewriter:
     """Applies a change to batches of rows, which have the fields of ``schema`` and are sorted by key.
 
-    Raises UsageError or SchemaMismatchError, when it is made, for a predicate or an expression that does not fit.
+    The constructor raises UsageError or SchemaMismatchError for a predicate or an expression that does not fit.
     """
 
     change: RowChange
@@ -57,13 +57,13 @@ class RowRewriter:
 
     @cached_property
     def delete_where(self) -> Predicate | None:
-        """The checked predicate of rows that go."""
+        """The checked predicate of deleted rows."""
         text = self.change.delete_where
         return None if text is None else check_where(text, self.schema.arrow)
 
     @cached_property
     def where(self) -> Predicate | None:
-        """The checked predicate of rows that are changed."""
+        """The checked predicate of changed rows."""
         return None if self.change.where is None else check_where(self.change.where, self.schema.arrow)
 
     @cached_property
@@ -87,7 +87,9 @@ class RowRewriter:
         _ = self.delete_where, self.where, self.concerned, self.assignments
 
     def narrow(self) -> Schema:
-        """The schema with the fields that decide whether a row changes: keys, and what the texts name and assign."""
+        """The schema of the fields that decide whether a row changes: keys, and fields that the expressions name and
+        assign.
+        """
         predicates = [one for one in (self.delete_where, self.where, self.concerned) if one is not None]
         used = {name for one in predicates for name in one.columns}
         used |= {name for one in self.assignments for name in (one.column, *one.named)}
@@ -96,7 +98,7 @@ class RowRewriter:
         return Schema(self.schema.row_key, self.schema.sort_key, values, version=self.schema.version)
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay, in their order, with their new values; adds to the counts."""
+        """Return the remaining rows, in their order, with their new values; adds to the counts."""
         self.counts.rows += rows.num_rows
         inside = _mask_of_ranges(rows, self.change.ranges, self.schema)
         if not inside.any():
@@ -127,7 +129,7 @@ class RowRewriter:
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
     def _values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with their new values, of the schema's types. Raises errors that name the key of a row."""
+        """Return the rows with their new values, of the schema's types. Raises errors that name the key of a row."""
         try:
             return self._conformer.conform(assigned(rows, self.assignments), "rewrite")
         except (SchemaMismatchError, UsageError):
@@ -156,14 +158,14 @@ def _mask(rows: pa.RecordBatch, predicate: Predicate) -> Mask:
 
 
 def _deletes(rows: pa.RecordBatch) -> Mask:
-    """Which rows say that their key has no row any more: they stay, and hold nothing but the key."""
+    """Return a mask of the rows that are deletes: they are kept, and contain only a key."""
     if KIND not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
     return booleans(pc.fill_null(pc.equal(rows.column(KIND), RowKind.DELETE.value), fill_value=False))
 
 
 def _mask_of_ranges(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> Mask:
-    """Which of the rows, sorted by key, lie in one of the ranges, disjoint and in key order."""
+    """Return a mask of the rows, sorted by key, in one of the ranges, which are disjoint and in key order."""
     if ranges[0] == ALL_KEYS or not rows.num_rows:
         return np.ones(rows.num_rows, np.bool_)
     found = np.zeros(rows.num_rows, np.bool_)

@@ -1,15 +1,15 @@
-"""Rewrites rows of a table: deletes some, changes value columns of others, and commits it all as one log entry.
+"""Rewrites rows of a table: deletes some, changes value columns of others, and commits all changes in one log entry.
 
 The steps:
 
 1. *check*: predicates, expressions and ranges, before anything is read.
 2. *claim* (:mod:`lakebed.maintenance.rewrite.claims`): a job for each file that may have such rows.
-3. *run*: a task reads each file and writes its rows anew, unless none of them differs (:mod:`~.task`).
-4. *commit*: one proposal replaces all files, each at its place in the order of arrival. A reader sees all of it or
-   nothing. If a task fails, or the proposal is refused, every job is closed and nothing has changed.
+3. *run*: a task reads each file and writes its rows again, unless none of them changes (:mod:`~.task`).
+4. *commit*: one proposal replaces all files, each at its place in the order of arrival. A reader sees all changes or
+   none. If a task fails, or the proposal is refused, every job is closed and the table is unchanged.
 
-Rules. Rows that were committed before the rewrite began are rewritten, all of them; rows that come later stay as they
-were written, like those of an UPDATE under snapshot isolation. Older versions and tags keep the rows as they were.
+Rules. All rows that were committed before the rewrite began are rewritten; later rows are unchanged, as by an UPDATE
+under snapshot isolation. Older versions and tags keep the old rows.
 
 Core types: :class:`RewriteRequest`, :class:`RewriteReport`.
 
@@ -52,7 +52,7 @@ Execute = runner.Execute[RewriteTask, RewrittenFile]
 
 @dataclass(frozen=True, slots=True)
 class RewriteRequest:
-    """What to rewrite, of the rows with a key in any of the ranges (without ranges: all), as ``Pipeline.rewrite``."""
+    """The change of the rows with a key in any of the ranges (without ranges: all), as ``Pipeline.rewrite``."""
 
     ranges: tuple[KeyRange, ...] = ()
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class RewriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport:
-    """What a rewrite did. ``version`` is None if no row was deleted or has another value; then nothing was committed.
+    """The result of a rewrite. ``version`` is None if no row was deleted or changed; then nothing was committed.
 
-    Rows that were committed after ``base_version``, at which it began, stay as they were written. ``rows_changed`` are
-    those for which ``where`` is true. Of the ``files_read``, ``files_in`` had rows that differ; they became
+    Rows that were committed after ``base_version``, at which it began, are unchanged. ``rows_changed`` are those for
+    which ``where`` is true. Of the ``files_read``, ``files_in`` had rows that changed; they were replaced by
     ``files_out``.
     """
 
@@ -107,13 +107,13 @@ class _Claimed:
 
     @property
     def tasks(self) -> Sequence[RewriteTask]:
-        """What has to be done."""
+        """The task."""
         return (self.task,)
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What the tasks did so far; several threads add to it."""
+    """The counts of finished tasks, updated from several threads."""
 
     done: list[tuple[FileRewrite, RewrittenFile]] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
@@ -148,11 +148,11 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
 def rewrite(
     table: Table, prepared: PreparedRewrite, execute: Execute, *, cores: int, check: Callable[[], None]
 ) -> RewriteReport:
-    """Carry out a rewrite. ``cores`` is how many tasks run at once; ``check`` raises if the caller wants to stop.
+    """Carry out a rewrite. ``cores`` is the number of tasks that run at once; ``check`` raises to stop it.
 
     Raises:
         SchemaMismatchError, UsageError: a new value does not fit, or cannot be computed; names column, value and key.
-        DamagedError: a file is not what was written; names it.
+        DamagedError: the bytes of a file are not those that were written; names it.
         RejectedError: another rewrite is under way, or the table was changed so that this one cannot be committed.
         ContentionError, UnknownOutcomeError, StorageError: the log. Except for an unknown outcome nothing was changed.
     """
@@ -208,7 +208,7 @@ def _change(wanted: RewriteRequest, schema: Schema) -> RowChange:
 
 
 def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[str]) -> None:
-    """Raise UsageError for a change of stored rows that is none of the rows that they are merged to.
+    """Raise UsageError if changing stored rows would differ from changing the merged rows.
 
     ``named`` are the columns of ``delete_where`` by which rows are not merged.
     """
@@ -254,7 +254,7 @@ def _task(table: Table, prepared: PreparedRewrite, job: str, one: FileRewrite) -
 
 
 def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
-    """Run all tasks, except for those that have not begun when one fails. Raises its error."""
+    """Run all tasks; after a failure, no further ones are started. Raises its error."""
 
     def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:
         return () if progress.errors else batch
@@ -266,7 +266,7 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
             return ()
         progress.done.append((job.rewrite, result))
         if result.files is None:
-            # Compactions may have it back at once.
+            # Compactions may use the file again at once.
             claims.close([job.job], "no row of the file changes")
         elif job.rewrite.exact and result.rows != job.rewrite.rows:
             progress.errors.append(
@@ -294,7 +294,7 @@ def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
     except StorageError as error:
         claims.close(jobs, f"the rewrite failed: {error.code}")
         raise
-    # Of an unknown outcome the jobs stay open: a commit of them may still arrive.
+    # After an unknown outcome the jobs stay open: their commit may still arrive.
     if not isinstance(outcome, Committed | Unknown):
         claims.close(jobs, "the rewrite was refused")
     if isinstance(outcome, NotCommitted):

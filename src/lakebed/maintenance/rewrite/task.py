@@ -1,8 +1,8 @@
-"""The task of a rewrite: reads the rows of one file, and writes those that stay, changed or not, as new files.
+"""The task of a rewrite: reads the rows of one file, and writes the remaining rows, changed or not, as new files.
 
-A file is read twice. First only the columns that the predicate and the expressions name, and only rows for which the
-predicate may be true: if none of them changes, the file stays as it is and nothing is written. Otherwise all of its
-rows are read in key order and written again. Both reads stream, so memory follows ``memory_limit_bytes``.
+A file is read twice. The first read covers only the columns that the predicate and the expressions name, and only rows
+for which the predicate may be true: if none of them changes, the file is kept and nothing is written. Otherwise all of
+its rows are read in key order and written again. Both reads stream, so memory follows ``memory_limit_bytes``.
 
 Core types: :class:`RewriteTask`, :class:`RewrittenFile`.
 
@@ -57,9 +57,10 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFile:
-    """What a task did. ``changed`` counts the rows for which ``where`` is true; their values may be the same as before.
+    """The result of a task. ``changed`` counts the rows for which ``where`` is true; their values may be the same as
+    before.
 
-    ``files`` is None if no row differs: the file stays. It is empty if no row is left.
+    ``files`` is None if no row differs: the file is kept. It is empty if no row is left.
     """
 
     job: str
@@ -70,8 +71,8 @@ class RewrittenFile:
 
 
 def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> RewrittenFile:
-    """Fetch, verify, read, write and send: the work of one task."""
-    # The engine is imported where it is used: the process that plans has no need of it.
+    """Fetch, verify, read, write and store: the work of one task."""
+    # Imported here, because the planning process does not need the engine.
     from lakebed.maintenance.rewrite.rows import RowRewriter
     from lakebed.parquet.file_writer import write_run
 
@@ -102,7 +103,7 @@ def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> Rewr
 
 
 def _unless_changed(task: RewriteTask, path: Path, scratch: Path) -> RowCounts | None:
-    """The counts if no row of the file would differ; None if one would."""
+    """Return the counts if no row of the file would differ; None if one would."""
     from lakebed.maintenance.rewrite.rows import RowRewriter
 
     narrow = RowRewriter(task.change, task.schema, task.value_bytes_max).narrow()

@@ -1,1 +1,1 @@
-"""Splitting: a partition that grew too large is cut at keys; no data move."""
+"""Splitting: cuts partitions that are too large at keys; no data is moved."""

@@ -1,22 +1,21 @@
-"""Plans splits and joins: which partitions are too large and where to cut them, which small neighbours to join. Pure:
-no I/O.
+"""Plans splits of partitions that are too large, and joins of small neighbours. Pure: no I/O.
 
 A split takes two steps, because the second needs summaries, which have to be loaded. :func:`due` finds the partitions
 that exceed ``split_rows`` or ``split_bytes``; :func:`choose` picks the cuts of one.
 
-*Candidates* are keys in the summaries of the partition's files, above the least key present: there is a row below each
-of them, and one at it or above. A partition is cut at once into as many parts as its size needs, each cut at the
-candidate nearest to an even share. A key with more rows than a partition may have ends up alone in one, after at most
-two rounds; that partition cannot be split, because all rows of one key stay together.
+*Candidates* are keys in the summaries of the partition's files, above the least key present: each has a row below it,
+and one at it or above. A partition is cut at once into as many parts as its size needs, each cut at the candidate
+nearest to an even share. A key with more rows than a partition may have ends up alone in one, after at most two rounds;
+that partition cannot be split, because all rows of one key stay together.
 
-*Ranks* are as good as the summaries. For one run they are exact at every candidate. For several runs they may be off by
-the steps between noted keys; if that could be more than a tenth of the partition, it is compacted first.
+*Ranks* come from the summaries. For one run they are exact at every candidate. For several runs they may be off by the
+steps between sampled keys; if that could be more than a tenth of the partition, it is compacted first.
 
-*Boundaries* are shortened to the shortest byte string that separates the noted keys around the cut, because every state
-and every later log entry holds them.
+*Boundaries* are shortened to the shortest byte string that separates the sampled keys around the cut, because every
+state and every later log entry contains them.
 
-*Joins* (:func:`small`) never undo a split, and a split never undoes a join: a join makes a partition of at most half of
-what a split begins at, and two parts of an even split come to more than that.
+*Joins* (:func:`small`) never undo a split, and a split never undoes a join: a join makes a partition of at most half
+the size at which it would be split, and two parts of an even split have more.
 
 Core types: :class:`SplitPlan`, :class:`LargePartition`, :class:`SplitAt`, :class:`NotSplit`, :class:`SmallPartitions`.
 """
@@ -42,21 +41,21 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 ERROR_SHARE_MAX = 0.1
-"""The size of a part may then be off by a fifth, which the next split corrects."""
+"""Maximum error of a rank. The size of a part may then be off by a fifth, which the next split corrects."""
 
 
 FEW_SHARE = 0.01
 """The share of a partition's rows that may move to the other side of a cut for a shorter boundary."""
 
 FILL = 0.75
-"""The share of its limit that a part is planned to have: a full part would be split again after one more row."""
+"""The planned share of its limit for a part: a full part would be split again after one more row."""
 
 FAR_ABOVE = 4
-"""A partition larger than this many times its limit is cut under an open job, which commits into the parts (decision
+"""A partition larger than this many times its limit is cut despite an open job, which commits into the parts (decision
 0005)."""
 
 JOINED_MAX = 10_000
-"""Partitions of one join: some tens of kB of its entry. Many more empty ones take a few calls."""
+"""Maximum partitions of one join: some tens of kB of its entry. Joining many more empty ones takes a few calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class SplitAt:
 
 @dataclass(frozen=True, slots=True)
 class NotSplit:
-    """A partition that is too large and is not split, and why."""
+    """A partition that is too large but not split, and why."""
 
     partition: int
     reason: str
@@ -90,12 +89,12 @@ class NotSplit:
 
 @dataclass(frozen=True, slots=True)
 class CompactFirst(NotSplit):
-    """Its files overlap too much to know where its rows lie."""
+    """The files of the partition overlap too much to locate its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsplittable(NotSplit):
-    """According to the summaries it holds a single key."""
+    """The partition has a single key, according to the summaries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +107,9 @@ class SplitPlan:
 
 @dataclass(frozen=True, slots=True)
 class SmallPartitions:
-    """Neighbours in key order that should be one partition.
+    """Neighbours in key order to join into one partition.
 
-    ``compact_first`` are those that refer to files which keep them apart; a compaction replaces these files.
+    ``compact_first`` are those that refer to files which prevent the join; a compaction replaces these files.
     """
 
     partitions: tuple[int, ...]
@@ -120,10 +119,10 @@ class SmallPartitions:
 
 
 def due(state: TableState, settings: Settings) -> SplitPlan:
-    """The partitions that exceed a limit.
+    """Return the partitions that exceed a limit.
 
-    A partition with an open job waits, unless it is far above its limit: the job's files are made for the partition as
-    it is, and each part would refer to all of them.
+    A partition with an open job waits, unless it is far above its limit: the job's files are made for the whole
+    partition, and each part would refer to all of them.
     """
     large, waiting = [], []
     sums = partition_sums(state)
@@ -151,7 +150,7 @@ def _parts(size: int, limit: int) -> int:
 
 def choose(large: LargePartition, summaries: Sequence[Summary]) -> SplitAt | CompactFirst | Unsplittable:
     """Choose where to cut the partition; ``summaries`` are those of its files."""
-    # Files of one run do not overlap: a key noted in one of them has an exact rank over all of them.
+    # Files of one run do not overlap: a sampled key of one of them has an exact rank over all of them.
     off = error_rows(summaries) if large.runs > 1 else 0
     if off > ERROR_SHARE_MAX * large.rows:
         return CompactFirst(
@@ -167,17 +166,18 @@ def choose(large: LargePartition, summaries: Sequence[Summary]) -> SplitAt | Com
 
 
 def _shortened(key: bytes, noted: Sequence[bytes], summaries: Sequence[Summary], rows: int) -> bytes:
-    """A short key that cuts where a noted one does, except for a few of the partition's rows."""
+    """Return a short key that cuts where a sampled key does, except for a few of the partition's rows."""
     position = bisect_left(noted, key)
     ranks = [merged_rank(summaries, noted[p]) for p in (position, min(position + 1, len(noted) - 1))]
     return separator(noted, position, ranks[1] - ranks[0], FEW_SHARE * rows)
 
 
 def small(state: TableState, settings: Settings) -> tuple[SmallPartitions, ...]:
-    """The neighbours to join: each group has as many partitions as stay within half of what a split begins at.
+    """Return the neighbours to join: each group has as many partitions as stay within half the size at which one is
+    split.
 
-    Partitions with an open job are left out, and so is a table without rows, whose partitions were made for rows to
-    come.
+    Partitions with an open job are left out, and so is a table without rows, whose partitions were made for future
+    rows.
     """
     rows_max, bytes_max = (int(settings.join_share * most) for most in (settings.split_rows, settings.split_bytes))
     sums = partition_sums(state)

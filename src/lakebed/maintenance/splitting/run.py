@@ -1,8 +1,8 @@
 """Splits the partitions of a table that are too large, and joins small ones. Moves no data.
 
-A split reads summaries, and the pages at the cuts in each file that is cut, so that the counts of all parts are exact.
-Many partitions are split by one commit. Each partition is considered once a call; a part that turns out too large is
-cut by the next call.
+A split reads summaries, and the pages at the cuts in each file that is cut, so the counts of all parts are exact. Many
+partitions are split by one commit. Each partition is considered once per call; a part that is still too large is cut by
+the next call.
 
 Core types: :class:`SplitReport`, :class:`JoinReport`.
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 FILES_AT_ONCE = 1_000
-"""Files of the partitions that one commit splits. Their summaries are held in memory, up to 0.1 MB each."""
+"""Maximum files of the partitions that one commit splits. Their summaries are in memory, up to 0.1 MB each."""
 
 REFERENCES_AT_ONCE = 100_000
-"""References that one commit makes at most, unless it splits a single partition: a sidecar of half a megabyte."""
+"""Maximum references of one commit, unless it splits a single partition: a sidecar of half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SplitPartitionReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class SplitReport(FactsView):
-    """What splitting did. ``version`` is that of the last commit, None if there was nothing to do."""
+    """The result of splitting. ``version`` is that of the last commit, None if nothing was split."""
 
     table: str
     split: tuple[SplitPartitionReport, ...]
@@ -59,7 +59,7 @@ class SplitReport(FactsView):
 
 @dataclass(frozen=True, slots=True)
 class NotJoined:
-    """Small neighbours that stay apart, and why."""
+    """Small neighbours that were not joined, and why."""
 
     partitions: tuple[int, ...]
     reason: str
@@ -67,7 +67,7 @@ class NotJoined:
 
 @dataclass(frozen=True, slots=True)
 class JoinReport(FactsView):
-    """What joining did: the groups of partitions that became one each. ``version`` is that of the last commit."""
+    """The result of joining: the groups of partitions that became one each. ``version`` is that of the last commit."""
 
     table: str
     joined: tuple[tuple[int, ...], ...]
@@ -76,7 +76,7 @@ class JoinReport(FactsView):
 
 
 def split(table: Table) -> SplitReport:
-    """Cut every partition that exceeds a limit, where its summaries say how.
+    """Cut every partition that exceeds a limit, if its summaries allow it.
 
     Raises:
         DamagedError: a summary, or a file whose summary is gone, is damaged.
@@ -92,7 +92,9 @@ def cut_partitions(
     large: Sequence[LargePartition],
     choose: Callable[[LargePartition, Sequence[Summary]], SplitAt | NotSplit],
 ) -> SplitReport:
-    """Cut partitions where ``choose`` says, given the summaries of their files. Raises as :func:`split`."""
+    """Cut partitions at the keys that ``choose`` returns, given the summaries of their files. Raises as
+    :func:`split`.
+    """
     boundaries = table.log.head.state.partitions.boundaries
     done: list[SplitPartitionReport] = []
     not_split: list[NotSplit] = []
@@ -114,14 +116,14 @@ def cut_partitions(
 
 
 def _exact(table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]) -> dict[str, Summary]:
-    """The summaries with the exact ranks of the cuts, and of the ends of the partitions that are cut."""
+    """Return the summaries with the exact ranks of the cuts, and of the ends of the partitions that are cut."""
     snapshot = table.snapshot(max_staleness=math.inf)
     bounds = bounds_of_cuts({cut.partition: cut.keys for cut in cuts}, snapshot.state)
     return exact_at(bounds, summaries, snapshot.reader, snapshot.schema)
 
 
 def join(table: Table) -> JoinReport:
-    """Make one partition of each group of small neighbours, where no file keeps them apart.
+    """Join each group of small neighbours into one partition, unless a file prevents it.
 
     Raises ContentionError, UnknownOutcomeError, StorageError: the log; partitions joined before stay joined.
     """
@@ -139,7 +141,7 @@ def join(table: Table) -> JoinReport:
 
 
 def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
-    """The partitions in groups that are split together."""
+    """Return the partitions in groups that are split together."""
     some: list[LargePartition] = []
     files: set[str] = set()
     references = 0
@@ -159,7 +161,7 @@ def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
 def _proposed(
     table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]
 ) -> Iterator[tuple[Sequence[SplitAt], Outcome]]:
-    """Propose the cuts together, or one by one if that is refused: one partition that is gone must not stop the
+    """Propose the cuts together, or one by one if that is refused, so that one missing partition does not stop the
     others.
     """
     if not cuts:
