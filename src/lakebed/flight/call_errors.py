@@ -32,7 +32,7 @@ _LOG = logging.getLogger("lakebed.flight")
 
 
 class _Untraced(Exception):  # noqa: N818 - the base of two errors
-    """An exception that :mod:`traceback` cannot format: PyArrow then adds the name of the class, and no traceback."""
+    """An exception that :mod:`traceback` cannot format: PyArrow then adds only the name of the class, no traceback."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -43,11 +43,11 @@ class _Untraced(Exception):  # noqa: N818 - the base of two errors
 
 
 class InvalidArgument(_Untraced, ValueError):  # noqa: N818 - callers see the name
-    """Becomes INVALID_ARGUMENT."""
+    """Sent as INVALID_ARGUMENT."""
 
 
 class NotFound(_Untraced, KeyError):  # noqa: N818 - callers see the name
-    """Becomes NOT_FOUND."""
+    """Sent as NOT_FOUND."""
 
 
 _OWN = (
@@ -65,7 +65,7 @@ _CLASSES: tuple[type[Exception], ...] = (flight.FlightError, _Untraced)
 
 
 def call_error(error: Exception) -> Exception:
-    """The error that ends a call. What should not happen is logged, and its message is not sent."""
+    """Return the error that ends a call. Unexpected errors are logged, and their messages are not sent."""
     if isinstance(error, _CLASSES):
         return error
     if not isinstance(error, Error):
@@ -86,7 +86,7 @@ def call_error(error: Exception) -> Exception:
 
 @contextmanager
 def call_errors() -> Iterator[None]:
-    """Raise what fails in the block as the error of a call."""
+    """Raise exceptions in the block as errors of the call."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - every failure ends the call, and none of them the service

@@ -1,7 +1,7 @@
 """Finds the principal of each Flight call from its ``authorization`` header, by the service's authenticator.
 
-A bearer token is taken as it is. Drivers that have a user name and a password send them once, in a handshake: the
-password is the token, the user name does not matter, and the answer has the bearer header of all further calls.
+A bearer token is used directly. Drivers with a user name and a password send them once, in a handshake: the password is
+the token, the user name is ignored, and the answer has the bearer header for all further calls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lakebed.security.principal import Authenticator, Principal
 
 KEY = "principal"
-"""The name under which a call has its :class:`Caller`."""
+"""The name of the middleware that has the :class:`Caller` of a call."""
 
 _HEADER = "authorization"
 
 
 class Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """The principal of one call, and the line of the audit log when it has ended."""
+    """The principal of one call; writes the line of the audit log when the call ends."""
 
     def __init__(self, principal: Principal, bearer: str | None, method: str, audit: AuditLog | None) -> None:
         self.principal = principal
@@ -40,11 +40,11 @@ class Caller(flight.ServerMiddleware):  # type: ignore[misc]
         self._began_s = clock.monotonic_s()
 
     def sending_headers(self) -> dict[str, str]:
-        """The header of further calls, where a password was sent."""
+        """Return the header for further calls if a password was sent."""
         return {} if self._bearer is None else {_HEADER: self._bearer}
 
     def call_completed(self, exception: BaseException | None) -> None:
-        """Write the line."""
+        """Write the line of the audit log."""
         if self._audit is not None:
             self._audit.record(
                 principal=self.principal.name,
@@ -66,7 +66,7 @@ class Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._audit = audit
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[Any]]) -> Caller:
-        """The caller. Raises FlightUnauthenticatedError."""
+        """Return the caller. Raises FlightUnauthenticatedError."""
         with call_errors():
             given = next((values[0] for name, values in headers.items() if name.lower() == _HEADER and values), None)
             bearer = bearer_of_password(given) if given is not None else None
@@ -78,20 +78,22 @@ class Handshakes(flight.ServerAuthHandler):  # type: ignore[misc]
     """Accepts the handshake, whose header :class:`Callers` has checked."""
 
     def authenticate(self, outgoing: Any, incoming: Any) -> None:
-        """Say nothing: the token is in a header of the answer."""
+        """Send nothing: the token is in a header of the answer."""
 
     def is_valid(self, token: bytes) -> str:  # noqa: ARG002 - calls are authenticated by their header
-        """Any: an empty name of the peer."""
+        """Accept any token: an empty name of the peer."""
         return ""
 
 
 def bearer_of_password(header: str) -> str | None:
-    """The bearer header whose token is the password of a Basic one; None for another scheme. Raises AccessError."""
+    """Return the bearer header whose token is the password of a Basic one; None for another scheme. Raises
+    AccessError.
+    """
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        # Some drivers leave the padding out.
+        # Some drivers omit the padding.
         bare = encoded.strip().rstrip("=")
         data = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
         _, separator, password = data.decode().partition(":")
@@ -103,6 +105,6 @@ def bearer_of_password(header: str) -> str | None:
 
 
 def principal_of(context: Any) -> Principal:
-    """The principal of a call."""
+    """Return the principal of a call."""
     principal: Principal = context.get_middleware(KEY).principal
     return principal

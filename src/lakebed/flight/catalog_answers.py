@@ -1,7 +1,8 @@
-"""What drivers ask of the catalog: its schemas, tables, keys and types, as the Arrow tables of Flight SQL.
+"""Answers drivers' requests for metadata of the catalog (schemas, tables, keys, types) as the Arrow tables of Flight
+SQL.
 
-Flight SQL has catalogs and schemas, and an instance has neither: all tables are in ``lakebed.tables``, which is how the
-engine names them too, so that ``"lakebed"."tables"."flights"`` in a statement is the table ``flights``.
+Flight SQL has catalogs and schemas, and an instance has neither: all tables are in ``lakebed.tables``, as in the
+engine, so that ``"lakebed"."tables"."flights"`` in a statement is the table ``flights``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TABLE_TYPE = "TABLE"
 
 
 def _schema(**fields: str) -> pa.Schema:
-    """Fields by their types; those with ``!`` are never null."""
+    """Return a schema from names and types; a type with ``!`` is not nullable."""
     return pa.schema(
         [
             pa.field(name, pa.type_for_alias(kind.removesuffix("!")), not kind.endswith("!"))
@@ -59,7 +60,7 @@ _TYPES = pa.schema([
 _NULLABLE, _SEARCHABLE = 1, 3
 _DATETIME = 9
 
-# The name, the number of ODBC and JDBC, the size, the quote of literals, the code of a date or time, the radix.
+# The name, the number in ODBC and JDBC, the size, the quote of literals, the code of a date or time, the radix.
 _KNOWN_TYPES = (
     ("TINYINT", -6, 3, None, None, 10),
     ("BIGINT", -5, 19, None, None, 10),
@@ -100,7 +101,7 @@ def _schema_bytes(instance: Instance, principal: Principal, name: str) -> bytes:
 
 
 def _primary_keys(command: Any, instance: Instance, principal: Principal) -> pa.Table:
-    """The row key: rows with equal row keys may be several, but no other key finds rows."""
+    """Return the row key. Several rows may have equal row keys, but it is the only key for finding rows."""
     rows = []
     if _is_ours(command) and command.table in principal.visible(instance.tables()):
         schema = principal.readable(instance.table(command.table)).schema
@@ -130,7 +131,7 @@ def _service_facts(command: Any, _: Instance, __: Principal) -> pa.Table:
 
 
 def _always(answer: pa.Table) -> _Answer:
-    """The same answer to everyone."""
+    """Return the same answer for every caller."""
     return lambda _command, _instance, _principal: answer
 
 
@@ -161,14 +162,16 @@ _SCHEMAS = {
 
 
 def schema_of(name: str, command: Any) -> pa.Schema:
-    """The columns of the answer to a command, which need no look at the catalog."""
+    """Return the columns of the answer to a command, without reading the catalog."""
     if name == "CommandGetTables":
         return _TABLES_WITH_SCHEMA if command.include_schema else _TABLES
     return _SCHEMAS.get(name, _FOREIGN_KEYS)
 
 
 def _is_ours(command: Any) -> bool:
-    """Whether the command asks for our one catalog and schema, by names or patterns, or for any."""
+    """Return whether the command matches the only catalog and schema, by names or patterns, or has no such
+    condition.
+    """
     fields = {field.name for field in command.DESCRIPTOR.fields}
     catalog = not command.HasField("catalog") or command.catalog == CATALOG
     if "db_schema" in fields:
@@ -177,7 +180,7 @@ def _is_ours(command: Any) -> bool:
 
 
 def _matches(command: Any, field: str, name: str) -> bool:
-    """Whether a name matches a pattern of LIKE, if there is one; after a backslash, ``%`` and ``_`` are plain."""
+    """Return whether a name matches a LIKE pattern, if there is one; a backslash escapes ``%`` and ``_``."""
     if not command.HasField(field):
         return True
     signs = re.findall(r"\\?.", getattr(command, field), re.DOTALL)

@@ -49,7 +49,7 @@ _ACTIONS = {
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Answers from its construction to :meth:`stop`; :attr:`port` is that of the socket."""
+    """Answers calls from its construction to :meth:`stop`; :attr:`port` is that of the socket."""
 
     def __init__(  # noqa: PLR0913 - a door, who may pass it, and how much
         self,
@@ -62,7 +62,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: tuple[bytes, bytes] | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        """``tls`` has the certificate chain and the private key, as PEM. Raises UsageError for a port that is taken."""
+        """``tls`` has the certificate chain and the private key, as PEM. Raises UsageError for a port in use."""
         self._instance = service.instance
         self._runs = StatementRuns(service.instance, limits or StatementLimits(), service.spare_workers)
         place = f"[{host}]" if ":" in host else host
@@ -81,33 +81,33 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self.url = f"grpc{'+tls' if tls else ''}://{place}:{self.port}"
 
     def running(self) -> int:
-        """How many statements run."""
+        """The number of running statements."""
         return self._runs.running()
 
     def stop(self) -> None:
-        """End what runs, and return when no call is left."""
+        """End all statements, and return when no call is left."""
         self._runs.stop()
         self.shutdown()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
     def place_of(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:  # noqa: ARG002
-        """Where the rows of a command are: here, for a ticket."""
+        """Return the location of the rows of a command: this server, with a ticket."""
         with call_errors():
             name, command = messages.unpacked(descriptor.command or b"")
             if name in catalog_answers.ANSWERS:
                 schema, ticket = catalog_answers.schema_of(name, command), descriptor.command
             else:
-                # The columns come with the rows: to find them here would plan the statement twice.
+                # The columns come with the rows: finding them here would plan the statement twice.
                 handle = _statement(name, command).run(clock.random_token()).handle
                 schema, ticket = None, messages.packed("TicketStatementQuery", statement_handle=handle)
             return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
     get_flight_info = place_of
-    """The name by which PyArrow calls it."""
+    """The name that PyArrow requires."""
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        """The columns of the answer to a command."""
+        """Return the columns of the answer to a command."""
         with call_errors():
             name, command = messages.unpacked(descriptor.command or b"")
             if name in catalog_answers.ANSWERS:
@@ -115,7 +115,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.SchemaResult(self._result_schema(principal_of(context), _statement(name, command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """The rows of a ticket."""
+        """Return the rows of a ticket."""
         with call_errors():
             principal = principal_of(context)
             name, command = messages.unpacked(ticket.ticket)
@@ -130,7 +130,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- actions ------------------------------------------------------------------------------------------------
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002 - Flight's signature
-        """The actions that :meth:`do_action` takes."""
+        """Return the actions that :meth:`do_action` accepts."""
         return list(_ACTIONS.items())
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
@@ -155,7 +155,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         try:
             dataset = self._result_schema(principal, statement).serialize().to_pybytes()
         except UsageError:
-            # Which columns come may depend on the values.
+            # The columns may depend on the values of parameters.
             if not statement.parameters:
                 raise
         parameters = pa.schema([])
@@ -175,7 +175,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _result_schema(self, principal: Principal, statement: Statement) -> pa.Schema:
         if statement.parameters and not statement.values:
-            # It does not run before it has values.
+            # It cannot run before it has values.
             return self._runs.columns(principal, statement.sql_for_columns)
         return self._runs.prepare(principal, statement.sql)
 
@@ -186,7 +186,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- rows in ------------------------------------------------------------------------------------------------
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
-        """Take rows, or values of parameters."""
+        """Receive rows, or values of parameters."""
         with call_errors():
             name, command = messages.unpacked(descriptor.command or b"")
             if name == "CommandPreparedStatementQuery":
@@ -205,7 +205,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _statement(name: str, command: Any) -> Statement:
-    """The statement of a command. Raises UsageError for a command of another kind."""
+    """Return the statement of a command. Raises UsageError for a command of another kind."""
     if name == "CommandStatementQuery":
         return Statement(command.query)
     if name == "CommandPreparedStatementQuery":
@@ -214,7 +214,7 @@ def _statement(name: str, command: Any) -> Statement:
 
 
 def _bound_rows(reader: Any) -> pa.Table:
-    """The rows of values that were bound: one, or as many as show that there are more."""
+    """Return the rows of bound values: one, or enough to show that there are more."""
     batches: list[pa.RecordBatch] = []
     for chunk in reader:
         if chunk.data is not None:

@@ -1,11 +1,10 @@
-"""Bulk ingest of ADBC: rows of a stream into a table, in one commit.
+"""Bulk ingest of ADBC: adds the rows of a stream to a table, in one commit.
 
-A table that is not there is created if the metadata of the stream's schema says which columns are its row key:
-``lakebed.row_key`` and ``lakebed.sort_key``, names with commas between. A repeat with the same ``lakebed.commit_id``
-adds nothing.
+A missing table is created if the metadata of the stream's schema names its key columns: ``lakebed.row_key`` and
+``lakebed.sort_key``, names separated by commas. A repeat with the same ``lakebed.commit_id`` adds nothing.
 
-The stream of a caller that went away ends like one that is complete: gRPC tells them apart only by the state of the
-call. So a call that was cancelled by then adds nothing.
+The stream of a disconnected caller ends like a complete one: in gRPC only the state of the call differs. So a call that
+was cancelled by then adds nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def _check_place(command: Any) -> None:
 def _target_table(
     instance: Instance, principal: Principal, command: Any, arrow: pa.Schema, metadata: dict[str, str]
 ) -> Table:
-    """The table to write to, created if the command says so."""
+    """Return the table to write to, created if the command allows it."""
     options, name = command.table_definition_options, command.table
     if name in instance.tables():
         principal.require(Permission.WRITE, name)
@@ -89,7 +88,7 @@ def _listed_names(metadata: dict[str, str], key: str) -> list[str]:
 
 
 class _Counted:
-    """The batches of a stream, which it counts. Raises FlightCancelledError at the end of one that was cut."""
+    """Counts the batches of a stream. Raises FlightCancelledError at the end of a stream that was cut off."""
 
     def __init__(self, given: Any, is_cancelled: Callable[[], bool]) -> None:
         self.rows = 0
@@ -97,7 +96,7 @@ class _Counted:
         self._is_cancelled = is_cancelled
 
     def begun(self) -> pa.RecordBatchReader:
-        """The stream once its first batch is there: a caller that goes away before creates no table."""
+        """Return the stream once its first batch has arrived: a caller that disconnects earlier creates no table."""
         batches = self._batches()
         first = list(islice(batches, 1))
         return pa.RecordBatchReader.from_batches(self._given.schema, chain(first, batches))

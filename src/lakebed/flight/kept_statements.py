@@ -1,13 +1,13 @@
-"""Statements that were planned for their columns, and wait for the call that reads their rows.
+"""Caches statements that were planned for their columns, for the call that reads their rows.
 
-A driver that prepares a statement asks twice: for its columns, then for its rows. What was planned for the first call
-is kept for the second, so that it need not be planned in another process again. It is taken once, by the same principal
-for the same text, and only while the tables that the text names, and the catalog, are as they were when it was planned.
+A driver that prepares a statement makes two requests: for its columns, then for its rows. The plan of the first call is
+kept for the second, so that the statement is not planned again in another process. It is taken once, by the same
+principal for the same text, and only while the catalog and the tables named in the text are unchanged.
 
-Nothing depends on it: a call that finds nothing here plans its statement itself. So a ticket may be lost, sent twice,
-or sent to another service.
+Correctness does not depend on it: a call that finds nothing plans its statement itself. So a ticket may be lost, sent
+twice, or sent to another service.
 
-Rules. At most :data:`KEPT_MAX` are kept, each for :data:`KEPT_S` and in the memory that one statement may take.
+Rules. At most :data:`KEPT_MAX` are kept, each for :data:`KEPT_S` and within the memory limit of one statement.
 
 Core type: :class:`KeptStatements`.
 """
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 KEPT_S = 5.0
-"""Drivers ask for the rows within milliseconds; a person who prepares a statement by hand plans it twice."""
+"""Drivers request the rows within milliseconds; a statement that a person prepares by hand is planned twice."""
 
 KEPT_MAX = 4
 
 
 class Endable(Protocol):
-    """A statement under way."""
+    """A running statement."""
 
     def end(self) -> None:
-        """End it. May be called again."""
+        """End it. May be called repeatedly."""
 
 
 Run = TypeVar("Run", bound=Endable)
@@ -43,7 +43,7 @@ class _Kept(Generic[Run]):
 
 
 class KeptStatements(Generic[Run]):
-    """The statements of one service that wait, by who asked what. Safe to use from many threads."""
+    """The cached statements of one service, by principal and text. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,9 @@ class KeptStatements(Generic[Run]):
         return len(self._kept)
 
     def keep(self, asked: Hashable, run: Run, seen: object) -> None:
-        """Keep a run, in place of one of the same question, or of the oldest. ``seen`` is what it was planned on."""
+        """Keep a run, replacing one for the same text and principal, or the oldest. ``seen`` is the state on which it
+        was planned.
+        """
         timer = threading.Timer(KEPT_S, lambda: self._end(asked, run))
         timer.daemon = True
         with self._lock:
@@ -66,9 +68,9 @@ class KeptStatements(Generic[Run]):
             _end(one)
 
     def take(self, asked: Hashable, seen: Callable[[], object]) -> Run | None:
-        """The run that was kept for a question, which is then the caller's; None if there is none that is current.
+        """Remove and return the run for a principal and text; None if there is no current one.
 
-        Raises what ``seen`` raises.
+        Raises the errors of ``seen``.
         """
         with self._lock:
             found = self._kept.pop(asked, None)
@@ -84,7 +86,7 @@ class KeptStatements(Generic[Run]):
         return found.run if is_current else None
 
     def end_oldest(self) -> bool:
-        """End the run that waits longest; False if none does."""
+        """End the oldest run; False if there is none."""
         with self._lock:
             found = self._kept.pop(next(iter(self._kept))) if self._kept else None
         if found is not None:
@@ -97,7 +99,7 @@ class KeptStatements(Generic[Run]):
             pass
 
     def _end(self, asked: Hashable, run: Run) -> None:
-        """Its time is over, unless it was taken, or another one is in its place."""
+        """End a run whose time is over, unless it was taken or replaced."""
         with self._lock:
             found = self._kept.get(asked)
             if found is None or found.run is not run:

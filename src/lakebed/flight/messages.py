@@ -1,9 +1,9 @@
 """The messages of Flight SQL, as classes of the protobuf runtime.
 
 Names and field numbers are those of ``FlightSql.proto`` and ``Flight.proto`` of Apache Arrow (Apache-2.0), of which
-this module states the part that the service answers. They stand here as a table, so that building Lakebed needs no
-protobuf compiler. The classes belong to a descriptor pool of their own: another library of the process may have loaded
-the whole file under the same names.
+this module has the part that the service uses. They are defined in a table, so that building Lakebed needs no protobuf
+compiler. The classes belong to a descriptor pool of their own: another library in the process may have loaded the whole
+file under the same names.
 
 A command, an action and most results travel inside ``google.protobuf.Any``: :func:`unpacked`, :func:`packed`.
 """
@@ -94,11 +94,11 @@ _MESSAGES: dict[str, tuple[tuple[str, str, int], ...]] = {
     "FlightEndpoint": (("Ticket", "ticket", 1),),
     "Ticket": (("bytes", "ticket", 1),),
 }
-"""The fields of each message: cardinality and type, name, number. An enum is its number, as it is on the wire."""
+"""The fields of each message: cardinality and type, name, number. An enum is its number, as on the wire."""
 
 
 class TableExists:
-    """``CommandStatementIngest.TableDefinitionOptions``: what to do if there is a table of that name, and if not."""
+    """``CommandStatementIngest.TableDefinitionOptions``: the action if the table exists, and if it does not."""
 
     CREATE_IF_ABSENT = 1
     FAIL = 1
@@ -119,7 +119,7 @@ def _add_field(message: Any, spelled: str, name: str, number: int) -> None:
     else:
         added.type, added.type_name = _Proto.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
     if cardinality == "optional":
-        # Presence of a plain field in proto3: a oneof of this one field.
+        # Presence of a plain field in proto3: a oneof of this field alone.
         message.oneof_decl.add(name=f"_{name}")
         added.proto3_optional, added.oneof_index = True, len(message.oneof_decl) - 1
 
@@ -141,12 +141,12 @@ _CLASSES = _classes()
 
 
 def message(name: str, **fields: Any) -> Any:
-    """A message of Flight SQL, by its name in the specification."""
+    """Make a message of Flight SQL, by its name in the specification."""
     return _CLASSES[name](**fields)
 
 
 def parsed(name: str, data: bytes) -> Any:
-    """The message of that name in the bytes. Raises UsageError for bytes that are none."""
+    """Parse the message of that name. Raises UsageError for invalid bytes."""
     try:
         return _CLASSES[name].FromString(data)
     except DecodeError as error:
@@ -154,14 +154,14 @@ def parsed(name: str, data: bytes) -> Any:
 
 
 def packed(name: str, **fields: Any) -> bytes:
-    """The bytes of a message inside ``Any``."""
+    """Return the bytes of a message inside ``Any``."""
     content = message(name, **fields).SerializeToString()
     data: bytes = any_pb2.Any(type_url=f"{_TYPE_URL}{PACKAGE}.{name}", value=content).SerializeToString()
     return data
 
 
 def unpacked(data: bytes) -> tuple[str, Any]:
-    """The name of the message inside ``Any``, and the message. Raises UsageError for anything else."""
+    """Return the name of the message inside ``Any``, and the message. Raises UsageError for anything else."""
     try:
         found = any_pb2.Any.FromString(data)
     except DecodeError:

@@ -1,13 +1,12 @@
 """Prepared statements as their own handles: the SQL and the values bound to its parameters. Pure.
 
-A handle holds all that the statement is, so a service keeps nothing between two calls: a handle survives its restart,
-and any service of the instance can take it. It grants nothing: it runs as the principal that sends it.
+A handle contains the whole statement, so a service keeps nothing between two calls: a handle survives a restart, and
+any service of the instance accepts it. It grants no rights: it runs as the principal that sends it.
 
-Parameters (``?``, or ``$1`` for the first value) are written into the SQL as literals before it runs. Drivers want to
-know their types before they bind values: JDBC's ``setInt`` refuses a parameter that is announced as text, and
-``setString`` one that is a number. The engine does not tell the types that it expects, so they are found in the tokens
-of the statement (:func:`parameter_types`). That decides what a driver accepts, and not what a value means: it is bound
-in the type that it comes in.
+Parameters (``?``, or ``$1`` for the first value) are written into the SQL as literals before it runs. Drivers need
+their types before they bind values: JDBC's ``setInt`` refuses a parameter that is declared as text, and ``setString``
+one that is a number. The engine does not report the types that it expects, so they are derived from the tokens of the
+statement (:func:`parameter_types`). They only affect what a driver accepts: a value is bound in its own type.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with places for values, and the values as literals of SQL; empty if none are bound."""
+    """SQL with parameters, and the values as SQL literals; empty if none are bound."""
 
     query: str
     values: tuple[str, ...] = ()
     run_id: str = ""
-    """Of one run of it; a prepared statement has none."""
+    """Identifies one run of the statement; a prepared statement has none."""
 
     @property
     def handle(self) -> bytes:
-        """The statement as bytes, which :meth:`of` reads."""
+        """Return the statement as bytes; :meth:`of` is the inverse."""
         return dump({"query": self.query, "values": self.values, "run": self.run_id})
 
     @classmethod
     def of(cls, handle: bytes) -> Statement:
-        """The statement of a handle. Raises UsageError for bytes that are none."""
+        """Return the statement of a handle. Raises UsageError for invalid bytes."""
         try:
             document = load(handle)
             query, values, run_id = document["query"], document["values"], document["run"]
@@ -57,19 +56,19 @@ class Statement:
         return cls(str(query), tuple(values), str(run_id))
 
     def run(self, run_id: str) -> Statement:
-        """One run of the statement."""
+        """Return one run of the statement."""
         return replace(self, run_id=run_id)
 
     @property
     def parameters(self) -> int:
-        """How many values it needs."""
+        """The number of values that it needs."""
         found = [place.value for place in places(self.query)]
         if names := [name for name in found if isinstance(name, str)]:
             raise Code.SQL_INVALID(f"${names[0]} has a name, and values are bound by position; write ? or $1")
         return max((number for number in found if isinstance(number, int)), default=0)
 
     def bound(self, rows: pa.Table) -> Statement:
-        """The statement with the values of a row. Raises UsageError for more or fewer rows or values."""
+        """Return the statement with the values of a row. Raises UsageError for a wrong number of rows or values."""
         if rows.num_rows != 1:
             raise Code.ARGUMENT_INVALID(
                 f"a query takes one row of parameters, and {rows.num_rows:,} were bound; run it once for each row, or "
@@ -79,7 +78,7 @@ class Statement:
 
     @property
     def sql(self) -> str:
-        """The SQL with its values. Raises UsageError unless there is a value for each place."""
+        """The SQL with its values. Raises UsageError unless every parameter has a value."""
         needed = self.parameters
         if needed != len(self.values):
             raise Code.ARGUMENT_INVALID(
@@ -89,7 +88,7 @@ class Statement:
 
     @property
     def sql_for_columns(self) -> str:
-        """The SQL with NULL for each value that is not bound, to find the columns of its result."""
+        """The SQL with NULL for each unbound value, to find the columns of its result."""
         return self._filled(self.values or ("NULL",) * self.parameters)
 
     def _filled(self, values: Sequence[str]) -> str:
@@ -97,7 +96,7 @@ class Statement:
 
 
 def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataType]:
-    """The type of each parameter, by its number. ``schemas`` are those of the tables that the caller may read.
+    """Return the type of each parameter, by its number. ``schemas`` are those of the tables that the caller may read.
 
     A parameter that is compared with a column (``n = ?``, ``n BETWEEN ? AND ?``, ``n IN (?, ?)``) has the type of the
     column, one of LIMIT and OFFSET is a whole number, and any other is text.
@@ -115,7 +114,7 @@ def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataTy
 
 
 def _with_places(tokens: Iterable[Token], numbers: Mapping[int, int], ends: set[int]) -> Iterable[Token]:
-    """The tokens, of which a parameter is one: ``$`` and ``1`` are two."""
+    """Return the tokens with each parameter as one: ``$`` and ``1`` are two."""
     for token in tokens:
         if token.start in numbers:
             yield Token(PLACE, "?", token.start)
@@ -124,7 +123,7 @@ def _with_places(tokens: Iterable[Token], numbers: Mapping[int, int], ends: set[
 
 
 def _types_by_name(schemas: Iterable[Schema]) -> dict[str, pa.DataType]:
-    """The types of the columns, by names that mean one type in all the tables."""
+    """Return the types of the columns whose name has the same type in all the tables."""
     types: dict[str, set[pa.DataType]] = {}
     for schema in schemas:
         for field in schema.fields:
@@ -137,7 +136,7 @@ def _only(types: set[pa.DataType]) -> pa.DataType:
 
 
 def _type_at(tokens: Sequence[Token], opening: int, index: int, columns: Mapping[str, pa.DataType]) -> pa.DataType:
-    """That of the parameter at this index; text if nothing says more."""
+    """Return the type of the parameter at this index; text if it cannot be derived."""
     before = tokens[index - 1] if index else None
     if before is not None and (before.says("limit") or before.says("offset")):
         return pa.int64()

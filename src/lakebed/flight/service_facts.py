@@ -1,7 +1,7 @@
-"""What drivers ask of the service itself: ``GetSqlInfo``, by the numbers of the enum ``SqlInfo`` of Flight SQL. Pure.
+"""Facts about the service for drivers: ``GetSqlInfo``, by the numbers of the enum ``SqlInfo`` of Flight SQL. Pure.
 
-Numbers that are not here are limits which Lakebed does not have, or features that it lacks; drivers take a missing one
-as zero or no.
+Numbers that are missing here are limits which Lakebed does not have, or features that it lacks; drivers take a missing
+one as zero or no.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _VALUES: dict[int, tuple[int, Any]] = {
 
 
 def facts(wanted: Collection[int]) -> pa.Table:
-    """The values of these numbers, or all of them, in order; numbers that have no value are left out."""
+    """Return the values of these numbers, or all of them, in order; numbers without a value are left out."""
     found = [(number, *_VALUES[number]) for number in sorted(_VALUES) if not wanted or number in wanted]
     children: list[list[Any]] = [[] for _ in _KINDS]
     offsets = []

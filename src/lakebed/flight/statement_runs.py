@@ -1,10 +1,10 @@
-"""Statements that run: their rows as they come, and their end when the caller goes away.
+"""Runs statements: streams their rows, and ends them when the caller disconnects.
 
-A call of Flight ends a stream only when the next batch is sent. A statement may take long to its first one, so another
-thread reads it, and the thread of the call looks every moment whether the caller is still there. One batch is read
-ahead; then the statement waits, so a slow caller holds it back rather than filling memory.
+A Flight call ends a stream only when the next batch is sent. A statement may take long until its first batch, so
+another thread reads it, and the thread of the call checks regularly whether the caller is still connected. One batch is
+read ahead; then the statement waits, so a slow caller slows it down and does not fill memory.
 
-Core type: :class:`StatementRuns`. Errors: ContentionError for a statement more than may run at once.
+Core type: :class:`StatementRuns`. Errors: ContentionError if too many statements run.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from lakebed.table.instance import Instance
 
 LOOK_S = 0.1
-"""How soon a statement ends after its caller."""
+"""The maximum time until a statement ends after its caller disconnects."""
 
 MEMORY_BYTES, TIME_S = 1024 * 1024 * 1024, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """What one statement, and all of them together, may take."""
+    """The limits of one statement, and of all of them together."""
 
     statement: Limits | None = field(default_factory=lambda: Limits(MEMORY_BYTES, TIME_S))
     """Memory of the process of one statement, and the time from its start to its last row. None: no process."""
     statements_max: int = 16
-    """Statements that run at once; one more is refused."""
+    """Maximum statements that run at once; one more is refused."""
 
     @classmethod
     def of_memory(cls, memory_bytes: int) -> StatementLimits:
@@ -64,12 +64,12 @@ class StatementRuns:
         self._is_stopped = False
 
     def columns(self, principal: Principal, statement: str) -> pa.Schema:
-        """The columns of a statement's result, of which no rows are wanted."""
+        """Return the columns of a statement's result, if no rows are needed."""
         with self._begun(principal, statement, b"") as run:
             return run.schema
 
     def prepare(self, principal: Principal, statement: str) -> pa.Schema:
-        """The columns of a statement's result; what was planned is kept for :meth:`start`."""
+        """Return the columns of a statement's result; the plan is kept for :meth:`start`."""
         seen = self._seen(principal, statement)
         run = self._begun(principal, statement, b"")
         schema = run.schema
@@ -97,7 +97,7 @@ class StatementRuns:
             raise
 
     def cancel(self, tickets: set[bytes]) -> bool:
-        """End the statements that run for these tickets; whether there was one."""
+        """End the statements that run for these tickets; return whether there was one."""
         with self._lock:
             found = [run for run, ticket in self._running.items() if ticket in tickets]
         for run in found:
@@ -105,7 +105,7 @@ class StatementRuns:
         return bool(found)
 
     def running(self) -> int:
-        """How many statements run."""
+        """The number of running statements."""
         with self._lock:
             return len(self._running)
 
@@ -119,7 +119,7 @@ class StatementRuns:
             run.cancel(flight.FlightUnavailableError("the service is being stopped; run the statement again"))
 
     def _begun(self, principal: Principal, statement: str, ticket: bytes) -> _Run:
-        """A statement that runs, and counts from now to its end. Raises ContentionError if there are too many."""
+        """Start a statement and count it as running until its end. Raises ContentionError if there are too many."""
         run = self._counted(ticket)
         try:
             run.reader = principal.sql(self._instance, statement, self._limits.statement, self._spare)
@@ -129,7 +129,9 @@ class StatementRuns:
         return run
 
     def _seen(self, principal: Principal, statement: str) -> object:
-        """What the result of a statement depends on: the catalog, and the versions of tables that its text names."""
+        """Return the state on which a statement's result depends: the catalog, and the versions of tables named in its
+        text.
+        """
         catalog = self._instance.catalog().version
         named = [name for name in principal.visible(self._instance.tables()) if name in statement]
         return catalog, [(name, self._instance.table(name).state().version) for name in named]
@@ -152,7 +154,7 @@ class StatementRuns:
 
 
 class _Run:
-    """One statement under way: its reader, and what another thread has read ahead."""
+    """One running statement: its reader, and the batch read ahead by another thread."""
 
     def __init__(self, ended: Callable[[_Run], None], *, has_process: bool) -> None:
         self.reader: pa.RecordBatchReader | None = None
@@ -175,18 +177,18 @@ class _Run:
         return self.reader.schema
 
     def cancel(self, why: Exception) -> None:
-        """Let the call end it at its next look, with this error."""
+        """Make the call end with this error at its next check."""
         self.why = why
 
     def end(self) -> None:
-        """End the process of the statement, and with it the read that is under way. May be called again."""
+        """End the process of the statement, and with it the current read. May be called repeatedly."""
         self._over.set()
         if self._has_process and self.reader is not None:
             self.reader.close()
         self._ended(self)
 
     def read(self) -> None:
-        """Read to the end, or until it is over."""
+        """Read to the end, or until the run is ended."""
         try:
             for batch in self.reader or ():
                 if not self._put(batch):
@@ -204,7 +206,7 @@ class _Run:
 
 
 class _Batches:
-    """The batches of a run, for Flight, which drops this when the call ends, whether or not it has read any."""
+    """The batches of a run, for Flight, which drops this when the call ends, whether it has read any or not."""
 
     def __init__(self, run: _Run, is_cancelled: Callable[[], bool]) -> None:
         self._run = run

@@ -1,1 +1,1 @@
-"""What a service publishes of itself: metrics for Prometheus, traces and metrics for OpenTelemetry."""
+"""Monitoring of a service: metrics for Prometheus, and traces and metrics for OpenTelemetry."""

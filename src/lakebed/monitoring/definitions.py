@@ -1,8 +1,8 @@
 """Every metric that a service publishes: name, type, labels and meaning.
 
-The list is the only one: the registry is made from it, docs/metrics.md is compared with it, and the dashboard and the
-alert rules in ``deploy/`` may name no other. Names follow the conventions of Prometheus: units are base units, counters
-end in ``_total``.
+This is the only list: the registry is made from it, docs/metrics.md is compared with it, and the dashboard and the
+alert rules in ``deploy/`` may use no other metric. Names follow the conventions of Prometheus: units are base units,
+counters end in ``_total``.
 
 Core types: :class:`Metric`, :data:`MEASURED`, :data:`TABLE_GAUGES`, :data:`SERVICE_GAUGES`. Pure.
 """
@@ -15,10 +15,10 @@ from enum import Enum
 PREFIX = "lakebed_"
 
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds in seconds for what a caller waits for, from a lookup in the cache to a large scan."""
+"""Bounds in seconds of histograms of what callers wait for, from a lookup in the cache to a large scan."""
 
 LONG = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
-"""Bounds in seconds for work in the background."""
+"""Bounds in seconds of histograms of background work."""
 
 GROUPS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 """Bounds for the transactions of one log entry; :data:`lakebed.log.queue.GROUP_MAX` is the last."""
@@ -146,7 +146,7 @@ MEASURED = (
         "status",
     ),
 )
-"""What :mod:`lakebed.telemetry` reports as it happens; a gauge has the last value that was reported."""
+"""The measurements of :mod:`lakebed.telemetry`, reported as they happen; a gauge has the last reported value."""
 
 TABLE_GAUGES = (
     _gauge("table_version", "The newest version that this service has seen.", "table"),
@@ -175,7 +175,7 @@ TABLE_GAUGES = (
         "operation",
     ),
 )
-"""What the service knows of its tables, in memory: no request to the store."""
+"""Gauges of tables, from the service's memory: no request to the store."""
 
 SERVICE_GAUGES = (
     _gauge("build", "1; the label has the version of Lakebed.", "version"),
@@ -193,6 +193,6 @@ SERVICE_GAUGES = (
     _gauge("cache_bytes", "Bytes of a cache.", "cache"),
     _counter("scrape_errors_total", "Times that the state of the service could not be collected for /metrics."),
 )
-"""What is known of the process, apart from its process_* metrics."""
+"""Gauges of the process, besides its process_* metrics."""
 
 METRICS = (*MEASURED, *TABLE_GAUGES, *SERVICE_GAUGES)

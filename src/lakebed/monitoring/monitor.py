@@ -1,8 +1,8 @@
-"""The metrics of a service, for Prometheus: what was measured since it started, and what it knows now.
+"""The metrics of a service, for Prometheus: measurements since it started, and its current state.
 
-:class:`Monitor` receives what :mod:`lakebed.telemetry` measures, and collects gauges from the status of the service
-when it is asked for the text. Collecting makes no request to the store. Each monitor has a registry of its own, so that
-nothing that another library registers is published.
+:class:`Monitor` receives the measurements of :mod:`lakebed.telemetry`, and collects gauges from the status of the
+service when the text is requested. Collecting makes no request to the store. Each monitor has a registry of its own, so
+metrics that another library registers are not published.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from lakebed.telemetry import Ended, Labels, Sink
 
 TABLES_MAX = 100
-"""Tables with labels of their own. Each has 100 to 300 series, most of them buckets of reads and commits."""
+"""Maximum tables with labels of their own. Each has 100 to 300 series, most of them buckets of reads and commits."""
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-# A series for the start of each counter would double the number of series.
+# Disabled because a series for the start of each counter would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -49,7 +49,7 @@ class Monitor:
     """The metrics of one service. Safe to use from many threads."""
 
     def __init__(self, service: Service, *, tables_max: int = TABLES_MAX, public: bool = False) -> None:
-        """``public``: whether everybody who reaches the service may see the metrics, without a token."""
+        """``public``: whether the metrics can be read without a token."""
         self.public = public
         instance = service.instance
         self._labels = TableLabels(tables_max, instance.id, instance.known_tables)
@@ -67,7 +67,7 @@ class Monitor:
     # -- what is measured -----------------------------------------------------------------------------------------
 
     def measured(self, name: str, value: float, labels: Labels) -> None:
-        """Add a value to its metric; a measure that is not published is ignored."""
+        """Add a value to its metric; an unpublished measure is ignored."""
         if name == "read_seconds" and labels["kind"] in KINDS:
             self._reads.add(value)
         elif name == "read_errors_total" and labels["kind"] in KINDS:
@@ -85,7 +85,7 @@ class Monitor:
         take(value)
 
     def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:  # noqa: ARG002 - for traces
-        """A span is measured at its end alone."""
+        """Begin a span, which is measured only at its end."""
         return None
 
     def _child(self, name: str, labels: Labels, table: str | None) -> Callable[[float], None]:
@@ -103,38 +103,38 @@ class Monitor:
     # -- in the process -------------------------------------------------------------------------------------------
 
     def add_sink(self, sink: Sink) -> None:
-        """Let another sink, such as one for traces, receive what this one does. Call it before :meth:`install`."""
+        """Forward everything to another sink, such as one for traces. Call it before :meth:`install`."""
         self._sinks.append(sink)
 
     def install(self) -> None:
-        """Receive what this process measures from now on."""
+        """Receive the measurements of this process from now on."""
         telemetry.install(self if len(self._sinks) == 1 else telemetry.Several(*self._sinks))
 
     def uninstall(self) -> None:
-        """Receive nothing any more."""
+        """Stop receiving measurements."""
         telemetry.install(None)
 
     # -- what is published ----------------------------------------------------------------------------------------
 
     def text(self) -> bytes:
-        """All metrics in the text format, of :data:`CONTENT_TYPE`."""
+        """Return all metrics in the text format, of :data:`CONTENT_TYPE`."""
         self._forget_dropped()
         return generate_latest(self._registry)
 
     def families(self) -> Iterable[Family]:
-        """The same as values."""
+        """Return all metrics as values."""
         self._forget_dropped()
         return self._registry.collect()
 
     def _forget_dropped(self) -> None:
-        """Remove the series of tables that were dropped or renamed, which would stay for ever otherwise."""
+        """Remove the series of tables that were dropped or renamed, which would otherwise stay forever."""
         gone = self._labels.refresh()
         if gone:
             for name, labels in self._label_names.items():
                 if "table" in labels:
                     for label in gone:
                         self._metrics[name].remove_by_labels({"table": label})
-        # Also lets a table that got a label of its own since have its values there.
+        # Also moves a table that has got its own label since to that label.
         self._children = {}
 
 

@@ -1,13 +1,13 @@
 """Sends the metrics and traces of a service to an OpenTelemetry collector, by OTLP over HTTP.
 
 The metrics are those of ``/metrics``, with the same names, values and labels: they are collected once a minute from the
-same registry. Headers, such as a token for the collector, and a certificate are taken from the standard environment
+same registry. Headers, such as a token for the collector, and a certificate come from the standard environment
 variables (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_CERTIFICATE``), the interval from
 ``OTEL_METRIC_EXPORT_INTERVAL``, and more attributes of the resource from ``OTEL_RESOURCE_ATTRIBUTES``.
 
-Traces are spans of HTTP requests, reads, commits and maintenance. A request that comes with a trace context (W3C,
-``traceparent``) continues that trace. Requests to the store are recorded as parts of something else only: a service
-looks for new entries all the time. Spans are sent in batches by a thread; if the collector is gone they are dropped.
+Traces are spans of HTTP requests, reads, commits and maintenance. A request with a trace context (W3C, ``traceparent``)
+continues that trace. Requests to the store are recorded only inside other spans, because a service polls for new
+entries all the time. Spans are sent in batches by a thread; if the collector is unavailable they are dropped.
 Attributes of HTTP follow the semantic conventions of OpenTelemetry 1.23; others begin with ``lakebed.``.
 
 Core types: :class:`Otlp`, :class:`Traces`.
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("lakebed.monitoring")
 
 INTERVAL_MS = "60000"
-"""Between two sends, by default; that of OpenTelemetry's own exporters."""
+"""Default interval between two sends; that of OpenTelemetry's own exporters."""
 
 TIMEOUT_S = 3.0
-"""For one send with its retries: a service that ends does not wait long for a collector that is gone."""
+"""Time limit of one send with its retries: a service that ends does not wait long for an unavailable collector."""
 
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 
@@ -89,7 +89,7 @@ class Traces:
     def __init__(
         self, url: str, resource: Resource, names: Callable[[], Mapping[str, str]], *, timeout_s: float
     ) -> None:
-        """``url`` takes OTLP over HTTP, such as ``http://localhost:4318``; ``names`` returns tables' names by id."""
+        """``url`` accepts OTLP over HTTP, such as ``http://localhost:4318``; ``names`` returns tables' names by id."""
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces", timeout=timeout_s)))
         self._tracer = self._provider.get_tracer("lakebed", VERSION)
@@ -97,10 +97,10 @@ class Traces:
         self._propagator = TraceContextTextMapPropagator()
 
     def measured(self, name: str, value: float, labels: Labels) -> None:
-        """Values are for metrics."""
+        """Ignored: values belong to metrics."""
 
     def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:
-        """Begin a span: a child of the one that is current here, else of the caller's."""
+        """Begin a span: a child of the current span of this thread, else of the caller's."""
         parent: context.Context | None = None
         if name == REQUEST and (sent := telemetry.trace_parent.get()):
             parent = self._propagator.extract({"traceparent": sent})
@@ -132,13 +132,13 @@ class Traces:
             span.update_name(f"{labels['method']} {labels['route']}")
 
     def close(self) -> None:
-        """Send what is left, for at most ten seconds."""
+        """Send the remaining spans, for at most ten seconds."""
         self._provider.force_flush(10_000)
         self._provider.shutdown()
 
 
 class Otlp:
-    """Sends metrics from time to time, and traces, between :meth:`start` and :meth:`stop`."""
+    """Sends metrics periodically, and traces, between :meth:`start` and :meth:`stop`."""
 
     def __init__(self, url: str, instance: Instance, monitor: Monitor) -> None:
         """``url`` is that of the collector, without a path: ``http://localhost:4318``. Raises UsageError."""
@@ -170,11 +170,11 @@ class Otlp:
         self.stop()
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is left, and end."""
+        """Send the rest, and stop."""
         self._stopping.set()
         self._thread.join()
         self._send()
@@ -187,7 +187,7 @@ class Otlp:
 
     def _send(self) -> None:
         try:
-            # The exporter logs an answer that is none, and the next send has the same counters.
+            # The exporter logs a missing answer, and the next send has the same counters.
             self._exporter.export(metrics_data(self._monitor.families(), self._resource, self._began_ns))
         except Exception:  # noqa: BLE001 - logged; the service goes on without its collector
             _LOG.exception("the metrics cannot be sent")
@@ -198,7 +198,9 @@ def _now_ns() -> int:
 
 
 def metrics_data(families: Any, resource: Resource, began_ns: int) -> MetricsData:
-    """Families of Prometheus as metrics of OpenTelemetry; counters and histograms count from ``began_ns`` on."""
+    """Convert families of Prometheus to metrics of OpenTelemetry; counters and histograms count from ``began_ns``
+    on.
+    """
     now_ns = _now_ns()
     metrics = [_metric(family, began_ns, now_ns) for family in families if family.samples]
     scope = ScopeMetrics(InstrumentationScope("lakebed", VERSION), metrics, "")
@@ -217,7 +219,7 @@ def _metric(family: Family, began_ns: int, now_ns: int) -> Metric:
 
 
 def _histogram_points(samples: list[Sample], began_ns: int, now_ns: int) -> list[HistogramDataPoint]:
-    """A point for each set of labels; the buckets of Prometheus include those below them."""
+    """Return a point for each set of labels; a bucket of Prometheus includes the buckets below it."""
     grouped: dict[tuple[tuple[str, str], ...], dict[str, float]] = defaultdict(dict)
     for sample in samples:
         labels = tuple((name, value) for name, value in sample.labels.items() if name != "le")
@@ -228,7 +230,7 @@ def _histogram_points(samples: list[Sample], began_ns: int, now_ns: int) -> list
         bounds = sorted(float(bound) for bound in values)
         reached = [int(value) for _, value in sorted(values.items(), key=lambda one: float(one[0]))]
         counts = [above - below for below, above in zip([0, *reached], reached, strict=False)]
-        # Least and largest are not known; the field is optional in the protocol.
+        # Minimum and maximum are unknown; the field is optional in the protocol.
         unknown: Any = None
         points.append(
             HistogramDataPoint(

@@ -1,7 +1,7 @@
-"""Gauges of a service, made from its status when they are collected: its tables, its loop, its caches.
+"""Gauges of a service, computed from its status when they are collected: its tables, its loop, its caches.
 
-Tables without a label of their own are added up: what is a number of things is summed, of the others the largest
-counts. Makes no request to the store.
+Tables without a label of their own are aggregated: counts are summed, and of other values the largest is kept. Makes no
+request to the store.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("lakebed.monitoring")
 
 LARGEST = ("mean", "max", "seconds", "version", "unreadable", "offline", "failures", "parked", "paused", "due")
-"""The endings of gauges whose values are not added up over tables."""
+"""The suffixes of gauges whose values are not summed over tables."""
 
 Values = dict[tuple[str, ...], float]
 
@@ -51,17 +51,17 @@ class ServiceGauges(Collector):
         self._changing = threading.Lock()
 
     def answering(self, change: int) -> None:
-        """Count requests that are being answered: 1 at the start of one, -1 at its end."""
+        """Count requests being answered: 1 at the start of one, -1 at its end."""
         with self._changing:
             self._active += change
 
     def collect(self) -> Iterator[Family]:
-        """All families; those of the tables are missing if the status cannot be had, and that is counted."""
+        """Return all families. Those of the tables are missing if the status is unavailable; this is counted."""
         values: dict[str, Values] = defaultdict(dict)
         try:
             status = self._service.status()
         except Exception:  # noqa: BLE001 - counted and logged
-            # Whatever it was, what was measured is published.
+            # Whatever the error, the measurements are still published.
             self._errors += 1
             _LOG.exception("the status of the service cannot be collected")
         else:
@@ -101,7 +101,7 @@ def _of_table(table: TableStatus) -> dict[str, float]:
         "table_offline": not table.online,
     }
     if not table.version:
-        # Not seen yet: zeros would look like an empty table.
+        # Not read yet: zeros would look like an empty table.
         return found
     return found | {
         "table_version": table.version,

@@ -1,8 +1,8 @@
-"""The values of the label ``table``: names of tables, of a bounded number of them.
+"""Values of the label ``table``: the names of tables, bounded in number.
 
 Each value makes hundreds of series, so an instance of 10,000 tables cannot have one for each. The tables that were
-created first have labels of their own; all others are added up as :data:`OTHERS`. A table keeps its label until it is
-dropped or renamed.
+created first have labels of their own; all others share :data:`OTHERS`. A table keeps its label until it is dropped or
+renamed.
 
 Core type: :class:`TableLabels`. No I/O.
 """
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 OTHERS = "(others)"
-"""No table has this name, which has characters that names do not have."""
+"""The label of all other tables; parentheses are not allowed in names of tables."""
 
 CATALOG = "(catalog)"
 """The label of the log of the catalog."""
@@ -32,7 +32,7 @@ class TableLabels:
         self._changing = threading.Lock()
 
     def of(self, table_id: str) -> str:
-        """The label of a table."""
+        """Return the label of a table."""
         label = self._own.get(table_id)
         if label is None:
             if table_id not in self._unlabelled:
@@ -41,12 +41,12 @@ class TableLabels:
         return label
 
     def refresh(self) -> list[str]:
-        """Give labels to new tables while there is room; returns the labels that no table has any more."""
+        """Assign labels to new tables up to the maximum; return the labels that no table has any more."""
         names = self._names()
         with self._changing:
             own = dict(list(self._own.items())[: self._kept])
             gone = [name for table, name in self._own.items() if table not in own and names.get(table) != name]
-            # Ids begin with the time of creation. Those that have a label keep it.
+            # Ids begin with the time of creation. Tables that have a label keep it.
             known = [table for table in self._own if names.get(table) == self._own[table]]
             for table in (*known, *sorted(names)):
                 if len(own) - self._kept >= self._tables_max:

@@ -1,1 +1,1 @@
-"""Records of the work that is done on tables: which job ran where, how far it is, and how it ended."""
+"""Records of work on tables: which job ran where, its progress, and its outcome."""

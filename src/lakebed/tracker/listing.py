@@ -1,8 +1,8 @@
-"""Lists the runs of jobs: from the records of all processes, and from a table's log the jobs that are open there.
+"""Lists the runs of jobs from the records of all processes, and the open jobs of a table from its log.
 
 A run that is recorded as running is *lost* if its process is known to have ended, or has recorded nothing for
-:data:`LOST_S`; the log then shows what it committed. A job that is open in a table's log without a recorded run that
-accounts for it was opened by a process whose records were lost or could not be written.
+:data:`LOST_S`; the log then shows what it committed. An open job in a table's log without a matching recorded run was
+opened by a process whose records were lost or could not be written.
 
 Core types: :class:`RunFilter`, :class:`RunDetails`. Errors: those of :mod:`lakebed.tracker.records`; NotFoundError.
 """
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 LOST_S = 300.0
-"""A process that records nothing for so long is taken for ended: one that runs records every 30 seconds."""
+"""A process that records nothing for this long is assumed to have ended: a live one records every 30 seconds."""
 
 SHORT_ID_CHARS = 8
-"""The last characters of an id are random, and name a run among many thousands."""
+"""The last characters of an id are random, and identify a run among many thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are wanted; None: all. ``tables`` are ids; work on a whole instance has the id ""."""
+    """A filter of runs; None: all. ``tables`` are ids; work on a whole instance has the id ""."""
 
     tables: frozenset[str] | None = None
     operation: str | None = None
     outcomes: frozenset[RunOutcome] | None = None
 
     def wants(self, run: JobRun) -> bool:
-        """Whether a run is among them."""
+        """Return whether a run matches."""
         return (
             (self.tables is None or run.table_id in self.tables)
             and (self.operation is None or run.operation == self.operation)
@@ -67,13 +67,13 @@ ALL_RUNS = RunFilter()
 
 
 def job_runs(storage: Storage, wanted: RunFilter = ALL_RUNS, limit: int | None = None) -> list[JobRun]:
-    """The runs, those that were created last first; with a limit, of those that were recorded last."""
+    """Return the runs, last created first; with a limit, those that were recorded last."""
     found = islice((run for run in _newest_first(storage) if wanted.wants(run)), limit)
     return sorted(found, key=lambda run: (run.created, run.id), reverse=True)
 
 
 def run_details(storage: Storage, run_id: str) -> RunDetails:
-    """The run with this id, or with these last characters of its id. Raises UsageError, NotFoundError."""
+    """Return the run with this id, or with these last characters of its id. Raises UsageError, NotFoundError."""
     if len(run_id) < SHORT_ID_CHARS:
         raise Code.ARGUMENT_INVALID(
             f"not the id of a job run: {shown(run_id)}; give all of it or its last {SHORT_ID_CHARS} characters"
@@ -102,9 +102,9 @@ def run_details(storage: Storage, run_id: str) -> RunDetails:
 def open_in_log(
     jobs: Mapping[str, Job], opened_at: Callable[[int], datetime], table: tuple[str, str], runs: Iterable[JobRun]
 ) -> list[JobRun]:
-    """The open jobs of a table's log that no running run of their process accounts for.
+    """Return the open jobs of a table's log without a matching run that is recorded as running.
 
-    ``opened_at`` gives the time of an entry, ``table`` are id and name.
+    ``opened_at`` returns the time of an entry; ``table`` is id and name.
     """
     known = {run.where.process for run in runs if run.running}
     found = []
@@ -141,11 +141,13 @@ def _newest_first(storage: Storage) -> Iterator[JobRun]:
 
 
 def _judged(run: JobRun, stored: datetime) -> JobRun:
-    """The run, lost if it is recorded as running and its process does not live; nothing of a dead service is parked."""
+    """Return the run, marked lost if it is recorded as running and its process has ended. Jobs of a dead service are
+    not parked.
+    """
     if run.running and (is_gone(run.where.process) or (clock.now() - stored).total_seconds() > LOST_S):
         return structs.replace(run, outcome=RunOutcome.LOST)
     if run.parked and is_gone(run.where.process):
-        # The next service plans what is due anew.
+        # The next service plans due work again.
         return structs.replace(run, parked=False)
     return run
 
@@ -155,9 +157,9 @@ def _judged(run: JobRun, stored: datetime) -> JobRun:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call that failed at ``time``, by the clock of its process; ``version`` is that of the table when it began.
+    """A failed call at ``time``, by the clock of its process; ``version`` is that of the table when it began.
 
-    ``call`` is the operation, ``job`` the job id if it was given one, ``error`` the kind of the error.
+    ``call`` is the operation, ``job`` the job id if one was passed, ``error`` the kind of the error.
     """
 
     time: datetime
@@ -183,7 +185,7 @@ FAILURES = pa.schema(
 
 
 def read_failures(storage: Storage, table_id: str) -> Iterator[Failure]:
-    """The failed runs of a table, newest first."""
+    """Return the failed runs of a table, newest first."""
     for run in job_runs(storage, RunFilter(frozenset([table_id]), outcomes=frozenset([RunOutcome.FAILED]))):
         error = run.error
         kind, reason = ("", "") if error is None else (error.kind, error.message)
@@ -192,5 +194,5 @@ def read_failures(storage: Storage, table_id: str) -> Iterator[Failure]:
 
 
 def failures_table(failures: Iterable[Failure]) -> pa.Table:
-    """The failures as Arrow."""
+    """Return the failures as an Arrow table."""
     return pa.Table.from_pylist([asdict(failure) for failure in failures], schema=FAILURES)

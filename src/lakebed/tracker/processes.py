@@ -1,4 +1,4 @@
-"""Texts that name a process for good, and whether the process that one names has ended."""
+"""Identifies processes by texts that are never reused, and detects whether a process has ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _START_TIME_FIELD = 21
 
 
 def this_process() -> str:
-    """The owner text of the calling process; empty if it is unknown.
+    """Return the owner text of the calling process; empty if it is unknown.
 
     ``host:<boot id>:<pid namespace>:<pid>:<start time>``, from ``/proc``. A pid alone is reused, after a restart and in
-    another container; the other parts make it unique. A wrong text costs work and no rows: a job that was closed
+    another container; the other parts make it unique. A wrong text wastes work but loses no rows: a job that was closed
     commits nothing.
     """
     try:
@@ -24,7 +24,7 @@ def this_process() -> str:
 
 
 def is_gone(owner: str) -> bool:
-    """Whether the owner was a process of this host and container and has ended. False if that is unknown."""
+    """Return whether the owner was a process of this host and container and has ended. False if that is unknown."""
     parts = owner.split(":")
     mine = this_process().split(":")
     if len(parts) != len(mine) or len(parts) < 2 or parts[:3] != mine[:3]:
@@ -40,7 +40,7 @@ def is_gone(owner: str) -> bool:
 def _owner(pid: int) -> str:
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     namespace = (_PROC / "self/ns/pid").readlink().name.removeprefix("pid:")
-    # Field 1 is the name of the program, in parentheses, which may hold blanks and parentheses.
+    # Field 1 is the name of the program, in parentheses, which may contain blanks and parentheses.
     stat = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     if stat[0] in "ZX":
         raise ProcessLookupError(pid)

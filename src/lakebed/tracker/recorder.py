@@ -1,16 +1,16 @@
-"""Takes notes of the runs of one process, and writes those that changed every few seconds, all in one object.
+"""Records the runs of one process: every few seconds it writes those that changed, all in one object.
 
 The notes are kept in memory. A thread, started with the first run, writes them :data:`FLUSH_S` after the first change,
-and again at most so often. A run that ended within that time is written once; one that goes on is written when it
-began, while it progresses, and at least every :data:`ALIVE_S`, by which others see that its process lives. What is
-left is written when the process ends, or by :meth:`Recorder.flush`. A process that is killed loses the notes of its
-last seconds, and no row.
+and at most once in that time. A run that ended within that time is written once. A longer run is written when it
+begins, while it progresses, and at least every :data:`ALIVE_S`, as a sign that its process is alive. The rest is
+written when the process ends, or by :meth:`Recorder.flush`. A killed process loses the notes of its last seconds, and
+no row.
 
 Core types: :class:`Recorder`, :class:`RunHandle`.
 
-Rules. No call waits for the store, except :meth:`Recorder.flush`, and none raises: records never stand in the way of
-the work. If the store takes no record, the notes are kept, up to :data:`NOTES_MAX`, and written later;
-:attr:`Recorder.failing` says so. Texts of errors are scrubbed of secrets.
+Rules. No call waits for the store, except :meth:`Recorder.flush`, and none raises: recording never blocks or fails the
+work. If a write fails, the notes are kept, up to :data:`NOTES_MAX`, and written later; :attr:`Recorder.failing` is then
+set. Secrets are removed from the texts of errors.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 FLUSH_S = 2.0
 ALIVE_S = 30.0
-"""A run that is under way is recorded at least so often."""
+"""The longest time between records of a run that is under way."""
 
 PROGRESS_S = 10.0
-"""Progress alone is written at most so often."""
+"""The shortest time between records of progress alone."""
 
 IDLE_S = 60.0
-"""After so long without a run, the thread ends; the next run starts another."""
+"""After this long without a run, the thread ends; the next run starts another."""
 
 NOTES_MAX = 10_000
 TRIM_EVERY_S = 3_600.0
 
 TASKS_MAX = 2_000
-"""Tasks of a run that are recorded, and as many again if they failed; the run counts all of them."""
+"""Maximum recorded tasks of a run, and as many again if they failed; the run counts all of them."""
 
 MESSAGE_CHARS_MAX = 500
 
@@ -60,7 +60,7 @@ _SECRET_OPTIONS = ("key", "secret", "token", "password", "credential", "sas", "s
 
 
 class Recorder:
-    """Takes notes of the runs of one instance in this process. Safe to use from many threads.
+    """Records the runs of one instance in this process. Safe to use from many threads.
 
     ``begin``, ``progress``, ``task`` and ``end`` neither raise nor wait for a store; :meth:`running` calls them for a
     block of code.
@@ -86,7 +86,7 @@ class Recorder:
     # -- notes --------------------------------------------------------------------------------------------------
 
     def begin(self, begun: Begun) -> str:
-        """A run begins; returns its id."""
+        """Record the beginning of a run; return its id."""
         now = clock.now()
         run = JobRun(
             id=begun.id or clock.new_id(),
@@ -111,7 +111,7 @@ class Recorder:
         return run.id
 
     def progress(self, run: str, **given: Any) -> None:
-        """How far a run is: fields of :class:`~lakebed.tracker.runs.JobRun`; None: as it was."""
+        """Record the progress of a run: fields of :class:`~lakebed.tracker.runs.JobRun`; None: unchanged."""
         known = {name: value for name, value in given.items() if value is not None}
         if "detail" in known:
             known["detail"] = _utf8(known["detail"])
@@ -121,7 +121,7 @@ class Recorder:
                 self._progressed.add(run)
 
     def plan_tasks(self, run: str, count: int, executor: str) -> int:
-        """A run has so many tasks more, on this executor; returns the number of the first of them."""
+        """Add ``count`` tasks on this executor to a run; return the number of the first."""
         with self._changed:
             found = self._running.get(run)
             if found is None:
@@ -132,7 +132,7 @@ class Recorder:
             return found.tasks
 
     def task(self, task: TaskRun) -> None:
-        """A task of a run ended."""
+        """Record the end of a task."""
         failed = task.error is not None
         with self._changed:
             found = self._running.get(task.job)
@@ -158,7 +158,7 @@ class Recorder:
         error: BaseException | None = None,
         parked: bool = False,
     ) -> None:
-        """A run ended. A second end of the same run changes nothing."""
+        """Record the end of a run. A second end of the same run changes nothing."""
         now = clock.now()
         with self._changed:
             found = self._running.pop(run, None)
@@ -177,7 +177,7 @@ class Recorder:
         telemetry.measure("job_seconds", ended.seconds or 0.0, operation=ended.operation, outcome=ended.outcome.value)
 
     def discard(self, run: str) -> None:
-        """A run had nothing to do: it is forgotten, or, if it was recorded before, has succeeded."""
+        """Drop a run that had nothing to do or, if it was recorded before, record its success."""
         with self._changed:
             if run not in self._written:
                 self._running.pop(run, None)
@@ -187,7 +187,7 @@ class Recorder:
         self.end(run, RunOutcome.SUCCEEDED)
 
     def trim(self) -> int:
-        """Delete the records that are older than ``jobs_kept_s``; returns the number of objects.
+        """Delete the records that are older than ``jobs_kept_s``; return the number of objects.
 
         Raises StorageError.
         """
@@ -195,13 +195,13 @@ class Recorder:
         return trim_records(self._storage, self._kept_s())
 
     def trim_if_due(self) -> None:
-        """As :meth:`trim`, once an hour at most, as a best effort: the next hour tries again."""
+        """As :meth:`trim`, once an hour at most, as a best effort: it is tried again in the next hour."""
         if self._trimmed_s is None or clock.monotonic_s() - self._trimmed_s >= TRIM_EVERY_S:
             with contextlib.suppress(Error):
                 self.trim()
 
     def error_of(self, error: BaseException) -> RunError:
-        """An error as it is recorded."""
+        """Return an error as it is recorded."""
         options: dict[str, str] = getattr(getattr(self._storage, "clients", None), "options", {})
         text = scrubbed(error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}")
         for name, value in options.items():
@@ -212,9 +212,9 @@ class Recorder:
 
     @contextlib.contextmanager
     def running(self, begun: Begun) -> Iterator[RunHandle]:
-        """Record what the block does as a run, which tasks in the block belong to (:func:`current_run`).
+        """Record the work of the block as a run, to which tasks in the block belong (:func:`current_run`).
 
-        An exception fails it, a KeyboardInterrupt cancels it; a UsageError of a call that was refused leaves no record.
+        An exception fails the run, a KeyboardInterrupt cancels it; a UsageError of a refused call leaves no record.
         """
         handle = RunHandle(self, self.begin(begun))
         token = _current.set(handle)
@@ -240,7 +240,7 @@ class Recorder:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what has been noted, now. If the store does not take it, it is kept for the next time."""
+        """Write the notes now. They are kept if the store fails."""
         with self._writing:
             with self._changed:
                 for run in self._progressed & self._running.keys():
@@ -263,7 +263,7 @@ class Recorder:
                 self.failing = None
 
     def _note(self, run: JobRun) -> None:
-        """Have a run written soon. Holds the lock."""
+        """Mark a run to be written soon. Requires the lock."""
         self._notes[run.id] = run
         self._progressed.discard(run.id)
         if self._thread is None or not self._thread.is_alive():
@@ -271,21 +271,21 @@ class Recorder:
         self._changed.notify()
 
     def _start_writing(self) -> None:
-        # A daemon: it does not keep the process. What it has not written is written at exit.
+        # A daemon, so that it does not keep the process alive. Unwritten notes are written at exit.
         of = weakref.ref(self)
         self._thread = threading.Thread(target=_write_until_idle, args=(of,), name="lakebed-tracker", daemon=True)
         _recorders.add(self)
         self._thread.start()
 
     def _wait(self) -> bool:
-        """Wait until something is to be written; False if there has been nothing for a while."""
+        """Wait until there is something to write; False after a while without anything."""
         with self._changed:
             if not self._notes:
                 self._changed.wait(PROGRESS_S if self._running else IDLE_S)
             if not self._notes and not self._running:
                 self._thread = None
                 return False
-        # What changes now is written with it. Not the clock of a simulation: it is for a store's sake.
+        # Later changes are written together with it. Not the clock of a simulation: the pause spares the store.
         self._pause.wait(FLUSH_S)
         with self._changed:
             alive_since = clock.now().timestamp() - ALIVE_S
@@ -311,7 +311,7 @@ def _write_until_idle(of: weakref.ref[Recorder]) -> None:
 
 
 class RunHandle:
-    """A run under way, for the code that does it; :data:`NO_RUN` stands for none and takes no notes."""
+    """A run under way, for the code that does the work; :data:`NO_RUN` stands for none and records nothing."""
 
     __slots__ = ("_error", "_nothing", "_recorder", "_version", "id")
 
@@ -323,36 +323,36 @@ class RunHandle:
         self._nothing = False
 
     def progress(self, **given: int | str | None) -> None:
-        """How far the run is; see :meth:`Recorder.progress`."""
+        """Record the progress of the run; see :meth:`Recorder.progress`."""
         if self._recorder is not None:
             self._recorder.progress(self.id, **given)
 
     def ended(self, version: int | None, detail: str) -> None:
-        """The version of the last commit, and in a few words what was done."""
+        """Record the version of the last commit, and a short description of the result."""
         self._version = version
         self.progress(detail=detail)
 
     def failed(self, error: BaseException) -> None:
-        """The run has failed, although the block ends without an exception."""
+        """Record that the run has failed, although the block ends without an exception."""
         noted(error)
         self._error = error
 
     def nothing(self) -> None:
-        """There was nothing to do: no record is kept."""
+        """Record that there was nothing to do: no record is kept."""
         self._nothing = True
 
     def plan_tasks(self, count: int, executor: str) -> int:
-        """The run has so many tasks more; returns the number of the first."""
+        """Add ``count`` tasks to the run; return the number of the first."""
         return 0 if self._recorder is None else self._recorder.plan_tasks(self.id, count, executor)
 
     def task(self, task: TaskRun, error: BaseException | None = None) -> None:
-        """A task of the run ended, perhaps with an error."""
+        """Record the end of a task of the run, with an error if it failed."""
         if self._recorder is not None:
             failure = None if error is None else self._recorder.error_of(error)
             self._recorder.task(structs.replace(task, job=self.id, error=failure))
 
     def finish(self) -> None:
-        """The block has ended without an exception."""
+        """Record that the block has ended without an exception."""
         if self._recorder is None:
             return
         if self._nothing and self._error is None:
@@ -369,19 +369,19 @@ _noted: ContextVar[list[BaseException] | None] = ContextVar("lakebed_noted", def
 
 
 def current_run() -> RunHandle:
-    """The run that the calling thread works for. Read it in the thread of the call: other threads have none."""
+    """Return the run of the calling thread. Read it in the thread of the call: other threads have none."""
     return _current.get()
 
 
 def noted(error: BaseException) -> None:
-    """An error is on record, so that no caller around records it again."""
+    """Mark an error as recorded, so that callers do not record it again."""
     if (errors := _noted.get()) is not None:
         errors.append(error)
 
 
 @contextlib.contextmanager
 def noting() -> Iterator[list[BaseException]]:
-    """The errors that runs in the block put on record."""
+    """Collect the errors that runs in the block record."""
     errors: list[BaseException] = []
     token = _noted.set(errors)
     try:

@@ -1,12 +1,12 @@
 """Records of job runs as objects: one object has many runs, is written once, and is never changed.
 
-A process writes the runs that have changed since its last object, each whole: the newest record of a run says all about
-it. Tasks are written once, when they have ended. Objects lie in a folder for each day and their names begin with the
-time, so that a reader finds the newest by one listing. They are the instance's and not a table's: one object
-serves all tables that a process works on.
+A process writes the runs that have changed since its last object, each whole: the newest record of a run is complete.
+Tasks are written once, when they have ended. Objects are in one folder per day and their names begin with the time, so
+that a reader finds the newest by one listing. They belong to the instance, not to a table: one object has the runs of
+all tables of a process.
 
-Errors: StorageError; DamagedError for an object that is not what was written. Nothing depends on the objects: one that
-is damaged may be deleted. Source: docs/format.md.
+Errors: StorageError; DamagedError for an object that was altered. Nothing depends on the objects: a damaged one may be
+deleted. Source: docs/format.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ FETCHES = 8
 """Objects that a reader fetches at once."""
 
 REQUEST_S = 3_600.0
-"""A service takes a request to retry what it parked within seconds. One that is older is for a service that ended."""
+"""A service takes a request to retry its parked jobs within seconds. An older request is for a service that has
+ended."""
 
 _DAY = "%Y%m%d"
 
@@ -48,7 +49,7 @@ class _Line(Struct, frozen=True, omit_defaults=True):
 
 
 class RunRecords(Struct, frozen=True):
-    """What one object holds; ``stored`` is its last-modified time, by the store's clock."""
+    """The contents of one object; ``stored`` is its last-modified time, by the store's clock."""
 
     runs: tuple[JobRun, ...]
     tasks: tuple[TaskRun, ...]
@@ -59,28 +60,28 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def write_records(storage: Storage, source: str, runs: Sequence[JobRun], tasks: Sequence[TaskRun]) -> None:
-    """Put one object with these runs, as they are now, and these tasks. Raises StorageError.
+    """Put one object with the current state of these runs and these tasks. Raises StorageError.
 
-    ``source`` names who writes, and rises with each object: it orders those of one millisecond.
+    ``source`` names the writer, and ascends with each object: it orders objects of the same millisecond.
     """
     header = encode_header(writer=this_writer(), count=len(runs) + len(tasks))
     lines = [_Line(run=run) for run in runs] + [_Line(task=task) for task in tasks]
     data = b"".join([header, *(msgspec.json.encode(line) + b"\n" for line in lines)])
     now = clock.now()
     name = runs_name(now.strftime(_DAY), f"{int(now.timestamp() * 1000):012x}-{source}")
-    # One request, however it ends: the same records may lie in two objects, and a process that ends need not wait.
+    # One request, whatever its outcome: two objects may have the same records, and a process that ends need not wait.
     if (outcome := storage.create(name, data)) is not PutOutcome.CREATED:
         raise Code.STORE_UNAVAILABLE(f"records of job runs may not have been written: {name} is {outcome.value}")
 
 
 def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
-    """The records of all objects, the newest object first. Several are fetched ahead of what is taken.
+    """Return the records of all objects, newest object first. Several are fetched ahead.
 
-    Lists the objects of today first, and those of all days only when these are not enough.
+    Lists the objects of today first, and those of all days only if more are needed.
     """
     seen: set[str] = set()
     today = clock.now()
-    # The day of a process whose clock is ahead, and of one that wrote just before midnight.
+    # Includes the day of a process whose clock is ahead, and of one that wrote just before midnight.
     days = [(today + timedelta(days=days)).strftime(_DAY) for days in (1, 0)]
     for folders in ([runs_folder(day) for day in days], [runs_folder()]):
         found = [listed for folder in folders for listed in storage.list(folder) if is_runs_name(listed.name)]
@@ -90,9 +91,9 @@ def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
 
 
 def trim_records(storage: Storage, kept_s: float) -> int:
-    """Delete the objects that are older than this by the store's clock, and requests to retry that no service took.
+    """Delete the objects older than ``kept_s`` by the store's clock, and retry requests that no service took.
 
-    Returns how many.
+    Returns the number of objects.
     """
     ages = [(one, kept_s) for one in storage.list(runs_folder()) if is_runs_name(one.name)]
     ages += [(one, REQUEST_S) for one in storage.list(RETRY_FOLDER) if run_of_retry(one.name) is not None]
@@ -108,7 +109,7 @@ def _read_records(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRec
     with ThreadPoolExecutor(FETCHES) as pool:
         for start in range(0, len(listed), FETCHES):
             some = listed[start : start + FETCHES]
-            # Deleted since the listing if there is nothing.
+            # Without data, the object was deleted since the listing.
             for one, data in zip(some, pool.map(lambda one: storage.get(one.name), some), strict=True):
                 if data is not None:
                     yield _decoded(storage, one, data)

@@ -1,8 +1,8 @@
-"""Requests to try a parked job again, as objects that every service of an instance finds.
+"""Requests to retry parked jobs, as objects that every service of an instance finds.
 
-``lakebed jobs retry ID`` puts one; a service lists them at the beginning of a round, tries the jobs that it parked
-under these ids, and deletes the requests. A request for a job that another service parked is left to that one. If that
-service has ended, the request does nothing, since what is due is planned anew by the others, and is deleted with old
+``lakebed jobs retry ID`` puts one. A service lists them at the beginning of a round, retries the jobs that it parked
+under these ids, and deletes the requests. A request for a job that another service parked is left to that service. If
+that service has ended, the request has no effect, since other services plan due work again, and is deleted with old
 records of jobs (:func:`lakebed.tracker.records.trim_records`).
 
 Errors: StorageError.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def request_retry(storage: Storage, run: str) -> bool:
-    """Ask for a parked job to be tried again; False if that was asked already. Raises UsageError for an invalid id."""
+    """Request a retry of a parked job; False if it was requested already. Raises UsageError for an invalid id."""
     if run_of_retry(retry_name(run)) is None:
         raise Code.ARGUMENT_INVALID(f"not the id of a job run: {shown(run)}; `lakebed jobs` lists them")
     data = encode_header(run=run, time=clock.now().isoformat(), writer=this_writer())
@@ -36,11 +36,11 @@ def request_retry(storage: Storage, run: str) -> bool:
 
 
 def requested_retries(storage: Storage) -> frozenset[str]:
-    """The ids of the runs that are to be tried again; one request."""
+    """Return the ids of the runs to retry; one request."""
     found = (run_of_retry(listed.name) for listed in storage.list(RETRY_FOLDER))
     return frozenset(run for run in found if run is not None)
 
 
 def settle_retries(storage: Storage, runs: Iterable[str]) -> None:
-    """Delete the requests for these runs: they were tried, or nobody knows them."""
+    """Delete the requests for these runs: they were retried, or their jobs are unknown."""
     storage.delete([retry_name(run) for run in runs])

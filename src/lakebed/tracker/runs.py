@@ -1,8 +1,8 @@
 """Runs of jobs and of their tasks, as values.
 
-A job run is one piece of work that a user or a service asked for: an import, the compaction of a table, a submitted
-query. It has tasks where its work is divided among worker processes or Spark. What a run changed is in the table's log
-and nowhere else: a record that is lost, or that could not be written, costs knowledge and no row.
+A job run is one piece of work that a user or a service started: an import, the compaction of a table, a submitted
+query. It has tasks if its work is divided among worker processes or Spark. Only the table's log has the changes of a
+run: a record that is lost, or could not be written, loses no row.
 
 Core types: :class:`JobRun`, :class:`TaskRun`. Pure: no I/O.
 
@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 
 class WorkKind(StrEnum):
-    """What a run does. The values are stored; a record of a newer Lakebed may have others."""
+    """The kind of work of a run. The values are stored; a record of a newer Lakebed may have others."""
 
     INGEST = "ingest"
     IMPORT = "import"
@@ -37,24 +37,24 @@ class WorkKind(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """How a run ended, or that it has not; the values are stored, except LOST, which a reader concludes."""
+    """The outcome of a run, or that it has not ended. The values are stored, except LOST, which readers derive."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The process that ran it is gone, or has recorded nothing for longer than a process that runs may."""
+    """The process that ran it has ended, or has recorded nothing for longer than a live process does."""
 
 
 IN_PROCESS = "in-process"
 WORKERS = "workers"
-"""Executors beside Spark, whose name is its application's id: the process itself, and its worker processes."""
+"""Executors other than Spark, whose name is its application's id: the process itself, and its worker processes."""
 
 
 class RunError(Struct, frozen=True):
-    """Why something failed: ``code`` is a :class:`~lakebed.errors.Code`, ``kind`` the kind of the error's class, or the
-    name of the class if it is none of Lakebed's.
+    """The reason of a failure: ``code`` is a :class:`~lakebed.errors.Code`, ``kind`` the kind of the error's class, or
+    the name of the class if it is not one of Lakebed's.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class RunError(Struct, frozen=True):
 
 
 class RunPlace(Struct, frozen=True, omit_defaults=True):
-    """Where a run is carried out. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
+    """Where a run is executed. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
 
     host: str = ""
     process: str = ""
@@ -75,13 +75,13 @@ class RunPlace(Struct, frozen=True, omit_defaults=True):
 
 
 class JobRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One run of a job, as it was when it was recorded at ``updated``. All times are of its own process's clock.
+    """One run of a job, as recorded at ``updated``. All times are by its own process's clock.
 
     ``table`` is the name that the table had, ``table_id`` its id; both are empty for work on a whole instance.
     ``base_version`` is that of the table when the run began, ``version`` that of its last commit. ``rows_total`` and
-    ``bytes_total`` are 0 if they are not known. ``retries`` counts attempts of tasks beyond the first, ``tries`` the
-    runs of the same work that failed in a row, this one included. A ``parked`` job is not tried again until somebody
-    asks for it (``lakebed jobs retry``). ``key`` is the job id or commit id that the caller gave.
+    ``bytes_total`` are 0 if they are unknown. ``retries`` counts attempts of tasks beyond the first, ``tries`` the
+    failed runs of the same work in a row, including this one. A ``parked`` job is not retried until it is requested
+    (``lakebed jobs retry``). ``key`` is the job id or commit id that the caller passed.
     """
 
     id: str
@@ -122,7 +122,7 @@ class JobRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, or has taken until it was recorded; None if it has not started."""
+        """The duration in seconds, up to the record if it is running; None if it has not started."""
         return None if self.started is None else ((self.finished or self.updated) - self.started).total_seconds()
 
 
@@ -140,12 +140,12 @@ class TaskRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None if it is not known."""
+        """The duration in seconds; None if it is unknown."""
         return None if self.started is None or self.finished is None else (self.finished - self.started).total_seconds()
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """What is known of a run when it begins. ``id`` is a new one, unless the work has one already."""
+    """The facts of a run at its beginning. ``id`` is a new one, unless the work has one already."""
 
     operation: str
     table: str = ""
@@ -163,7 +163,7 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 def run_document(run: JobRun) -> dict[str, Any]:
-    """A run as a document of plain values: all fields, also those with their default."""
+    """Return a run as a document of plain values, including fields with default values."""
     values = {name: getattr(run, name) for name in run.__struct_fields__}
     error = None if run.error is None else structs.asdict(run.error)
     outcome = run.outcome.value
@@ -171,6 +171,6 @@ def run_document(run: JobRun) -> dict[str, Any]:
 
 
 def task_document(task: TaskRun) -> dict[str, Any]:
-    """A task as a document of plain values."""
+    """Return a task as a document of plain values."""
     values = {name: getattr(task, name) for name in task.__struct_fields__}
     return values | {"error": None if task.error is None else structs.asdict(task.error), "seconds": task.seconds}

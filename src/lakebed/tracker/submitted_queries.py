@@ -48,7 +48,7 @@ UNDER_WAY = ("queued", "running", "lost")
 
 
 class AskedScan(Struct, frozen=True, kw_only=True):
-    """A scan of one version of a table; ``ranges`` are encoded keys in hex, from the first up to the second."""
+    """A scan of one version of a table; ``ranges`` are encoded keys in hex: inclusive start, exclusive end."""
 
     table: str
     table_id: str
@@ -62,10 +62,10 @@ class AskedScan(Struct, frozen=True, kw_only=True):
 
 
 class SubmittedQuery(Struct, frozen=True, kw_only=True):
-    """What was asked: a scan, or a statement. It runs with the roles that ``principal`` had then.
+    """A submitted scan or statement. It runs with the roles that ``principal`` had at submission.
 
-    ``asked`` is the request as it was made. Rows go to ``url`` in a format of exports, or are kept beside the query.
-    The query and the rows that are kept are deleted ``kept_s`` after its end.
+    ``asked`` is the original request. Rows are written to ``url`` in a format of exports, or are kept beside the query.
+    The query and its kept rows are deleted ``kept_s`` after its end.
     """
 
     id: str
@@ -83,7 +83,9 @@ class SubmittedQuery(Struct, frozen=True, kw_only=True):
 
 
 class QueryAttempt(Struct, frozen=True, kw_only=True):
-    """One attempt to run a query, which waits until it has ``started``; ``token`` tells apart those who begin it."""
+    """One attempt to run a query, which waits until it has ``started``; ``token`` identifies the process that begins
+    it.
+    """
 
     number: int
     token: str
@@ -97,7 +99,7 @@ class QueryAttempt(Struct, frozen=True, kw_only=True):
 
 
 class QueryEnd(Struct, frozen=True, kw_only=True):
-    """How a query ended: ``completed``, ``failed`` or ``cancelled``."""
+    """The outcome of a query: ``completed``, ``failed`` or ``cancelled``."""
 
     state: str
     ended_at: datetime
@@ -110,10 +112,10 @@ class QueryEnd(Struct, frozen=True, kw_only=True):
 
 
 class QueryState(Struct, frozen=True, kw_only=True):
-    """A query as it is shown: what was asked by whom, and how far it is.
+    """A query as it is shown: the request, its submitter and its progress.
 
     ``state`` is queued, running, completed, failed, cancelled, or lost: the service that ran it died, and another takes
-    it over. ``rows_total`` is about how many rows are read, 0 if that is not known.
+    it over. ``rows_total`` is about the number of rows to read, 0 if unknown.
     """
 
     id: str
@@ -135,7 +137,7 @@ class QueryState(Struct, frozen=True, kw_only=True):
 
 
 class FoundQuery(Struct, frozen=True):
-    """What a listing says of a query: when its objects were last modified, by the store's clock."""
+    """A query in a listing: when its objects were last modified, by the store's clock."""
 
     id: str
     objects: dict[str, datetime]
@@ -147,7 +149,7 @@ class FoundQuery(Struct, frozen=True):
 
     @property
     def lost_attempts(self) -> int:
-        """How many attempts began and were not given up in good order, the last one included."""
+        """The number of attempts that began and were not released, including the last one."""
         released = sum(name.startswith("released-") for name in self.objects)
         return sum(name.startswith("attempt-") for name in self.objects) - released
 
@@ -158,11 +160,11 @@ class FoundQuery(Struct, frozen=True):
 
     @property
     def active(self) -> datetime:
-        """When an object of it was last written."""
+        """When one of its objects was last written."""
         return max(self.objects.values())
 
     def is_waiting(self, now: datetime) -> bool:
-        """Whether an attempt may begin: no other runs, as far as is known."""
+        """Return whether an attempt may begin: no other one is known to run."""
         if self.ended is not None or QUERY not in self.objects:
             return False
         number = self.attempt
@@ -183,7 +185,7 @@ class QueryObjects:
     # -- what services write --------------------------------------------------------------------------------------
 
     def submit(self, query: SubmittedQuery) -> bool:
-        """Put a query on record; False if there is one with its id."""
+        """Record a query; False if there is one with its id."""
         return self._create(query.id, QUERY, query)
 
     def claim(self, query: str, attempt: QueryAttempt) -> bool:
@@ -191,7 +193,7 @@ class QueryObjects:
         return self._create(query, _attempt_name(attempt.number), attempt)
 
     def beat(self, query: str, attempt: QueryAttempt) -> None:
-        """Say that the attempt goes on, and how far it is."""
+        """Record that the attempt is alive, and its progress."""
         self.storage.replace(query_object(query, _attempt_name(attempt.number)), msgspec.json.encode(attempt))
 
     def release(self, query: str, attempt: QueryAttempt) -> None:
@@ -199,15 +201,15 @@ class QueryObjects:
         self._create(query, f"released-{attempt.number:03d}.json", attempt)
 
     def end(self, query: str, end: QueryEnd) -> bool:
-        """Say how the query ended; False if it had ended before."""
+        """Record the outcome of the query; False if it had ended before."""
         return self._create(query, END, end)
 
     def has_ended(self, query: str) -> bool:
-        """Whether the query ended, or was deleted."""
+        """Return whether the query ended, or was deleted."""
         return self._read(query, END, QueryEnd) is not None or self._read(query, QUERY, SubmittedQuery) is None
 
     def delete(self, query: str) -> None:
-        """Delete all of a query; what was asked last, so that the rest is found again."""
+        """Delete a query, its request last, so that an interrupted deletion can be completed."""
         names = [one.name for one in self.storage.list(f"{QUERIES_FOLDER}/{query}")]
         last = query_object(query, QUERY)
         self.storage.delete([name for name in names if name != last])
@@ -216,22 +218,22 @@ class QueryObjects:
     # -- what is there --------------------------------------------------------------------------------------------
 
     def found(self) -> list[FoundQuery]:
-        """All queries, the newest first; one request for a thousand objects."""
+        """Return all queries, newest first; one request for a thousand objects."""
         return _grouped(self.storage.list(QUERIES_FOLDER))
 
     def find(self, query_id: str) -> SubmittedQuery | None:
-        """What was asked; None if no query has the id."""
+        """Return the request; None if no query has the id."""
         return self._read(query_id, QUERY, SubmittedQuery) if is_id(query_id) else None
 
     def query(self, query_id: str) -> SubmittedQuery:
-        """What was asked. Raises NotFoundError."""
+        """Return the request. Raises NotFoundError."""
         found = self.find(query_id)
         if found is None:
             raise not_there(query_id)
         return found
 
     def state(self, query: SubmittedQuery) -> QueryState:
-        """How far a query is."""
+        """Return the state and progress of a query."""
         found = _grouped(self.storage.list(f"{QUERIES_FOLDER}/{query.id}"))
         number = found[0].attempt if found else 0
         end = self._read(query.id, END, QueryEnd)
@@ -239,14 +241,14 @@ class QueryObjects:
         return shown_state(query, attempt, end)
 
     def expire(self) -> int:
-        """Delete the queries that ended, or were given up, longer ago than they are kept; returns how many."""
+        """Delete the queries that ended, or were abandoned, longer ago than they are kept; return their number."""
         found = self.found()
         if not found:
             return 0
         now, deleted = self.storage.now(), 0
         for one in found:
             query = self._read(one.id, QUERY, SubmittedQuery)
-            # What a process wrote after the query was deleted goes when it is old enough to be of no attempt.
+            # Objects that a process wrote after the query was deleted are deleted once too old to belong to an attempt.
             kept_s = 10 * LOST_S if query is None else query.kept_s
             if now - (one.ended or one.active) > timedelta(seconds=kept_s):
                 self.delete(one.id)
@@ -270,7 +272,7 @@ class QueryObjects:
 
 
 def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryEnd | None) -> QueryState:
-    """The state of a query by its documents."""
+    """Return the state of a query from its documents."""
     state, started = "queued", None
     rows = rows_total = 0
     if attempt is not None:
@@ -307,14 +309,16 @@ def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryE
 
 
 def may_read(query: SubmittedQuery, table_id: str, table: str) -> bool:
-    """Whether a query may read a table: it scans it, or has its name in a statement, perhaps as something else."""
+    """Return whether a query may read a table: it scans the table, or its statement contains the name, perhaps in
+    another sense.
+    """
     if query.scan is not None:
         return query.scan.table_id == table_id
     return table.casefold() in (query.statement or "").casefold()
 
 
 def not_there(query_id: str) -> Error:
-    """The error for an id that is not known, or not to be known."""
+    """Return the error for an id that does not exist, or that the caller may not see."""
     return Code.QUERY_NOT_FOUND(f"no query {query_id[:100]!r}: it expired, or never was", query=query_id[:100])
 
 
