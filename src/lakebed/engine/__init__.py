@@ -1,1 +1,1 @@
-"""DataFusion as Lakebed uses it: contexts, predicates, computed columns, bounds on SQL text."""
+"""The use of DataFusion in Lakebed: contexts, predicates, computed columns, limits of SQL text."""

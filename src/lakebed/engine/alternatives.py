@@ -1,13 +1,13 @@
 """Rewrites long chains of OR as lists of values and balanced trees, which the engine plans fast. Pure.
 
-* Equalities of a column and a literal become one list: ``… OR a = 1 OR a = 2 OR …`` is ``… OR a IN (1, 2) OR …``. IN
-  is defined as that OR, nulls included. The literals of a list are of one kind, because the engine casts a column once
-  for all items of a list, but for each literal where it is compared with one.
+* Equalities of a column and a literal become one list: ``… OR a = 1 OR a = 2 OR …`` is ``… OR a IN (1, 2) OR …``. IN is
+  defined as that OR, nulls included. The literals of a list are of one kind, because the engine casts a column once for
+  all items of a list, but for each literal where it is compared with one.
 * What remains is a balanced tree: its depth is the logarithm of its length. OR is associative.
 
 Rules: only operands between two ORs are rewritten, so that nothing else can bind to them, and so that equal expressions
-stay equal (in SELECT and in GROUP BY). The first and the last operand stay as they are. Text that cannot be parsed
-stays as it is, for the engine to refuse. Core: :func:`listed`, :func:`halves`.
+stay equal (in SELECT and in GROUP BY). The first and the last operand are unchanged. Text that cannot be parsed is
+unchanged too, and refused by the engine. Core: :func:`listed`, :func:`halves`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from lakebed.engine.tokens import Token, tokens_of
 
 CHAIN_MIN = 32
-"""Shorter chains stay as they are written."""
+"""Shorter chains are unchanged."""
 
 _DIGITS_MAX = 18
 """Longer integers may not be of 64 bits, and then have another type."""
@@ -31,7 +31,9 @@ _TYPED = frozenset({"date", "timestamp"})
 
 
 class _Operand(NamedTuple):
-    """The operand between two ORs; ``list_key`` has its column and the kind of its literal, None if no equality."""
+    """The operand between two ORs; ``list_key`` has its column and the kind of its literal, None unless it is an
+    equality.
+    """
 
     start: int
     end: int
@@ -40,7 +42,7 @@ class _Operand(NamedTuple):
 
 
 def listed(text: str) -> str:
-    """The text with long runs of equalities as lists, with the same meaning."""
+    """Return the text with long runs of equalities as lists, with the same meaning."""
     if len(_OR.findall(text)) <= CHAIN_MIN:
         return text
     pieces, done = [], 0
@@ -53,7 +55,7 @@ def listed(text: str) -> str:
 
 
 def halves(operands: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The begin and end of each pair of parentheses that makes a balanced tree of the operands."""
+    """Return the begin and end of each pair of parentheses that makes a balanced tree of the operands."""
     pending = [range(len(operands))]
     while pending:
         some = pending.pop()
@@ -83,7 +85,9 @@ def _operands(tokens: list[Token]) -> Iterator[_Operand]:
 
 
 def _equality(tokens: list[Token]) -> tuple[tuple[str, str], str] | None:
-    """The column, the kind of the literal, and the literal, if the tokens are an equality, maybe in brackets."""
+    """Return the column, the kind of the literal, and the literal, if the tokens are an equality, with or without
+    brackets.
+    """
     begin, end = 0, len(tokens)
     while end - begin > 2 and tokens[begin].text == "(" and tokens[end - 1].text == ")":
         begin, end = begin + 1, end - 1
@@ -100,7 +104,7 @@ def _equality(tokens: list[Token]) -> tuple[tuple[str, str], str] | None:
 
 
 def _literal(tokens: list[Token]) -> tuple[str, str] | None:
-    """The kind and the text of a literal; None for other tokens, or a literal that may be of several types."""
+    """Return the kind and the text of a literal; None for other tokens, or a literal that may be of several types."""
     match [token.kind for token in tokens]:
         case ["text"]:
             return "text", tokens[0].text

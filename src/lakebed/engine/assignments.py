@@ -1,4 +1,4 @@
-"""Assignments: value columns that take the values of SQL expressions over their row, as in ``UPDATE t SET a = a + 1``.
+"""Assignments set value columns to SQL expressions over their row, as in ``UPDATE t SET a = a + 1``.
 
 The dialect and the functions are those of predicates (:mod:`lakebed.engine.predicate`): an expression depends on its
 row alone, so it has the same value on every machine and at any time. Key columns cannot be assigned, nor columns from
@@ -6,8 +6,8 @@ which a key is generated: the row would belong elsewhere.
 
 :func:`check_assignments` checks expressions and types before any row is read. :func:`assigned` computes the columns.
 
-Core type: :class:`Assignment`. Errors: UsageError and SchemaMismatchError for what cannot be assigned; both of a row
-name its key.
+Core type: :class:`Assignment`. Errors: UsageError and SchemaMismatchError for invalid assignments; errors of a row name
+its key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A column and the expression that it takes the values of, which names the columns ``named``.
+    """A column and the expression for its values, which names the columns ``named``.
 
     ``text`` is for messages, ``sql`` for the engine.
     """
@@ -48,13 +48,15 @@ class Assignment:
     named: tuple[str, ...] = ()
 
     def evaluation_error(self, error: BaseException) -> Error:
-        """The error for a row for which the engine cannot evaluate it, such as a division by zero."""
+        """Return the error for a row for which the engine cannot evaluate it, such as a division by zero."""
         reason = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
         return Code.EXPRESSION_FAILED(f"cannot evaluate {self.text!r} for column {self.column}: {reason}")
 
 
 def check_assignments(changes: Any, schema: Schema) -> tuple[Assignment, ...]:
-    """The assignments of ``changes``, expressions by column. Raises UsageError or SchemaMismatchError; reads no row."""
+    """Check ``changes``, expressions by column, and return them as assignments. Raises UsageError or
+    SchemaMismatchError; reads no row.
+    """
     if not isinstance(changes, Mapping):
         raise Code.ARGUMENT_INVALID(
             f'set = {shown(changes)}: must map columns to SQL expressions, such as {{"delay": "delay + 1"}}'
@@ -63,7 +65,7 @@ def check_assignments(changes: Any, schema: Schema) -> tuple[Assignment, ...]:
 
 
 def assigned(rows: pa.RecordBatch, assignments: Sequence[Assignment]) -> pa.RecordBatch:
-    """The rows with the assigned columns as the expressions give them, all computed from the rows as they are.
+    """Return the rows with the assigned columns, all computed from the old rows.
 
     The columns have the types of the expressions. Raises UsageError if one cannot be evaluated for a row.
     """
@@ -101,7 +103,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
 
 
 def _assignable(column: Any, schema: Schema) -> Field:
-    """The value field of that name. Raises UsageError for others."""
+    """Return the value field of that name. Raises UsageError for other fields."""
     field = schema.by_name.get(column) if isinstance(column, str) else None
     if field is None:
         raise Code.COLUMN_UNKNOWN(
@@ -124,7 +126,9 @@ def _assignable(column: Any, schema: Schema) -> Field:
 
 
 def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str, ...]]:
-    """The type of the expression, and the columns that it names. Raises UsageError if it is not one over a row."""
+    """Return the type of the expression, and the columns that it names. Raises UsageError if it is not one over a
+    row.
+    """
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, one.sql))):
             frame = row_engine().from_arrow(empty_table(schema.arrow))

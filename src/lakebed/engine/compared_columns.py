@@ -1,7 +1,7 @@
 """Finds the column with which a value in SQL is compared, from the tokens around it. Pure.
 
-By a sign on either side (``id = v``, ``v < id``, ``id IS DISTINCT FROM v``), in a list (``id IN (v, …)``) or in a range
-(``id BETWEEN v AND v``). A name may be quoted and qualified.
+Comparisons are by an operator on either side (``id = v``, ``v < id``, ``id IS DISTINCT FROM v``), in a list (``id IN
+(v, …)``) or in a range (``id BETWEEN v AND v``). A name may be quoted and qualified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DISTINCT = (["is", "distinct", "from"], ["is", "not", "distinct", "from"])
 
 
 def openings(tokens: Sequence[Token]) -> list[int]:
-    """For each token the index of the parenthesis that is open there; -1 if none is."""
+    """Return for each token the index of its innermost open parenthesis; -1 if none is open."""
     found, stack = [], [-1]
     for at, token in enumerate(tokens):
         if token.text == ")" and len(stack) > 1:
@@ -33,9 +33,9 @@ def openings(tokens: Sequence[Token]) -> list[int]:
 
 
 def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | None:
-    """The name of the column that the value at this index is compared with; None if none can be said.
+    """Return the name of the column with which the value at this index is compared; None if it is unknown.
 
-    ``opening`` is the value's of :func:`openings`.
+    ``opening`` is the value's element of :func:`openings`.
     """
     before = _before_operator(tokens, at - 1)
     if before < at - 1:
@@ -56,12 +56,12 @@ def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | Non
 
 
 def name_of_token(token: Token) -> str:
-    """The name in a word or a quoted name."""
+    """Return the name in a word or a quoted name."""
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
 
 
 def _before_operator(tokens: Sequence[Token], at: int) -> int:
-    """The index before the comparison that ends at this one, which itself if there is none."""
+    """Return the index before the comparison that ends at this index; this index if there is none."""
     if at >= 2 and tokens[at].says("from") and tokens[at - 1].says("distinct"):
         start = _before_not(tokens, at - 2)
         return start - 1 if start >= 0 and tokens[start].says("is") else at
@@ -71,7 +71,7 @@ def _before_operator(tokens: Sequence[Token], at: int) -> int:
 
 
 def _after_operator(tokens: Sequence[Token], at: int) -> int:
-    """The index after the comparison that begins at this one, which itself if there is none."""
+    """Return the index after the comparison that begins at this index; this index if there is none."""
     words = [token.text.lower() for token in tokens[at : at + 4]]
     for operator in _DISTINCT:
         if words[: len(operator)] == operator:
@@ -86,7 +86,7 @@ def _before_not(tokens: Sequence[Token], at: int) -> int:
 
 
 def _list_start(tokens: Sequence[Token], opening: int, at: int) -> int | None:
-    """Where ``IN (`` begins, if the value at this index is an element of such a list."""
+    """Return the position of ``IN (``, if the value at this index is an element of such a list."""
     is_element = 0 < at < len(tokens) - 1 and tokens[at - 1].text in "(," and tokens[at + 1].text in "),"
     if not is_element or opening < 1 or not tokens[opening - 1].says("in"):
         return None

@@ -26,42 +26,42 @@ from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
 
 TEXT_MAX = 8 * 1024 * 1024
-"""Characters of a statement: 100,000 values of 80 characters each."""
+"""Maximum characters of a statement: 100,000 values of 80 characters each."""
 
 DEPTH_MAX = 500
-"""Operators between an expression and its deepest operand. The engine's threads have stacks of 2 MiB, which hold 3,000
-of the most expensive kind; a chain of 500 is planned in 0.3 s, and time grows with the square."""
+"""Maximum operators between an expression and its deepest operand. The engine's threads have stacks of 2 MiB, enough
+for 3,000 of the most expensive kind; a chain of 500 is planned in 0.3 s, and time grows with the square."""
 
 CONDITIONS_MAX = 500
-"""Conditions joined by AND, or by OR inside NOT."""
+"""Maximum conditions joined by AND, or by OR inside NOT."""
 
 ALTERNATIVES_MAX = 10_000
-"""Conditions joined by OR in one statement, without equalities that became a list. This many ranges of a key take 10 s,
-and time grows with the square, since more conditions are evaluated for more rows."""
+"""Maximum conditions joined by OR in one statement, without equalities that became a list. This many ranges of a key
+take 10 s, and time grows with the square, since more conditions are evaluated for more rows."""
 
 QUERIES_MAX = 500
-"""SELECTs of one statement, WITH queries counted as often as they are used."""
+"""Maximum SELECTs of one statement, WITH queries counted as often as they are used."""
 
 JOINS_MAX = 100
-"""Tables joined in one statement: 100 are planned in 0.2 s, 300 in 8 s."""
+"""Maximum tables joined in one statement: 100 are planned in 0.2 s, 300 in 8 s."""
 
 EXPRESSIONS_MAX = 4_000
-"""Expressions in lists, except for IN and VALUES."""
+"""Maximum expressions in lists, except for IN and VALUES."""
 
 VALUES_MAX = 200_000
-"""Items of all IN lists and VALUES of one statement: 0.8 KiB each in the engine."""
+"""Maximum items of all IN lists and VALUES of one statement: 0.8 KiB each in the engine."""
 
 GROUPING_SETS_MAX = 4_096
-"""The grouping sets of CUBE, ROLLUP and GROUPING SETS: a CUBE of 12 columns."""
+"""Maximum grouping sets of CUBE, ROLLUP and GROUPING SETS: a CUBE of 12 columns."""
 
 EXPLAIN_MAX = 10
-"""EXPLAIN one inside another, which the parser does not limit."""
+"""Maximum nesting of EXPLAIN, which the parser does not limit."""
 
 NESTING_MAX = 100
-"""Brackets and CASE one inside another. The engine's parser accepts half as many of most kinds."""
+"""Maximum nesting of brackets and CASE. The engine's parser accepts half as many of most kinds."""
 
 FLAT_MAX = 12
-"""The depth that fits on any stack on which Python runs."""
+"""The depth that is safe on any stack on which Python runs."""
 
 _FOR_ALTERNATIVES = "Use IN for equalities, or put the values or ranges into a table, and join it"
 _COUNT_MAX = 10**9
@@ -96,7 +96,7 @@ _GROUPINGS = frozenset({"cube", "rollup", "sets"})
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Text for the engine, with the same meaning, and the greatest depth of its expressions and its plan."""
+    """Text for the engine, with the same meaning, and the maximum depth of its expressions and its plan."""
 
     text: str
     depth: int
@@ -108,7 +108,7 @@ class Fitted:
 
 
 def fitted(text: str, what: str) -> Fitted:
-    """The statement, predicate or expression in the form for the engine; ``what`` names it in messages.
+    """Return the statement, predicate or expression in the form for the engine; ``what`` names it in messages.
 
     Raises UsageError if it is longer, deeper or wider than the limits.
     """
@@ -135,7 +135,7 @@ def _read(text: str, what: str) -> Fitted:
 
 @dataclass(slots=True)
 class _Operands:
-    """The operands of one operator so far: their number, depth, and the conditions that AND and OR join."""
+    """The operands of one operator so far: their number, their depth, and the conditions that AND and OR join."""
 
     count: int = 0
     deepest: int = 0
@@ -177,7 +177,7 @@ class _Bracket:
 
 
 class _Pass:
-    """One pass over the tokens of a text, which counts what the limits apply to."""
+    """One pass over the tokens of a text, which counts everything that is limited."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text = text
@@ -358,7 +358,7 @@ class _Pass:
     # -- chains -------------------------------------------------------------------------------------------------
 
     def _end_and(self, group: _Bracket) -> None:
-        """An operand of AND ends here."""
+        """End an operand of AND."""
         inside = (group.inner_conjuncts, group.inner_disjuncts)
         conjuncts, group.disjuncts_here = (max(1, one) for one in (inside[::-1] if group.negated else inside))
         group.ands.add(group.operators + group.nested, conjuncts)
@@ -366,7 +366,7 @@ class _Pass:
         group.negated = False
 
     def _end_or(self, group: _Bracket) -> None:
-        """An operand of OR ends here, and the last operand of AND in it."""
+        """End an operand of OR, and the last operand of AND in it."""
         self._end_and(group)
         ands, group.ands = group.ands, _Operands()
         self._conditions = max(self._conditions, ands.joined)
@@ -374,7 +374,7 @@ class _Pass:
         group.ors.add(ands.count - 1 + ands.deepest, group.disjuncts_here if ands.count == 1 else 1)
 
     def _end_segment(self, group: _Bracket) -> None:
-        """An expression, or what may be one, ends here."""
+        """End an expression, or a possible one."""
         self._end_or(group)
         ors, group.ors = group.ors, _Operands()
         depth = ors.count - 1

@@ -36,7 +36,7 @@ _local = threading.local()
 
 
 def checked(schema: Schema) -> Schema:
-    """The schema with the inputs of its generated fields.
+    """Return the schema with the inputs of its generated fields.
 
     Raises UsageError for an expression that is not SQL, names no field or an unknown one, is not deterministic, or has
     another type than its field.
@@ -47,7 +47,7 @@ def checked(schema: Schema) -> Schema:
 
 
 def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
-    """The generated field of each row, of the field's type; ``rows`` have its inputs.
+    """Return the generated field of each row, of the field's type; ``rows`` have its inputs.
 
     Raises SchemaMismatchError if the expression fails on a row.
     """
@@ -80,7 +80,7 @@ def _generated_field(field: Field, schema: Schema) -> Field:
 
 
 def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
-    """The type of the expression, from its evaluation over no rows."""
+    """Return the type of the expression, by evaluating it over no rows."""
     rows = empty_batch(pa.schema([f.arrow for f in plain]))
 
     def refused(error: BaseException) -> Error:
@@ -95,7 +95,7 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
 
 
 def _evaluated(field: Field, rows: pa.RecordBatch) -> pa.Array:
-    """The expression of a generated field over rows. Raises UsageError for one that is too long or too deep."""
+    """Evaluate the expression of a generated field over rows. Raises UsageError if it is too long or too deep."""
     bounds = fitted(field.expression, f"the expression of the generated field {field.name}")
 
     def made() -> pa.Array:
@@ -113,7 +113,7 @@ def _is_type_of(field: Field, plain: list[Field]) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """DataFusion's message, without its suggestions."""
+    """Return DataFusion's message, without its suggestions."""
     lines = str(error).removeprefix("DataFusion error: ").splitlines() or [type(error).__name__]
     return lines[0].rstrip(".")[:300]
 
@@ -122,7 +122,7 @@ def _reason(error: BaseException) -> str:
 
 
 def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values as ``wanted``; null for those it cannot represent.
+    """Return the values as ``wanted``; null for those that it cannot represent.
 
     These are texts of another form, numbers that would be rounded or are out of range, and times finer than the unit.
     """
@@ -131,9 +131,10 @@ def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     finer = _finer(wanted) if pa.types.is_string(plain.type) else plain.type
     if finer is None or pa.types.is_string(wanted):
         return cast
-    # Cast back, or to a finer type: a value that lost something differs. NaN differs from itself, and is kept.
+    # Cast back, or to a finer type, and compare: a value that lost precision differs. NaN differs from itself, and is
+    # kept.
     back, exact = _cast(cast, finer), _cast(plain, finer)
-    # A number at the end of a float's range may have no way back.
+    # A number at the end of a float's range may fail to cast back.
     lost = pc.fill_null(pc.not_equal(back, exact), pc.and_(pc.is_valid(exact), pc.is_null(back)))
     if pa.types.is_floating(finer):
         lost = pc.and_not(lost, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(exact)), fill_value=False))
@@ -148,7 +149,7 @@ def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _finer(wanted: pa.DataType) -> pa.DataType | None:
-    """A finer type, for what ``wanted`` would drop of a text; None if it drops nothing."""
+    """Return a finer type, to detect text that ``wanted`` would truncate; None if it truncates none."""
     if pa.types.is_date32(wanted):
         return pa.timestamp("us")
     if pa.types.is_timestamp(wanted):
@@ -164,7 +165,7 @@ def _finer(wanted: pa.DataType) -> pa.DataType | None:
 
 
 def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> pa.Array:
-    """One column computed from the rows."""
+    """Compute one column from the rows."""
     engine = _engine()
     engine.register_record_batches(_ROWS, [[rows]])
     try:
@@ -176,7 +177,7 @@ def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> 
 
 
 def _engine() -> SessionContext:
-    """This thread's session, which has only functions that depend on one row alone."""
+    """Return this thread's session, which has only functions that depend on one row alone."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = expression_context()

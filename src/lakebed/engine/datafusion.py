@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 _PR_SET_THP_DISABLE = 41
 
 OPTIONS = {
-    # One file stays one partition: cut into byte ranges it would no longer be sorted.
+    # One file is one partition: divided into byte ranges, it would no longer be sorted.
     "datafusion.optimizer.repartition_file_scans": "false",
-    # Else a filter gets a repartition below it, which buffers without bound to keep the order.
+    # Otherwise a filter gets a repartition below it, which buffers without bound to keep the order.
     "datafusion.optimizer.enable_round_robin_repartition": "false",
     "datafusion.optimizer.prefer_existing_sort": "true",
     # Views would have to be copied back into the schema's strings.
     "datafusion.execution.parquet.schema_force_view_types": "false",
-    # Only a planner that reorders joins would use them, and each costs a read of a footer.
+    # Only a planner that reorders joins uses statistics, and each costs a read of a footer.
     "datafusion.execution.collect_statistics": "false",
-    # A predicate names columns as they are written; the engine would fold those that are not quoted.
+    # Predicates name columns case-sensitively; the engine would fold unquoted names.
     "datafusion.sql_parser.enable_ident_normalization": "false",
-    # As in statements: else a time with a zone, and what to_timestamp gives, would have none.
+    # As in statements: otherwise a time with a zone, and the result of to_timestamp, would have none.
     "datafusion.execution.time_zone": "UTC",
 }
 
 _SCAN_OPTIONS = {
-    # Lakebed probes Bloom filters before; the engine would read whole ones, up to megabytes a row group.
+    # Lakebed probes Bloom filters itself; the engine would read whole filters, up to megabytes per row group.
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
     # Footers and page indexes: 0.5 MB for a file of 256 MB. With a smaller cache each read parses them again.
     "datafusion.runtime.metadata_cache_limit": "256M",
 }
 _SCAN_POOL_BYTES = 2 * 1024 * 1024 * 1024
-"""The limit of what a scan may reserve; it holds less."""
+"""The limit of reservations of a scan, which uses less."""
 
 _RULES_NOT_NEEDED = (
     "common_sub_expression_eliminate", "decorrelate_lateral_join", "decorrelate_predicate_subquery",
@@ -74,7 +74,7 @@ _RULES_NOT_NEEDED = (
     "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join",
     "single_distinct_aggregation_to_group_by",
 )  # fmt: skip
-"""Logical rules that the plan of a scan does not need: the physical rules push down what can be pushed down."""
+"""Logical rules that the plan of a scan does not need: the physical rules do all pushdown."""
 
 _NON_DETERMINISTIC = "select distinct routine_name from information_schema.routines where not is_deterministic"
 
@@ -89,12 +89,14 @@ def claim_one_core() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if sys.platform == "linux":
-        # If the system refuses, huge pages stay.
+        # If the system refuses, huge pages stay enabled.
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
-    """A session whose operators may reserve ``pool_bytes`` together, and fail beyond. It does not spill to disk."""
+    """Return a session whose operators may reserve ``pool_bytes`` together, and fail above. It does not spill to
+    disk.
+    """
     config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
     for name, value in OPTIONS.items():
         config = config.set(name, value)
@@ -102,7 +104,7 @@ def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionCont
 
 
 def scan_context(batch_rows: int) -> SessionContext:
-    """A session for scans, in which planning is cheap: planning is most of a small read."""
+    """Return a session for scans with cheap planning: most of a small read is planning."""
     engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=_SCAN_POOL_BYTES)
     for name, value in _SCAN_OPTIONS.items():
         engine.sql(f"SET {name} = '{value}'")
@@ -112,11 +114,11 @@ def scan_context(batch_rows: int) -> SessionContext:
 
 
 def statement_context(options: Mapping[str, str], default: tuple[str, str], memory_limit_bytes: int) -> SessionContext:
-    """A session for SQL statements, on all cores, which spills what exceeds the memory limit to disk.
+    """Return a session for SQL statements, on all cores, which spills to disk above the memory limit.
 
-    ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is made.
+    ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is created.
     """
-    # With one partition, the engine has hash joins even where they are switched off.
+    # With one partition, the engine uses hash joins even if they are disabled.
     config = SessionConfig(dict(options)).with_target_partitions(max(os.cpu_count() or 1, 2))
     config = config.with_create_default_catalog_and_schema(enabled=False).with_default_catalog_and_schema(*default)
     runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
@@ -124,12 +126,12 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
 
 
 def expression_context() -> SessionContext:
-    """A session that computes columns of rows, with the engine's defaults: stored expressions rely on them."""
+    """Return a session that computes columns of rows, with the engine's defaults: stored expressions rely on them."""
     return SessionContext(SessionConfig().with_target_partitions(1))
 
 
 def query_context() -> SessionContext:
-    """A session for stored queries over rows: names as they are written, times in UTC, no volatile functions."""
+    """Return a session for stored queries over rows: case-sensitive names, times in UTC, no volatile functions."""
     engine = expression_context()
     engine.sql("SET datafusion.sql_parser.enable_ident_normalization = 'false'")
     engine.sql("SET datafusion.execution.parquet.schema_force_view_types = 'false'")
@@ -139,12 +141,12 @@ def query_context() -> SessionContext:
 
 
 def read_only() -> SQLOptions:
-    """Options that allow a statement only to read: it changes no data, no settings and no files."""
+    """Return options that allow a statement only to read: it cannot change data, settings or files."""
     return SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
 
 
 def drop_volatile_functions(engine: SessionContext) -> None:
-    """Deregister functions that may give another value for the same arguments: random values, the time."""
+    """Deregister functions that may return different values for the same arguments: random values, the time."""
     engine.sql("SET datafusion.catalog.information_schema = 'true'")
     for name in engine.sql(_NON_DETERMINISTIC).to_arrow_table().column(0).to_pylist():
         engine.deregister_udf(name)
@@ -161,14 +163,14 @@ def drop_non_row_functions(engine: SessionContext) -> None:
 
 
 def column(name: str) -> Expr:
-    """The column of exactly this name."""
+    """Return the column of exactly this name."""
     return col('"' + name.replace('"', '""') + '"')
 
 
 def read_as(field: Field, stored: pa.Field | None) -> Expr:
-    """A field from the column of a file: renamed and widened, or null if the file has no column of it.
+    """Read a field from the column of a file: renamed and widened, or null if the file has no column of it.
 
-    Its type is the one that Parquet has for the field's type, so that files of different schemas can be united.
+    Its type is Parquet's type for the field, so that files of different schemas can be united.
     """
     if stored is None:
         return lit(None).cast(types.in_parquet(field.type)).alias(field.name)
@@ -181,9 +183,9 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
 
 
 def typed(field: Field, given: pa.DataType | None) -> Expr:
-    """A column of the field's name and of the type ``given`` in the type of the field; nulls if there is none.
+    """Convert a column of the field's name from type ``given`` to the type of the field; nulls if there is none.
 
-    Casts leave the metadata that makes an extension type of a column, so that is set by the alias.
+    Casts drop the metadata that marks an extension type, so the alias sets it.
     """
     kind = field.type
     found = lit(None) if given is None else column(field.name)
@@ -197,7 +199,8 @@ def typed(field: Field, given: pa.DataType | None) -> Expr:
 
 
 def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
-    """The rows for which the predicate is true, in the types of the schema and not in those of Parquet.
+    """Return the rows for which the predicate is true, evaluated in the types of the schema and not in those of
+    Parquet.
 
     Parquet stores seconds as milliseconds, which could be compared with half a second.
     """
@@ -205,7 +208,7 @@ def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
     if not cast:
         return frame.filter(where.alone)
     names = frame.schema().names
-    # The stored columns stay, under unused names, because the engine does not know that casts keep the order.
+    # The stored columns stay, under unused names, because the engine does not assume that casts preserve the order.
     beside = {name: max(names, key=len) + name for name in cast}
     visible = [column(n).cast(cast[n]).alias(n) if n in cast else column(n) for n in names]
     found = frame.select(*visible, *(column(n).alias(beside[n]) for n in cast)).filter(where.alone)
@@ -213,9 +216,10 @@ def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
 
 
 def column_names(expression: Expr) -> Iterator[str]:
-    """The columns that an expression names, at any depth, in any order, one perhaps several times.
+    """Return the columns that an expression names, at any depth, in any order, possibly repeated.
 
-    Raises what the bindings raise, which may be Exception itself, for an expression whose operands they do not show.
+    Raises the exceptions of the bindings, possibly Exception itself, for an expression whose operands they do not
+    expose.
     """
     waiting = [expression]
     while waiting:
@@ -228,7 +232,9 @@ def column_names(expression: Expr) -> Iterator[str]:
 
 
 def operators_of(plan: ExecutionPlan) -> list[str]:
-    """The names of the operators of a physical plan. The text of one has the line breaks of the values in it."""
+    """Return the names of the operators of a physical plan. The text of an operator includes line breaks of values in
+    it.
+    """
     found: list[str] = []
     waiting = [plan]
     while waiting:
@@ -239,17 +245,17 @@ def operators_of(plan: ExecutionPlan) -> list[str]:
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:
-    """Row key, then sort key, ascending. Keys are never null."""
+    """Return the sort order: row key, then sort key, ascending. Keys are never null."""
     return [column(name).sort() for name in schema.sort_names]
 
 
 def url(path: Path) -> str:
-    """A local path that DataFusion takes literally."""
+    """Return the URL of a local path, in which DataFusion expands no wildcards."""
     return path.absolute().as_uri()
 
 
 def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequence[pa.Scalar] | None) -> Expr | None:
-    """The condition that the leading fields are in ``[low, high)``; None if neither bounds anything."""
+    """Return the condition that the leading fields are in ``[low, high)``; None if neither bounds anything."""
     parts = []
     if low:
         parts += _beyond(fields, low, above=True, inclusive=True)
@@ -259,7 +265,7 @@ def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequ
 
 
 def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
-    """The condition that the key is in the range; None if that is every row."""
+    """Return the condition that the key is in the range; None if that is every row."""
     if key_range is None:
         return None
     parts = []
@@ -275,9 +281,9 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
 
 
 def key_column(field: Field) -> Expr:
-    """A key column in the type of its field, to be compared with :func:`scalars`.
+    """Return a key column in the type of its field, for comparisons with :func:`scalars`.
 
-    Parquet stores seconds as milliseconds. The engine compares timestamps of the two, and no times of day.
+    Parquet stores seconds as milliseconds. The engine compares timestamps of different units, but not times of day.
     """
     found = column(field.name)
     kind = field.type
@@ -285,12 +291,13 @@ def key_column(field: Field) -> Expr:
 
 
 def scalars(fields: Sequence[Field], contents: Sequence[Content]) -> list[pa.Scalar]:
-    """Contents of key fields, typed."""
+    """Return contents of key fields as typed scalars."""
     return [field.key_type.array([content])[0] for field, content in zip(fields, contents, strict=False)]
 
 
 def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool, inclusive: bool) -> list[Expr]:
-    """Conditions, joined by AND, that the leading fields are above (or below) the values, compared from the left.
+    """Return conditions, joined by AND, that the leading fields are above (or below) the values, compared from the
+    left.
 
     With several fields, the first condition is implied by the second: statistics can prune by it.
     """

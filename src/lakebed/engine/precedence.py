@@ -1,7 +1,7 @@
-"""Brackets around ``IS [NOT] DISTINCT FROM`` where AND or OR follows it. Pure.
+"""Adds brackets around ``IS [NOT] DISTINCT FROM`` if AND or OR follows it. Pure.
 
 DataFusion 55 parses ``a IS DISTINCT FROM b AND c`` as ``a IS DISTINCT FROM (b AND c)`` (sqlparser's pull request 2436):
-columns of booleans give other rows, all others an error about types. In standard SQL, IS binds tighter than NOT, AND
+boolean columns then give wrong rows, all others an error about types. In standard SQL, IS binds tighter than NOT, AND
 and OR.
 """
 
@@ -17,7 +17,7 @@ _BEGINNINGS = frozenset({"select", "where", "on", "having", "qualify", "by", "wh
 
 @dataclass(slots=True)
 class _Term:
-    """The operand of AND or OR that is being read: its first token, and whether it is such a comparison."""
+    """The current operand of AND or OR: its first token, and whether it is such a comparison."""
 
     first: int
     is_distinct: bool = False
@@ -25,7 +25,7 @@ class _Term:
 
 
 def with_brackets(text: str) -> str:
-    """The statement or expression with these brackets."""
+    """Return the statement or expression with these brackets."""
     if "distinct" not in text.lower():
         return text
     tokens = list(tokens_of(text))
@@ -57,7 +57,7 @@ def with_brackets(text: str) -> str:
 
 
 def _word(tokens: list[Token], place: int) -> str:
-    """The word at a place, in lower case; nothing if it is none, or the name of a field."""
+    """Return the word at a position, in lower case; empty if it is not a word, or is the name of a field."""
     if place < 0 or tokens[place].kind != "word" or (place and tokens[place - 1].text == "."):
         return ""
     return tokens[place].text.lower()

@@ -47,7 +47,7 @@ _RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propaga
 _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192
 _CACHED_CHARACTERS_MAX = 16_384
-"""The most characters of a cached predicate: 256 longer ones would take gigabytes."""
+"""Maximum characters of a cached predicate: 256 longer ones would take gigabytes."""
 
 _local = threading.local()
 
@@ -58,9 +58,9 @@ class Predicate:
 
     ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
     stack. ``parts`` is the predicate as the engine's optimizer rewrites it: conditions joined by AND, with equal types.
-    ``alone`` is the form for filters of sorted rows, which the engine joins with no other condition if it would do so
-    wrongly, and from which it concludes no order: from ``k = lower(k)`` it concludes that rows sorted by one are sorted
-    by the other, and then cannot plan.
+    ``alone`` is the form for filters of sorted rows. It prevents the engine from merging the predicate wrongly with
+    other conditions, and from deriving an order: from ``k = lower(k)`` it derives that rows sorted by one are sorted by
+    the other, and then cannot plan.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Predicate:
     flat: bool = field(compare=False)
 
     def evaluation_error(self, error: BaseException) -> Error:
-        """The error for a row for which the engine cannot evaluate it, such as a division by zero."""
+        """Return the error for a row for which the engine cannot evaluate it, such as a division by zero."""
         reason = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
         return Code.EXPRESSION_FAILED(f"cannot evaluate predicate {self.text!r}: {reason}", where=self.text)
 
@@ -95,15 +95,15 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
 
 
 def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
-    """The rows for which the predicate is true, in their order; ``rows`` have its columns.
+    """Return the rows for which the predicate is true, in their order; ``rows`` have its columns.
 
-    Raises UsageError if it cannot be evaluated for a row, as for a division by zero.
+    Raises UsageError if it cannot be evaluated for a row, such as a division by zero.
     """
     return rows.filter(is_true(rows, predicate))
 
 
 def is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
-    """For each row whether the predicate is true; null where it is null. Raises as :func:`keep`."""
+    """Return for each row whether the predicate is true; null where it is null. Raises as :func:`keep`."""
     with translate_errors(predicate.evaluation_error):
         return _is_true(rows, predicate) if predicate.flat else on_deep_stack(_is_true, rows, predicate)
 
@@ -116,7 +116,7 @@ def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
 
 @lru_cache(maxsize=256)
 def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
-    """The predicate, or the reason why it is invalid."""
+    """Return the predicate, or the reason why it is invalid."""
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, bounds.text))):
             frame = row_engine().from_arrow(empty_table(schema))
@@ -133,7 +133,7 @@ def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predi
 
 
 def _conditions(plan: LogicalPlan) -> Iterator[Expr]:
-    """The conditions of the filters of a plan."""
+    """Return the conditions of the filters of a plan."""
     pending = [plan]
     while pending:
         one = pending.pop()
@@ -144,7 +144,7 @@ def _conditions(plan: LogicalPlan) -> Iterator[Expr]:
 
 
 def _equates(expression: Expr) -> bool:
-    """Whether it requires that two expressions are equal, neither of them a constant."""
+    """Return whether it requires that two expressions are equal, neither of them a constant."""
     waiting = [expression]
     while waiting:
         one = waiting.pop()
@@ -159,11 +159,11 @@ def _equates(expression: Expr) -> bool:
 
 
 def _begins_with_constant(condition: Expr) -> bool:
-    """Whether a comparison in it has a constant on its left and a column on its right.
+    """Return whether a comparison in it has a constant on its left and a column on its right.
 
-    DataFusion 55 joins such a one wrongly with others on the column, such as the bounds of a range of keys that a plan
-    adds, if the constant is yet to be computed: of ``day = X AND DATE '2026-01-01' = day`` it concludes that no row can
-    pass. It joins no conditions within IS TRUE.
+    DataFusion 55 combines such a comparison wrongly with others on the column, such as the bounds of a key range that a
+    plan adds, if the constant has yet to be computed: from ``day = X AND DATE '2026-01-01' = day`` it derives that no
+    row can pass. It combines no conditions within IS TRUE.
     """
     waiting = [condition]
     while waiting:
@@ -179,7 +179,7 @@ def _begins_with_constant(condition: Expr) -> bool:
 
 
 def _names_column(expression: Expr) -> bool:
-    """Whether an expression names a column; True if it does not show that."""
+    """Return whether an expression names a column; True if that is unknown."""
     try:
         return next(column_names(expression), None) is not None
     except Exception:  # noqa: BLE001 - see there
@@ -187,7 +187,7 @@ def _names_column(expression: Expr) -> bool:
 
 
 def reason_of(error: BaseException, text: str) -> str:
-    """The engine's last message about the text, without its suggestions and the generated names of frames."""
+    """Return the engine's last message about the text, without its suggestions and the generated names of frames."""
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
     said = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
@@ -195,7 +195,9 @@ def reason_of(error: BaseException, text: str) -> str:
 
 
 def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that a predicate names, even if its value does not depend on them: the engine's parser needs them."""
+    """Return the columns that a predicate names, even if its value does not depend on them: the engine's parser needs
+    them.
+    """
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)
@@ -211,7 +213,7 @@ def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def row_engine() -> SessionContext:
-    """This thread's session, which has only functions that depend on one row alone."""
+    """Return this thread's session, which has only functions that depend on one row alone."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
@@ -224,7 +226,7 @@ _ROW = pa.table({"": pa.array([True])})
 
 
 def constant(text: str, kind: pa.DataType) -> pa.Scalar:
-    """The value of an expression, as a value of that type. Raises UsageError if it is none."""
+    """Return the value of an expression as a scalar of that type. Raises UsageError if it is not constant."""
 
     def refused(error: BaseException) -> Error:
         return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error, bounds.text)}")

@@ -1,10 +1,10 @@
-"""A query over the rows of a table that is applied to them part by part: what feeds a view.
+"""Applies a query to the rows of a table part by part, to feed a view.
 
-:class:`RowQuery` runs a SELECT over a table called ``source``. Rows come in any number of parts, and the query sees one
-part at a time, so it computes rows from single rows, or groups that are merged afterwards: no limit, no windows, no
-joins. Only deterministic functions are registered.
+:class:`RowQuery` runs a SELECT over a table called ``source``. Rows come in any number of parts, and the query is
+applied to one part at a time, so it computes rows from single rows, or groups that are merged afterwards: no limit, no
+windows, no joins. Only deterministic functions are registered.
 
-Errors: UsageError for a query that cannot be applied so, or fails on a row.
+Errors: UsageError for a query that cannot be applied to parts, or fails on a row.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WHOLE_INPUT = {
     "Union": "UNION",
     "RecursiveQuery": "a recursive query",
 }
-"""Nodes of a plan whose result for all rows is not put together from those for parts of them, and what users call
-them."""
+"""Nodes of a plan whose result for all rows is not the combination of the results for parts, and their names for
+users."""
 
 
 class RowQuery:
@@ -58,13 +58,13 @@ class RowQuery:
         if scans != 1:
             raise Code.SQL_INVALID(f"the query reads one table, {SOURCE}, once: {select}")
         self.aggregates = "Aggregate" in kinds
-        """Whether groups of rows are aggregated: those of several parts have to be aggregated again."""
+        """Whether groups of rows are aggregated: groups of several parts have to be aggregated again."""
         self.repeats = "Distinct" in kinds
-        """Whether repeated rows are left out of a part, but not of several."""
+        """Whether repeated rows are removed within a part, but not across parts."""
         self.schema = pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in found])
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that the query makes of each batch. Raises UsageError if it fails on one."""
+        """Return the query's rows for each batch. Raises UsageError if it fails on one."""
         for batch in batches:
             with translate_errors(self._failed):
                 made = self._run(self._made, batch)
@@ -74,7 +74,7 @@ class RowQuery:
         return function(batch) if self._bounds.flat else on_deep_stack(function, batch)
 
     def _looked_at(self, batch: pa.RecordBatch) -> tuple[set[str], int, pa.Schema]:
-        """The kinds of nodes of the plan, how often it scans a table, and the schema of its result."""
+        """Return the kinds of nodes of the plan, how often it scans a table, and the schema of its result."""
         frame = self._frame(batch)
         scans = frame.optimized_logical_plan().display_indent().count("TableScan: ")
         return set(_nodes(frame.logical_plan())), scans, frame.schema()

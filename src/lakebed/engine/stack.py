@@ -21,19 +21,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STACK_BYTES = 32 * 1024 * 1024
-"""Address space: untouched pages cost nothing. The deepest accepted text needs 1 MiB of it."""
+"""Bytes of a large stack, as address space: untouched pages cost nothing. The deepest accepted text needs 1 MiB of
+it."""
 
 _size_lock = threading.Lock()
 _END: Any = object()
 
 
 class DeepStack(AbstractContextManager["DeepStack"]):
-    """One thread with a large stack, for as long as the block lasts."""
+    """One thread with a large stack, for the duration of the block."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "lakebed-deep")
         with _size_lock:
-            # The size is global: a thread that is started elsewhere meanwhile gets a large stack, too.
+            # The size is global: a thread started elsewhere meanwhile gets a large stack, too.
             before = threading.stack_size(STACK_BYTES)
             try:
                 self._thread.submit(int).result()
@@ -41,18 +42,18 @@ class DeepStack(AbstractContextManager["DeepStack"]):
                 threading.stack_size(before)
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the function there, and return or raise its result."""
+        """Run the function on the thread, and return or raise its result."""
         return self.start(function, *args, **kwargs).result()
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run the function there, after those before it; do not wait."""
+        """Start the function on the thread, after earlier ones; do not wait."""
         return self._thread.submit(_without_frames, function, *args, **kwargs)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the thread end after the work that was started."""
-        # Do not wait: after a Ctrl-C the engine may take long to return.
+        # Does not wait: after a Ctrl-C the engine may take long to return.
         self._thread.shutdown(wait=False)
 
 
@@ -63,7 +64,7 @@ def on_deep_stack(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 
 
 def deep_items(items: Generator[T]) -> Generator[T]:
-    """The items of a generator that has not begun: it runs, and is closed, on a thread with a large stack."""
+    """Return the items of a generator that has not begun: it runs, and is closed, on a thread with a large stack."""
     with DeepStack() as stack:
         try:
             while (item := stack.call(next, items, _END)) is not _END:
@@ -76,7 +77,7 @@ def _without_frames(function: Callable[..., T], /, *args: Any, **kwargs: Any) ->
     try:
         return function(*args, **kwargs)
     except BaseException as error:
-        # A traceback refers to frames, and these to objects made here.
+        # A traceback refers to frames, and frames to objects made here.
         seen: BaseException | None = error
         while seen is not None:
             traceback.clear_frames(seen.__traceback__)

@@ -1,7 +1,7 @@
 """Values of the parameters of a statement, written into its SQL as literals. They are ``?``, ``$1`` or ``$name``. Pure.
 
-A literal means exactly its value, in its type, so conditions on keys decide what is read as if the value stood there.
-Core. :func:`with_parameters`, :func:`places`, :func:`literal`. Errors. UsageError.
+A literal means exactly its value, in its type, so conditions on keys limit the rows read as if the value were written
+there. Core. :func:`with_parameters`, :func:`places`, :func:`literal`. Errors. UsageError.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from lakebed.model.type_names import UUID
 from lakebed.model.types import is_binary, is_text
 
 Parameters = Sequence[Any] | Mapping[str, Any]
-"""Values in order, or by name; of Python, or Arrow scalars."""
+"""Values in order, or by name: Python values or Arrow scalars."""
 
 PARAMETERS_MAX = 32_767
-"""More in one statement is a mistake; PostgreSQL has about this limit as well."""
+"""Maximum parameters of a statement, to catch mistakes; PostgreSQL has about this limit as well."""
 
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
 class ParameterPlace(NamedTuple):
-    """Where a value goes: the positions in the text, and the number of the value, from 1, or its name."""
+    """The place of a parameter: the positions in the text, and its number, from 1, or its name."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class ParameterPlace(NamedTuple):
 
 
 def places(query: str) -> list[ParameterPlace]:
-    """The places of parameters, in order. Raises UsageError for bad ones."""
+    """Return the places of parameters, in order. Raises UsageError for malformed ones."""
     found: list[ParameterPlace] = []
     dollar_end = None
     for token in tokens_of(query):
@@ -58,7 +58,7 @@ def _kind(query: str, place: ParameterPlace) -> str:
 
 
 def with_parameters(query: str, parameters: Parameters | None) -> str:
-    """The statement with the values of its parameters. Raises UsageError unless there is a value for each."""
+    """Return the statement with the values of its parameters. Raises UsageError unless each has a value."""
     found = places(query) if "?" in query or "$" in query else []
     if parameters is None:
         if found:
@@ -95,7 +95,7 @@ def _named(parameters: Any) -> str:
 
 
 def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | str, str]) -> str:
-    """The statement with literals in its places."""
+    """Return the statement with literals in its places."""
     parts, end = [], 0
     for place in found:
         parts += [query[end : place.start], literals[place.value]]
@@ -104,7 +104,7 @@ def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | 
 
 
 def literal_of(value: Any) -> str:
-    """A value of Python as SQL. Raises UsageError for a value without a literal."""
+    """Return a Python value as an SQL literal. Raises UsageError for a value without a literal."""
     try:
         return literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
     except (pa.ArrowException, ArithmeticError, UnicodeError, TypeError) as error:
@@ -114,7 +114,7 @@ def literal_of(value: Any) -> str:
 
 
 def literal(value: pa.Scalar) -> str:
-    """A value as SQL that means exactly it, in its type. Raises UsageError for a type without literals."""
+    """Return a value as an SQL literal of exactly its value and type. Raises UsageError for a type without literals."""
     kind: pa.DataType = value.type
     if not value.is_valid:
         return "NULL"

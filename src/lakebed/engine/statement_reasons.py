@@ -1,4 +1,4 @@
-"""Why the engine refuses a statement or a predicate, in words for who wrote it. Pure.
+"""Explains to its author why the engine refuses a statement or a predicate. Pure.
 
 The engine's parser says what it expected and where. :func:`statement_reason` adds the words before that place and the
 mistake that probably causes it, such as a misspelt keyword, a quote that is not closed, or a clause of another dialect.
@@ -39,7 +39,9 @@ _NEAR_CHARACTERS = 40
 
 
 def statement_reason(text: str, message: str) -> str:
-    """The engine's message about the text, on one line, with the place of a syntax error and what may be meant."""
+    """Return the engine's message about the text, on one line, with the place of a syntax error and a likely
+    correction.
+    """
     syntax = _SYNTAX.search(message)
     if syntax is not None:
         return _syntax_error(text, _ESCAPED.sub(r"\1", syntax[1]))
@@ -58,7 +60,7 @@ def statement_reason(text: str, message: str) -> str:
 
 
 def _syntax_error(text: str, said: str) -> str:
-    """The error with its place, what stands before it, and what may be meant."""
+    """Return the error with its place, the preceding text, and a likely correction."""
     place = _PLACE.search(said)
     tokens = list(tokens_of(text))
     if place is None:
@@ -85,7 +87,7 @@ def _syntax_error(text: str, said: str) -> str:
 
 
 def _hint(before: list[Token], found: Token | None, tokens: list[Token], wanted: str) -> str:
-    """What is probably meant, as the end of the message."""
+    """Return the likely correction, as the end of the message."""
     if found is None:
         return ""
     if not before:
@@ -102,7 +104,7 @@ def _hint(before: list[Token], found: Token | None, tokens: list[Token], wanted:
         return f"; {_ORDER}"
     if found.text == "-" and before[-1].kind == "word":
         return "; a name that is not a plain word is written in double quotes"
-    # A misspelt keyword is read as an alias, and the word after it is the error.
+    # A misspelt keyword is parsed as an alias, and the word after it is the error.
     for token in (found, before[-1]):
         close = nearest(token.text, _CLAUSES) if token.kind == "word" and token.text.upper() not in _CLAUSES else []
         if close:
@@ -126,6 +128,6 @@ def _short(text: str, *, end: bool = False) -> str:
 
 
 def _position(text: str, line: int, column: int) -> int:
-    """The position of a line and a column, which count from 1."""
+    """Return the position of a line and a column, which count from 1."""
     lines = text.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1

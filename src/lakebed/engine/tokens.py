@@ -43,12 +43,12 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
     def says(self, text: str) -> bool:
-        """Whether it is this lower-case word or sign, in any case."""
+        """Return whether it is this lower-case word or sign, in any case."""
         return self.text.lower() == text
 
 
 def tokens_of(text: str) -> Iterator[Token]:
-    """The tokens of a statement or an expression, in order."""
+    """Return the tokens of a statement or an expression, in order."""
     position: int | None = 0
     dollars = True
     while position is not None:
@@ -59,7 +59,7 @@ def tokens_of(text: str) -> Iterator[Token]:
                 position = _comment_end(text, found.end())
                 break
             if kind == "dollar":
-                # The engine refuses a text with an unclosed one, so no further one is searched for.
+                # The engine refuses a text with an unclosed dollar quote, so no further one is searched for.
                 closed = text.find(found[0], found.end()) if dollars else -1
                 dollars = closed >= 0
                 position = closed + len(found[0]) if dollars else found.start() + 1
@@ -74,22 +74,22 @@ def tokens_of(text: str) -> Iterator[Token]:
 
 
 def quoted_name(name: str) -> str:
-    """A name in double quotes."""
+    """Return a name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_text(text: str) -> str:
-    """A text in single quotes."""
+    """Return a text in single quotes."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements in a text that end with a semicolon, without it, and the rest after the last one."""
+    """Return the statements in a text that end with a semicolon, without it, and the rest after the last one."""
     whole = []
     begin = 0
     for token in tokens_of(text):
         if token.text in ("'", '"'):
-            # An unclosed text or name includes everything that follows.
+            # An unclosed text or name includes the whole rest.
             break
         if token.text == ";":
             whole.append(text[begin : token.start])
@@ -98,7 +98,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
 
 
 def _comment_end(text: str, position: int) -> int:
-    """The end of a comment; comments nest."""
+    """Return the end of a comment; comments nest."""
     depth = 1
     while depth:
         found = _COMMENT_MARK.search(text, position)

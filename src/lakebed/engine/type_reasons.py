@@ -20,6 +20,6 @@ _ADVICE = (
 
 
 def plain_reason(text: str) -> str:
-    """The message without the request to report it, and with how to write what is compared with bytes."""
+    """Return the message without the request to report a bug, and with how to write values compared with bytes."""
     plain = _KIND.sub("", _RULE.sub("", _REPORT.sub("", text)))
     return plain + _ADVICE if _BYTES in plain and "Utf8" in plain else plain

@@ -1,1 +1,1 @@
-"""Export: a table's rows at one version, sorted, as files for others."""
+"""Export: writes a table's rows at one version, sorted, as files for other programs."""

@@ -1,8 +1,7 @@
-"""Plans an export: which rows go into which file. Pure: no I/O.
+"""Plans an export: divides rows among files. Pure: no I/O.
 
 A :class:`Cell` is a part of one partition: a key range, and the files that may have rows in it. Cells are in key order,
-and so are the parts made of them. Each part becomes one file, so the files of an export follow one another in key
-order.
+and so are the parts made of them. Each part becomes one file, so the files of an export are in key order.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lakebed.state.sums import partition_sums
 from lakebed.state.table_state import TableState
 
 FORMATS = ("parquet", "csv", "json")
-"""The formats of an export, which are also the ends of file names."""
+"""The formats of an export, which are also the suffixes of file names."""
 
 PART_BYTES_MIN = 32 * 1024 * 1024
 """Files are not made smaller than this to use idle cores."""
@@ -26,9 +25,9 @@ PART_BYTES_MIN = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one partition: how many, and their stored bytes; ``exact`` if the number of rows is exact.
+    """Rows of one partition: their number and stored bytes; ``exact`` if the number of rows is exact.
 
-    Rows that are yet to be merged are counted as they are stored.
+    Rows that have yet to be merged are counted as stored.
     """
 
     keys: EncodedRange
@@ -37,12 +36,12 @@ class Cell:
     size_bytes: int
     exact: bool
     whole: bool
-    """Whether it is all of its partition and files; otherwise its rows and bytes are the partition's until they are
-    weighed."""
+    """Whether it is the whole partition and whole files; otherwise rows and bytes are the partition's until they are
+    divided."""
 
 
 def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
-    """What there is to export of a plan over that state, in key order; each row counts once."""
+    """Return the cells of a read plan over that state, in key order; each row counts once."""
     sums = partition_sums(state)
     found: list[Cell] = []
     for query in planned.partitions:
@@ -60,26 +59,26 @@ def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
 
 
 def parts_wanted(held: Sequence[Cell], file_bytes: int, cores: int) -> int:
-    """The number of parts: one for each ``file_bytes``, or one for each core if the rows suffice for that."""
+    """Return the number of parts: one per ``file_bytes``, or one per core if there are enough rows."""
     size_bytes = sum(cell.size_bytes for cell in held)
     return max(1, -(-size_bytes // file_bytes), min(cores, size_bytes // PART_BYTES_MIN))
 
 
 def unweighed(held: Sequence[Cell], count: int) -> dict[str, DataFile]:
-    """The files, by id, whose summaries are needed to divide cells: those of partial and of large partitions."""
+    """Return the files, by id, whose summaries are needed to divide cells: those of partial and of large partitions."""
     share = _rows_each(held, count)
     return {file.id: file for cell in held if not cell.whole or cell.rows > share for file in cell.files}
 
 
 def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int) -> tuple[tuple[Cell, ...], ...]:
-    """At most ``count`` parts of about even rows, in key order; together they are the cells."""
+    """Divide the cells into at most ``count`` parts of about even rows, in key order."""
     weighed = [cell if cell.whole else _weighed(cell, summaries) for cell in held]
     share = _rows_each(weighed, count)
     pieces = [piece for cell in weighed for piece in _divided_cell(cell, summaries, share)]
     parts: dict[int, list[Cell]] = {}
     passed = 0
     for piece in pieces:
-        # By the middle of its rows, so that a piece that ends a little late does not begin another part.
+        # Assigned by the middle of its rows, so that a piece that ends slightly late does not begin another part.
         parts.setdefault(min(count - 1, (passed + piece.rows // 2) // share), []).append(piece)
         passed += piece.rows
     return tuple(tuple(parts[index]) for index in sorted(parts))

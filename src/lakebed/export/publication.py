@@ -1,18 +1,19 @@
-"""Publishes the files of an export: all of them, or none (docs/decisions/0023, docs/format.md 11).
+"""Publishes the files of an export: all or none (docs/decisions/0023, docs/format.md 11).
 
-1. Tasks send files under names that no other attempt has (:func:`send`).
-2. The driver puts the manifest, which names the files that count, create-if-absent.
-3. It lists the folder, and deletes what other attempts of this export have sent, and what processes that were killed
-   had begun to send, into this folder, before there was a manifest.
+1. Tasks send files under names unique to the attempt (:func:`send`).
+2. The driver puts the manifest, which lists the files of the export, create-if-absent.
+3. It lists the folder, and deletes the files that other attempts of this export have sent, and temporaries of killed
+   processes from before the manifest.
 4. It puts ``_SUCCESS``.
 
-An attempt that is given up and still runs sends its file, then looks for the manifest, and deletes the file if the
-manifest does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` no file
-stays that the manifest does not name, and no row is there twice. Nothing is renamed, because object stores cannot.
+An abandoned attempt that still runs sends its file, then looks for the manifest, and deletes the file if the manifest
+does not list it. Each side writes before it reads, so at least one sees the other's write: after ``_SUCCESS``, no file
+remains that the manifest does not list, and no row is there twice. No object is renamed, because object stores cannot
+rename.
 
-Several attempts of one export may run, in several processes. The first manifest counts.
+Several attempts of one export may run, in several processes. The first manifest wins.
 
-Core types: :class:`ExportedFile`. Errors: ExistsError if there is something of another at the target.
+Core types: :class:`ExportedFile`. Errors: ExistsError if the target has other files.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file that is yet to be sent, and its rows."""
+    """A file to send, and its rows."""
 
     path: Path
     rows: int
@@ -68,7 +69,7 @@ def check_empty(target: Storage) -> None:
 
 
 def send(file: LocalFile, export_id: str, index: int, target: Storage) -> ExportedFile:
-    """Send a file as the one with this index, and delete it here.
+    """Send a file as the one with this index, and delete the local file.
 
     Raises NotFoundError if the export was published meanwhile without it.
     """
@@ -85,7 +86,7 @@ def send(file: LocalFile, export_id: str, index: int, target: Storage) -> Export
 
 
 def published(target: Storage) -> Mapping[str, Any] | None:
-    """The manifest of the export at the target; None if none was published."""
+    """Return the manifest of the export at the target; None if none was published."""
     manifest = target.get(MANIFEST)
     return None if manifest is None else _loaded(manifest)
 
@@ -93,7 +94,7 @@ def published(target: Storage) -> Mapping[str, Any] | None:
 def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> Mapping[str, Any]:
     """Put the manifest, and delete the other files of the export whose ids begin with ``attempts_of``.
 
-    Returns the manifest that counts: this one, or that of another attempt of the same ``export``.
+    Returns the manifest in force: this one, or that of another attempt of the same ``export``.
     """
     data = dump(manifest) + b"\n"
     outcome = create_until_clear(target, MANIFEST, data)
@@ -115,13 +116,13 @@ def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> M
 
 
 def names_of(manifest: Mapping[str, Any]) -> list[str]:
-    """The names of an export's files, in the order of their rows."""
+    """Return the names of an export's files, in the order of their rows."""
     return [file[0] for file in manifest["files"]]
 
 
 @contextmanager
 def withdrawn_on_failure(target: Storage, export_id: str) -> Iterator[None]:
-    """If the block fails, delete what the export has sent, unless it was published."""
+    """If the block fails, delete the files that the export has sent, unless it was published."""
     try:
         yield
     except BaseException:

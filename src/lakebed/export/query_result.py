@@ -1,14 +1,13 @@
 """Writes the rows of a submitted query as an export: files in key order, published together.
 
-A scan is divided among tasks as an export of the table is, and each task reads its key ranges as any scan does, below
-the policy of the reader, and skips files and pages that the query does not need (:func:`run_query_task`). A
-statement in SQL is one stream, which is written file by file (:func:`write_stream`). A query may be run by several
-services, each under an export id of its own that begins with the query's id; the first one that publishes is the
-result.
+A scan is divided among tasks like an export of the table. Each task scans its key ranges under the policy of the
+reader, and skips files and pages that the query does not need (:func:`run_query_task`). A statement in SQL is one
+stream, which is written file by file (:func:`write_stream`). Several services may run a query, each under an export id
+of its own that begins with the query's id; the first to publish gives the result.
 
 Core types: :class:`ScanQuery`, :class:`QueryTask`, :class:`QueryResult`.
 
-Errors: those of a scan; ExistsError if there is something else at the target.
+Errors: those of a scan; ExistsError if the target has other files.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 PART_BYTES = 128 * 1024 * 1024
-"""The size of a file of a statement's rows."""
+"""Bytes of a file of a statement's rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanQuery:
-    """What a scan asks for, as :meth:`lakebed.snapshot.snapshot.Readable.scan`; ``policy`` is that of the reader."""
+    """The arguments of a scan, as :meth:`lakebed.snapshot.snapshot.Readable.scan`; ``policy`` is that of the reader."""
 
     ranges: tuple[EncodedRange, ...]
     columns: tuple[str, ...] | None = None
@@ -76,7 +75,7 @@ class QueryTask:
     scan: ScanQuery
     format: str
     rows: int
-    """About how many are read."""
+    """About the number of rows to read."""
     memory_limit_bytes: int
 
 
@@ -86,7 +85,7 @@ Execute = runner.Execute[QueryTask, tuple[ExportedFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """A published result: its files in the order of their rows, which have these columns."""
+    """A published result: its files in the order of their rows, and its columns."""
 
     columns: pa.Schema
     files: tuple[str, ...]
@@ -105,13 +104,13 @@ class Attempt:
 
     @property
     def export_id(self) -> str:
-        """That of its files; the ids of all attempts begin with the id of the query."""
+        """The export id of its files; the ids of all attempts begin with the id of the query."""
         return f"{self.query_id}-{self.number:03d}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A scan as its parts, in the order of its rows; their stored bytes, and the columns of the result."""
+    """A scan divided into parts, in the order of its rows; their stored bytes, and the columns of the result."""
 
     version: int
     scan: ScanQuery
@@ -121,9 +120,9 @@ class PlannedQuery:
 
 
 def plan_query(table: Table, snapshot: Snapshot, wanted: ScanQuery, cores: int) -> PlannedQuery:
-    """Divide a scan of a snapshot. One with a limit is one part: it ends after its first rows.
+    """Divide a scan of a snapshot. A scan with a limit is one part: it ends after its first rows.
 
-    Raises what the scan raises.
+    Raises the errors of the scan.
     """
     opened = _Opened.of(snapshot, wanted)
     planned = plan(snapshot.state, wanted.ranges)
@@ -143,7 +142,7 @@ def plan_query(table: Table, snapshot: Snapshot, wanted: ScanQuery, cores: int) 
 
 
 def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Execute) -> QueryResult:
-    """Have tasks write the parts, and publish them. Raises the error of the first task that failed."""
+    """Run tasks that write the parts, and publish them. Raises the error of the first failed task."""
     check_format(attempt.format, planned.columns)
     limit_bytes = table.settings_in_force().memory_limit_bytes
     tasks = [
@@ -169,7 +168,7 @@ def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Ex
 
 
 def run_query_task(task: QueryTask, instance: Instance, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
-    """Read, write and send: the work of one task."""
+    """Read, write and send the files of one task."""
     table = instance.opened(CatalogTable(task.table_id, task.table_id))
     with closing(_Opened.of(table.at(version=task.version), task.scan).rows(task.scan)) as rows:
         limit_bytes = task.memory_limit_bytes
@@ -187,7 +186,7 @@ def write_stream(
 ) -> QueryResult:
     """Write a stream of rows as files of about :data:`PART_BYTES`, and publish them.
 
-    ``progress`` is called with the number of rows that were read.
+    ``progress`` is called with the number of rows read.
     """
     arrow: pa.Schema = rows.schema
     check_format(attempt.format, arrow)
@@ -207,7 +206,7 @@ def write_stream(
 
 
 def result_at(target: Storage, query_id: str) -> QueryResult | None:
-    """The result that an attempt of the query published at the target; None if there is none."""
+    """Return the result that an attempt of the query published at the target; None if there is none."""
     manifest = published(target)
     if manifest is None or manifest.get("export") != query_id:
         return None
@@ -215,7 +214,7 @@ def result_at(target: Storage, query_id: str) -> QueryResult | None:
 
 
 def finished_result(target: Storage, query_id: str) -> QueryResult | None:
-    """As :func:`result_at`, but first does what an attempt that was killed left to do of its publication."""
+    """As :func:`result_at`, but first completes an interrupted publication."""
     manifest = published(target)
     if manifest is None or manifest.get("export") != query_id:
         return None
@@ -224,7 +223,7 @@ def finished_result(target: Storage, query_id: str) -> QueryResult | None:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A snapshot as the reader of a scan may see it, and what the scan asks of it, checked."""
+    """A snapshot with the policy of the reader, and the checked arguments of the scan."""
 
     shown: Snapshot | RestrictedSnapshot
     names: tuple[str, ...]
@@ -235,7 +234,7 @@ class _Opened:
         view = raw_choice(snapshot, None, raw=scan.raw, reverse=scan.reverse)
         shown: Snapshot | RestrictedSnapshot = view
         if scan.policy is not None:
-            # It imports the engine, which a pipeline that finds nothing to do goes without.
+            # It imports the engine, which a pipeline with nothing to do does not need.
             from lakebed.snapshot.restricted import RestrictedSnapshot
 
             shown = RestrictedSnapshot(view, scan.policy)

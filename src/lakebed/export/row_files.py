@@ -1,9 +1,9 @@
 """Writes rows as one local file: Parquet, CSV or JSON lines.
 
-Binary is hex digits in both texts. CSV has a header; a null is empty and an empty text is ``""``. JSON has an object a
-line; nulls are left out, and NaN and the infinities, which JSON does not have, are null.
+Binary is hex digits in CSV and JSON. CSV has a header; a null is empty and an empty text is ``""``. JSON has one object
+per line; nulls are omitted, and NaN and the infinities, which JSON lacks, are null.
 
-Errors: UsageError for a format that cannot hold the columns.
+Errors: UsageError for a format that cannot represent the columns.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from lakebed.parquet.sizes import gather
 from lakebed.storage.disk_space import scratch_folder, writing_to
 
 _JSON_ROWS, _JSON_BYTES_MAX, _JSON_SHARE = 500_000, 64 * 1024 * 1024, 8
-"""Rows that the engine writes at once; they are held a few times, as rows and as text, beside those of the merge."""
+"""Limits of the rows that the engine writes at once; they are in memory several times, as rows and as text, beside
+those of the merge."""
 
 
 def check_format(format: str, arrow: pa.Schema) -> str:
-    """The format, if it exists and can hold the columns. Raises UsageError otherwise."""
+    """Return the format if it exists and can represent the columns. Raises UsageError otherwise."""
     if format not in FORMATS:
         raise Code.FORMAT_UNKNOWN(f"unknown export format {format!r}; formats: {', '.join(FORMATS)}", format=format)
     if format == "csv":
@@ -49,7 +50,7 @@ def write_rows(
 ) -> LocalFile:
     """Write the rows, which have the columns ``arrow``, as one file in the folder ``scratch``, which the caller owns.
 
-    A Parquet file is not one of a table: it has no keys, summaries or filters.
+    A Parquet file is not a data file of a table: it has no keys, summaries or filters.
     """
     path = scratch / f"rows-{random_token()}.{format}"
     counted = _CountedBatches(batches)
@@ -64,7 +65,7 @@ def write_rows(
 
 
 def until_full(batches: Iterator[pa.RecordBatch], folder: Path, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Batches until what is written of them in the folder has this size; the others stay in the iterator."""
+    """Return batches until the output in the folder has this size; the others stay in the iterator."""
     for batch in batches:
         yield batch
         if sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) >= bytes_max:
@@ -72,7 +73,7 @@ def until_full(batches: Iterator[pa.RecordBatch], folder: Path, bytes_max: int) 
 
 
 class _CountedBatches:
-    """The batches, and how many rows they had so far."""
+    """The batches, with the number of rows so far."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -124,9 +125,10 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
 
 
 def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with UUIDs and JSON as text. Arrow's writer of CSV takes neither; the engine's of JSON shows bytes.
+    """Return the rows with UUIDs and JSON as text: Arrow's CSV writer accepts neither, and the engine's JSON writer
+    writes bytes.
 
-    Times are in UTC: both write offsets without their seconds, which zones had until they had a standard time.
+    Times are in UTC: both write offsets without seconds, which zones had before standard time.
     """
     columns = [
         texts_of_uuids(column) if column.type == UUID else column.storage if column.type == JSON else _in_utc(column)

@@ -1,12 +1,12 @@
 """Exports a table: its rows at one version, in key order, as files in an empty folder, complete or absent.
 
-:func:`export` plans the files, has tasks write and send them (:func:`run_export_task`), and publishes the manifest
-(:mod:`lakebed.export.publication`).
+:func:`export` plans the files, runs tasks that write and send them (:func:`run_export_task`), and publishes the
+manifest (:mod:`lakebed.export.publication`).
 
 The version is pinned while tasks run. Every input is verified against its digest, and the number of rows is checked if
 all partitions are exported whole and counted exactly.
 
-Parquet files are like those of the table, so that they can be attached to one; for CSV and JSON see
+Parquet files are like data files, so that they can be attached to a table; for CSV and JSON see
 :mod:`lakebed.export.row_files`.
 
 Core types: :class:`ExportRequest`, :class:`ExportTask`, :class:`ExportReport`.
@@ -48,16 +48,15 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 ROWS_A_CELL = 60_000
-"""Rows that are read in the 15 ms that a cell costs: many key ranges should not become as many cells."""
+"""The rows read in the 15 ms that a cell costs: many key ranges should not become as many cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What to export: the rows with a key in any of the ranges (without ranges: all) for which ``where`` is true.
+    """The rows to export: those with a key in any of the ranges (without ranges: all) for which ``where`` is true.
 
-    ``where`` is a predicate in SQL over the table's columns, named as they are written. ``partitions`` is the largest
-    number of files; by default as many as the setting ``file_bytes`` makes, or one for each of the ``cores``, the tasks
-    that run at once.
+    ``where`` is a predicate in SQL over the table's columns. ``partitions`` is the maximum number of files; the default
+    is one per ``file_bytes`` (a setting) or one per core, where ``cores`` is the number of tasks that run at once.
     """
 
     ranges: tuple[KeyRange, ...] = ()
@@ -69,7 +68,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """Write the rows of these cells, which follow one another in key order, as one file of an export.
+    """Write the rows of these cells, which are consecutive in key order, as one file of an export.
 
     ``shown`` is the predicate of visible rows; empty if all are. Rows are merged by ``mode``.
     """
@@ -87,13 +86,13 @@ class ExportTask:
 
     @property
     def rows(self) -> int:
-        """About how many rows are read."""
+        """About the number of rows to read."""
         return sum(cell.rows for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport(FactsView):
-    """What an export wrote: the table at ``version``, in ``files`` below ``url``."""
+    """The result of an export: the table at ``version``, in ``files`` below ``url``."""
 
     table: str
     version: int
@@ -104,7 +103,7 @@ class ExportReport(FactsView):
 
 
 ExportResult = tuple[ExportedFile, ...] | Error
-"""What a task wrote (nothing, if there was no row), or why it could not."""
+"""The files of a task (none if there was no row), or its error."""
 
 Execute = runner.Execute[ExportTask, tuple[ExportedFile, ...]]
 """Runs export tasks."""
@@ -138,7 +137,7 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
 
 
 def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
-    """Fetch, verify, merge, write and send: the work of one task. Raises DamagedError naming an input."""
+    """Fetch, verify, merge, write and send: the work of one task. Raises DamagedError, which names an input."""
     with ExitStack() as fetched:
         files = {file.id: file for cell in task.cells for file in cell.files}
         paths = {
@@ -167,7 +166,7 @@ def _tasks(
 
 
 def _write_task(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
-    """The rows as a file; None without rows."""
+    """Return the rows as a file; None without rows."""
     limit_bytes, layout = task.memory_limit_bytes, task.layout
     if task.format == "parquet":
         one = replace(layout, file_bytes=ONE_FILE_BYTES)
@@ -189,7 +188,8 @@ def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> 
     where = None if text is None else check_where(text, schema.arrow)
     for cell in task.cells:
         merged = is_merged(task.mode, cell.files)
-        # Another field of a row that supersedes others says nothing of them.
+        # A condition on another field must not be evaluated before the merge: it may exclude a row that replaces
+        # others.
         above = merged and where is not None and not set(where.columns) <= set(merge_key(task.mode, schema))
         rows = merge_stream(
             [paths[file.id] for file in cell.files],

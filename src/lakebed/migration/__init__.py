@@ -1,1 +1,1 @@
-"""Rows of tables of other systems: Delta, Iceberg, Hive folders, Sleeper, IceDB (docs/migrate.md)."""
+"""Reads rows of tables of other systems: Delta, Iceberg, Hive folders, Sleeper, IceDB (docs/migrate.md)."""

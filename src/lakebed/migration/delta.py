@@ -1,7 +1,7 @@
-"""Tables of Delta Lake, through the package ``deltalake``, which applies deletion vectors and renamed columns.
+"""Tables of Delta Lake, read by the package ``deltalake``, which applies deletion vectors and renamed columns.
 
-That package reads a whole table, not a file of it. So tasks read the files themselves, with the deletion vectors that
-it found; they cannot read a table with renamed columns (column mapping), nor one whose files are elsewhere.
+That package reads a whole table, not single files. So tasks read the files themselves, with the deletion vectors that
+it returned. They cannot read a table with renamed columns (column mapping), or one whose files are elsewhere.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage.external import library_options
 
 _READ_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-"""Features of tables whose files tasks read. Column mapping is one as long as it is off."""
+"""Features of tables whose files tasks can read. Column mapping is included as long as it is off."""
 
 
 def open_delta(location: SourceLocation) -> ForeignTable:
-    """The table at its latest version, or at ``location.version``. Raises UsageError for one that cannot be read."""
+    """Open the table at its latest version, or at ``location.version``. Raises UsageError if it cannot be read."""
     with optional_imports():
         from deltalake import DeltaTable
 
@@ -78,11 +78,12 @@ def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list
 
 
 _Vector = tuple[bytes, int]
-"""A bit for each row of a file, which is set if the row counts, and how many bits there are. Rows after them count."""
+"""A bit for each row of a file, set if the row is not deleted, and the number of bits. Rows after them are not
+deleted."""
 
 
 def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
-    """By the name of a file: the URLs of the files of that name that have a deletion vector, with the vectors."""
+    """Return by the name of a file the URLs of the files of that name that have a deletion vector, with the vectors."""
     found: dict[str, list[tuple[str, _Vector]]] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for place, counts in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector"), strict=True):
@@ -92,7 +93,7 @@ def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
 
 
 def _undeleted_rows(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:
-    """The rows that count."""
+    """Return the rows that are not deleted."""
     bits, count = vector
     first, end = position // 8, (position + batch.num_rows + 7) // 8
     near = np.unpackbits(np.frombuffer(bits, np.uint8)[first:end]).astype(bool)
@@ -101,7 +102,7 @@ def _undeleted_rows(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa
 
 
 def _row_count(table: Any) -> int | None:
-    """The rows of all files, less those that deletion vectors hide; None if a file has no statistics."""
+    """Return the rows of all files without those that deletion vectors hide; None if a file has no statistics."""
     counts = pa.table(table.get_add_actions()).column("num_records")
     if counts.null_count:
         return None

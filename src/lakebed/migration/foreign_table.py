@@ -1,13 +1,13 @@
 """A table of another system as a stream of rows, and the rows of Parquet files as one.
 
-A module beside this one opens each kind of table. Those with a library of their own are read through it, so that their
-deletes and renamed columns are respected. For the others the module finds the files that count, and :func:`of_files`
-reads them.
+Each kind of table has a module that opens it. Tables with a library of their own are read through it, so that their
+deletes and renamed columns are applied. For the others the module finds the live files, and :func:`of_files` reads
+them.
 
 Core types: :class:`ForeignTable`, :class:`RowsPart`, :class:`ParquetPart`.
 
-Rules. Columns of files are matched by name, and get the type that fits all files. Nothing is read before the stream is.
-A part can be pickled, and is read in any process that reaches the files: a task of Spark, for example.
+Rules. Columns of files are matched by name, and get the type that fits all files. No rows are read before the stream
+is. A part can be pickled and read in any process that can access the files, for example in a Spark task.
 
 Errors: NotFoundError, StorageError and DamagedError name the file; UsageError names an unsupported feature.
 """
@@ -40,20 +40,20 @@ class RowsPart(Protocol):
 
     @property
     def name(self) -> str:
-        """For errors: the URL of a file."""
+        """The URL of a file, for errors."""
 
     @property
     def size_bytes(self) -> int:
-        """About how much there is to read."""
+        """About the number of bytes to read."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, with the columns of the table."""
+        """Return the rows, with the columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """A table at one of its versions. ``rows`` is what its own metadata says that the batches will have; None if it
-    does not say so exactly. ``batches`` are all of its rows; ``parts`` are the same rows divided for tasks.
+    """A table at one of its versions. ``rows`` is the number of rows by its own metadata; None if that is not exact.
+    ``batches`` are all of its rows; ``parts`` are the same rows divided for tasks.
     """
 
     name: str
@@ -66,17 +66,17 @@ class ForeignTable:
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a table is: the text that the user gave, and the store of the instance, whose options may apply there."""
+    """The location of a table: the text of the user, and the store of the instance, whose options may apply there."""
 
     url: str
     home: Storage
     version: str | None = None
     catalog: str | None = None
     wanted: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The fields of the table that the rows are for, if there is one."""
+    """The fields of the target table, if there is one."""
 
     def number(self) -> int | None:
-        """The version as a number. Raises UsageError if it is none."""
+        """Return the version as a number. Raises UsageError if it is not one."""
         if self.version is None:
             return None
         if not self.version.isdecimal():
@@ -85,7 +85,7 @@ class SourceLocation:
 
 
 def unsupported(location: SourceLocation) -> AbstractContextManager[None]:
-    """A block in which errors of another system's library become a UsageError that names the table."""
+    """Convert errors of another system's library in the block to a UsageError that names the table."""
 
     def translated(error: BaseException) -> Error:
         return Code.SOURCE_UNSUPPORTED(f"{location.url}: {error_text(error)}", source=location.url)
@@ -97,12 +97,12 @@ def unsupported(location: SourceLocation) -> AbstractContextManager[None]:
 
 
 Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
-"""From a batch of a file, and the position of its first row in the file, to the rows that count."""
+"""Maps a batch of a file, and the position of its first row in the file, to the rows to keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
-    """A Parquet file, or the rows of it that ``keep`` returns. ``constants`` are columns with one value each."""
+    """A Parquet file, or the rows of it that ``keep`` returns. ``constants`` are columns with a single value each."""
 
     path: str
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class ParquetPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """The rows of a Parquet file with the columns of its table. Raises DamagedError that names the file."""
+    """The rows of a Parquet file with the columns of its table. Raises DamagedError, which names the file."""
 
     location: SourceLocation
     part: ParquetPart
@@ -124,7 +124,7 @@ class FilePart:
         return f"{self.location.url.rstrip('/')}/{self.part.path}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that count, in the order of the file."""
+        """Return the rows to keep, in the order of the file."""
         from lakebed.parquet.row_groups import read_row_groups
 
         constants = {
@@ -151,7 +151,7 @@ class FilePart:
 
 
 class SourceFolder:
-    """A folder of files, on a store or on local disk. Paths in it are relative to it."""
+    """A folder of files, on a store or on local disk. Paths are relative to it."""
 
     def __init__(self, location: SourceLocation) -> None:
         from lakebed.storage.external import open_external
@@ -161,7 +161,7 @@ class SourceFolder:
         self._files, self._root = open_external(self.url, location.home)
 
     def list(self, below: str = "") -> dict[str, ExternalFile]:
-        """The files below a folder of it, by path, in order. Raises NotFoundError if there is no file at all."""
+        """Return the files below a subfolder, by path, in order. Raises NotFoundError if there is no file."""
         start = f"{self._root}/{below}".rstrip("/")
         found = {one.path.removeprefix(f"{self._root}/"): one for one in self._files.below(start) if not one.is_folder}
         if not found:
@@ -169,7 +169,7 @@ class SourceFolder:
         return dict(sorted(found.items()))
 
     def open(self, path: str) -> Any:
-        """The bytes of a file, as an Arrow file. Raises NotFoundError that names it."""
+        """Open a file as an Arrow file. Raises NotFoundError, which names it."""
         try:
             return self._files.open(f"{self._root}/{path}")
         except FileNotFoundError as error:
@@ -178,7 +178,7 @@ class SourceFolder:
             ) from error
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
+        """Return the bytes of a small file."""
         with self.open(path) as file:
             return bytes(file.read())
 
@@ -186,7 +186,9 @@ class SourceFolder:
 def of_files(
     folder: SourceFolder, parts: Sequence[ParquetPart], location: SourceLocation, version: str | None
 ) -> ForeignTable:
-    """The rows of all parts, in order. Reads all footers. A part with ``keep`` leaves the number of rows unknown."""
+    """Return the rows of all parts, in order. Reads all footers. With a part that has ``keep``, the number of rows is
+    unknown.
+    """
     if not parts:
         raise Code.SOURCE_NOT_FOUND(f"no Parquet files that count in {folder.url}", name=folder.url)
     with ThreadPoolExecutor(FOOTER_THREADS) as pool:
@@ -220,7 +222,7 @@ def _footer(folder: SourceFolder, path: str) -> Any:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns in the layout of tables, without metadata."""
+    """Return the columns in the layout of tables, without metadata."""
     return pa.schema([pa.field(one.name, types.canonical(one.type), one.nullable) for one in schema])
 
 
@@ -232,14 +234,14 @@ def _united(schemas: Sequence[pa.Schema], url: str) -> pa.Schema:
 
 
 def _type_of(values: Sequence[str | None]) -> pa.DataType:
-    """The type of a column whose values are in the names of folders: whole numbers if all are, else text."""
+    """Return the type of a column whose values are in the names of folders: whole numbers if all are, else text."""
     texts = [value for value in values if value is not None]
     whole = texts and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts)
     return pa.int64() if whole else pa.string()
 
 
 def _constant(value: Any, kind: pa.DataType, url: str) -> pa.Scalar:
-    """A value of the type: itself, or the value that a text says."""
+    """Return a value of the type from a value or its text."""
     if value is not None and not isinstance(value, str):
         return pa.scalar(value, kind)
     text = value

@@ -16,14 +16,14 @@ _SUFFIXES = (".parquet", ".parq", ".pq")
 
 
 def open_hive(location: SourceLocation) -> ForeignTable:
-    """All files of the folder, which have no version. Raises NotFoundError if there is none."""
+    """Open all files of the folder, which has no versions. Raises NotFoundError if there is none."""
     folder = SourceFolder(location)
     paths = [path for path in folder.list() if path.endswith(_SUFFIXES) and not _is_hidden(path)]
     return of_files(folder, [ParquetPart(path, values_of(path)) for path in paths], location, None)
 
 
 def values_of(path: str) -> dict[str, str | None]:
-    """The columns in the names of folders, and their values."""
+    """Return the columns in the names of folders, and their values."""
     pairs = (segment.split("=", 1) for segment in path.split("/")[:-1] if "=" in segment)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 

@@ -1,4 +1,4 @@
-"""Tables of Apache Iceberg, through the package ``pyiceberg``: with deletes and renamed columns as the table has them.
+"""Tables of Apache Iceberg, read by the package ``pyiceberg``, which applies deletes and renamed columns.
 
 A table is named by its metadata file, by its folder if that has a ``version-hint.text``, or by its name in a catalog of
 PyIceberg's configuration. Equality deletes are refused, because PyIceberg does not apply them.
@@ -31,7 +31,7 @@ _PROPERTIES = {
 
 
 def open_iceberg(location: SourceLocation) -> ForeignTable:
-    """The table at its current snapshot, or at ``location.version``. Raises UsageError for one that cannot be read."""
+    """Open the table at its current snapshot, or at ``location.version``. Raises UsageError if it cannot be read."""
     with optional_imports():
         import pyiceberg.table  # noqa: F401 - an error names the extra if it is missing
 
@@ -70,11 +70,11 @@ class IcebergPart:
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """The size of the file."""
         return int(self.task.file.file_size_in_bytes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that count."""
+        """Return the rows that are not deleted."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
@@ -95,7 +95,7 @@ def _opened(location: SourceLocation) -> Table:
 
 
 def _check_hint(location: SourceLocation) -> None:
-    """Raise UsageError for a folder that does not say which metadata file is the current one."""
+    """Raise UsageError for a folder that does not name its current metadata file."""
     listed = SourceFolder(location).list("metadata")
     if "metadata/version-hint.text" not in listed:
         files = [path for path in listed if path.endswith(".metadata.json")]

@@ -1,11 +1,11 @@
 """Tables of IceDB version 3: files below ``_data/``, and a log of JSON lines below ``_log/``.
 
-The log is read as its own readers do: all of its files in the order of their names, each with lines for metadata, the
-schema, log files that it replaces, and data files. The last line about a data file decides whether it counts. A file of
-another size than the log says is refused.
+The log is read as by IceDB's own readers: all of its files in the order of their names, each with lines for metadata,
+the schema, log files that it replaces, and data files. The last line about a data file determines whether it is live. A
+file whose size differs from the log is refused.
 
-A merge writes the values in the names of folders into its file, an insert does not. So such a column is taken from the
-names of folders, if a file or the table that the rows are for has it.
+A merge writes the values in the names of folders into its file, an insert does not. So such a column is read from the
+names of folders if a file or the target table has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Marker:
 
 
 def open_icedb(location: SourceLocation) -> ForeignTable:
-    """The live files after the last entry of the log. Raises DamagedError for a log that cannot be read."""
+    """Open the live files after the last entry of the log. Raises DamagedError for a log that cannot be read."""
     folder = SourceFolder(location)
     listed = folder.list("_log")
     logs = [path for path in listed if path.startswith("_log/") and path.endswith(".jsonl")]

@@ -1,7 +1,7 @@
-"""Adds the rows of a foreign table to a table, in one commit, and counts them against their source.
+"""Adds the rows of a foreign table to a table, in one commit, and verifies their number.
 
 The rows are a stream into the write of :mod:`lakebed.ingest.run`, which sorts them in bounded memory. The stream fails
-at its end if the source says another number of rows, so that nothing is committed of a source that was read in part.
+at its end if the number of rows differs from the source's metadata, so that a partly read source is never committed.
 
 :mod:`lakebed.spark.migration` does the same on Spark, with :meth:`Selection.conformer` and :func:`check_count`.
 
@@ -59,8 +59,8 @@ class MigrationReport:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns are taken, and how: the source's column of a field, fields that are also read from text or turned
-    into text, columns left out. Values of other types are taken without being named here, where none is lost.
+    """The columns to read, and how: the source's column of a field, fields that are also read from text or formatted as
+    text, omitted columns. Values of other types are converted without being named here if none is lost.
     """
 
     columns: Mapping[str, str]
@@ -68,17 +68,17 @@ class Selection:
     ignored: frozenset[str] = frozenset()
 
     def conformer(self, schema: Schema) -> Conformer:
-        """How rows of the source become rows of a table with the schema."""
+        """Return the conversion of rows of the source to rows of a table with the schema."""
         return Conformer(schema, columns=self.columns, casts=self.casts, ignored=self.ignored)
 
     def new_columns(self, source: ForeignTable) -> pa.Schema:
-        """The columns that a table whose setting ``schema_growth`` is ``add`` may get fields for."""
+        """Return the columns for which a table may get fields if its setting ``schema_growth`` is ``add``."""
         taken = {*self.ignored, *self.columns.values()}
         return pa.schema([one for one in source.schema if one.name not in taken])
 
 
 def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
-    """Raise DamagedError if not as many rows were read as the source's metadata says."""
+    """Raise DamagedError if the number of rows read differs from the source's metadata."""
     if source.rows is not None and source.rows != rows:
         raise Code.ROWS_LOST(
             f"{source.name} gave {rows:,} rows, and its metadata says {source.rows:,}; nothing was added. Migrate "

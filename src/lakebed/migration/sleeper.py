@@ -4,8 +4,8 @@ The folder is that of the table in Sleeper's data bucket: ``data/partition_*/*.p
 ``statestore/snapshots`` two Arrow files for each snapshot, ``N-files.arrow`` and ``N-partitions.arrow``, where N is the
 number of a transaction.
 
-Rules. Several partitions may refer to a file, and only its rows inside them count. A file is read whole if a reference
-says that it lies in one partition, else filtered by the regions of its partitions, which have a lowest value
+Rules. Several partitions may refer to a file, and only its rows inside them are read. A file is read whole if its
+reference marks it as inside one partition, else filtered by the regions of its partitions, which have a lowest value
 (inclusive) and a highest one (exclusive, null: none) for each row key field. Sleeper compares byte arrays as signed
 bytes, so files with such keys are refused if they would have to be filtered.
 
@@ -32,7 +32,9 @@ _Region = Mapping[str, tuple[Any, Any]]
 
 
 def open_sleeper(location: SourceLocation) -> ForeignTable:
-    """The rows of the newest snapshot, or of that of ``location.version``. Raises NotFoundError if there is none."""
+    """Open the rows of the latest snapshot, or of that of ``location.version``. Raises NotFoundError if there is
+    none.
+    """
     folder = SourceFolder(location)
     number = _snapshot(folder, location.number())
     regions = {
@@ -81,19 +83,19 @@ def _rows_in(folder: SourceFolder, path: str) -> list[dict[str, Any]]:
 
 
 def _region(ranges: Sequence[Mapping[str, Any]]) -> _Region:
-    """The ranges of a partition, as this version of Sleeper stores them or as older ones do, as text."""
+    """Return the ranges of a partition, as stored by this version of Sleeper or, as text, by older ones."""
     return {one.get("fieldName") or one["field"]: (_value(one["min"]), _value(one["max"])) for one in ranges}
 
 
 def _value(stored: Any) -> Any:
-    """A value of one of several types: the field that is set."""
+    """Return a value of one of several types: the field that is set."""
     if isinstance(stored, Mapping):
         return next((value for value in stored.values() if value is not None), None)
     return stored
 
 
 def _keep_regions(regions: Sequence[_Region], path: str) -> Keep:
-    """Keeps the rows of a batch that lie in any of the regions."""
+    """Return a filter that keeps the rows of a batch in any of the regions."""
     if any(isinstance(low, bytes) for region in regions for low, _ in region.values()):
         raise Code.SOURCE_UNSUPPORTED(
             f"{path} lies in several partitions, and its key is a byte array, which Sleeper orders as signed bytes; "

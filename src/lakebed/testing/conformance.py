@@ -45,7 +45,7 @@ UNSAFE_NAMES = [
     "/".join(["abc"] * 300),
 ]
 LARGE_BYTES = 17 * 1024 * 1024 + 3
-"""More than the 16 MiB from which object stores get several parts."""
+"""More than the 16 MiB from which objects are uploaded in several parts."""
 
 
 class StorageConformance:
@@ -65,20 +65,20 @@ class StorageConformance:
         assert storage.get("t/log/1") == b"one"
 
     def test_create_never_overwrites(self, storage: Storage) -> None:
-        """The loser of a number learns it, and the winner's bytes stay."""
+        """The loser gets EXISTS, and the winner's bytes stay."""
         storage.create("t/log/1", b"first")
         assert storage.create("t/log/1", b"second") is PutOutcome.EXISTS
         assert storage.create("t/log/1", b"first") is PutOutcome.EXISTS
         assert storage.get("t/log/1") == b"first"
 
     def test_an_empty_object_is_an_object(self, storage: Storage) -> None:
-        """Not the same as absent."""
+        """An empty object differs from an absent one."""
         assert storage.create("empty", b"") is PutOutcome.CREATED
         assert storage.get("empty") == b""
         assert storage.create("empty", b"x") is PutOutcome.EXISTS
 
     def test_no_more_is_put_than_can_be_read_back(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By no kind of put; and a refused one partitions what was there."""
+        """By any kind of put; a refused put leaves the object unchanged."""
         monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", 1000)
         assert storage.create("t/log/1", bytes(1000)) is PutOutcome.CREATED
         found = storage.get_versioned("t/log/1")
@@ -102,7 +102,7 @@ class StorageConformance:
                 get("t/log/1")
 
     def test_of_racing_creates_one_wins(self, storage: Storage) -> None:
-        """Eight threads, ten numbers: each has one winner, and holds the winner's bytes."""
+        """Eight threads, ten names: each has one winner, and contains the winner's bytes."""
         for number in range(10):
             barrier = threading.Barrier(self.threads)
             name = f"race/{number}"
@@ -117,13 +117,13 @@ class StorageConformance:
             assert storage.get(name) == b"writer %d" % outcomes.index(PutOutcome.CREATED)
 
     def test_replace_takes_the_place_of_what_is_there(self, storage: Storage) -> None:
-        """There or not before."""
+        """Whether there was an object before or not."""
         storage.replace("checkpoints/latest", b"1")
         storage.replace("checkpoints/latest", b"22")
         assert storage.get("checkpoints/latest") == b"22"
 
     def test_a_replaced_object_is_read_whole(self, storage: Storage) -> None:
-        """A reader beside a writer sees one version or the other, never a mixture or nothing."""
+        """A concurrent reader gets one version or the other, never a mixture or nothing."""
         versions = [bytes([65 + n]) * 100_000 for n in range(4)]
         storage.replace("pins/1", versions[0])
         stop = threading.Event()
@@ -142,7 +142,7 @@ class StorageConformance:
             assert {found for reader in readers for found in reader.result()} <= set(versions)
 
     def test_a_version_is_replaced_once(self, storage: Storage) -> None:
-        """The log start of a log, 3 -> 5; who still has 3 in mind learns that it moved, and the 5 stays."""
+        """The log start of a log, 3 -> 5: a replace of version 3 then fails, and the 5 stays."""
         assert storage.get_versioned("log/log-start") is None
         storage.create("log/log-start", b"3")
         three = versioned(storage, "log/log-start")
@@ -157,7 +157,7 @@ class StorageConformance:
         assert versioned(storage, "log/log-start").data == b""
 
     def test_what_is_gone_is_not_replaced(self, storage: Storage) -> None:
-        """Nor does the attempt leave anything behind."""
+        """The failed replace leaves no object behind."""
         storage.create("log/log-start", b"3")
         three = versioned(storage, "log/log-start")
         storage.delete(["log/log-start"])
@@ -185,7 +185,7 @@ class StorageConformance:
             assert [listed.name for listed in storage.list("")] == ["race"]
 
     def test_counting_by_replaces_loses_nothing(self, storage: Storage) -> None:
-        """Four threads add one to a number, ten times each, each until its own replace is the one that counts."""
+        """Four threads add one to a number, ten times each, each until its own replace takes effect."""
         storage.create("number", b"0")
 
         def count(_: int) -> None:
@@ -228,14 +228,14 @@ class StorageConformance:
             assert path.read_bytes() == data
 
     def test_an_empty_file_can_be_sent(self, storage: Storage, tmp_path: Path) -> None:
-        """Nobody should, and it must not break."""
+        """Lakebed never sends one, but it must work."""
         sent = tmp_path / "empty"
         sent.touch()
         assert storage.send("data/j/empty", sent).size_bytes == 0
         assert storage.get("data/j/empty") == b""
 
     def test_a_damaged_object_is_refused_by_name(self, storage: Storage) -> None:
-        """The bytes are not those that the digest is of."""
+        """The digest is not that of the bytes."""
         storage.replace("data/j/f.parquet", b"damaged")
         with (
             pytest.raises(DamagedError, match=r"data/j/f\.parquet"),
@@ -244,7 +244,7 @@ class StorageConformance:
             pytest.fail("entered with damaged bytes")
 
     def test_fetching_nothing_says_so(self, storage: Storage) -> None:
-        """Not an empty file."""
+        """It is an error, not an empty file."""
         with pytest.raises(NotFoundError, match="data/none"), storage.fetch("data/none"):
             pytest.fail("entered without an object")
 
@@ -260,7 +260,7 @@ class StorageConformance:
         assert [listed.last_modified for listed in storage.list("log")] == [last_modified]
 
     def test_a_listing_is_recursive_and_by_whole_segments(self, storage: Storage) -> None:
-        """``data/j1`` is no prefix of ``data/j10``."""
+        """``data/j1`` is not a prefix of ``data/j10``."""
         for name in ("data/j1/a", "data/j1/deep/b", "data/j10/c", "log/1"):
             storage.create(name, name.encode())
         assert sorted(listed.name for listed in storage.list("data/j1")) == ["data/j1/a", "data/j1/deep/b"]
@@ -299,7 +299,7 @@ class StorageConformance:
         assert [listed.name for listed in storage.list("")] == ["t/log/1"]
 
     def test_deleting_what_is_not_there_is_fine(self, storage: Storage) -> None:
-        """Two collectors may race, and one may be asked again."""
+        """Two collectors may race, and one may repeat its deletions."""
         for name in ("d/1", "d/2", "e/1"):
             storage.create(name, b"x")
         storage.delete(["d/1", "d/none", "e/1", "nowhere/at/all"])
@@ -308,7 +308,7 @@ class StorageConformance:
         assert [listed.name for listed in storage.list("")] == ["d/2"]
 
     def test_a_deleted_name_can_be_created_again(self, storage: Storage) -> None:
-        """Why a log version that was truncated needs the log start: the store does not remember."""
+        """The store does not remember names, so a truncated log needs the log start."""
         storage.create("d/deep/1", b"first")
         storage.delete(["d/deep/1"])
         assert storage.get("d/deep/1") is None
@@ -316,7 +316,7 @@ class StorageConformance:
 
     @pytest.mark.parametrize("name", UNSAFE_NAMES)
     def test_an_unsafe_name_is_refused_by_every_call(self, storage: Storage, name: str, tmp_path: Path) -> None:
-        """Before anything is asked of the store."""
+        """Before any request is sent."""
         local = tmp_path / "local"
         local.write_bytes(b"x")
         with pytest.raises(UsageError):
@@ -341,22 +341,22 @@ class StorageConformance:
             storage.object_url(name)
 
     def test_an_object_url_lies_below_the_root(self, storage: Storage) -> None:
-        """Other engines read by it."""
+        """Other engines read the object by its URL."""
         assert storage.object_url("data/j/f.parquet") == f"{storage.url}/data/j/f.parquet"
 
     def test_create_if_absent_is_kept(self, storage: Storage) -> None:
-        """And the probe leaves nothing behind."""
+        """The probe leaves no object behind."""
         check_conditional_puts(storage)
         assert list(storage.list("")) == []
 
     def test_replace_if_unchanged_is_kept(self, storage: Storage) -> None:
-        """Likewise."""
+        """The probe leaves no object behind."""
         assert keeps_replace_if(storage)
         assert list(storage.list("")) == []
 
 
 def versioned(storage: Storage, name: str) -> Versioned:
-    """An object that must be there."""
+    """Return an object that must exist."""
     found = storage.get_versioned(name)
     assert found is not None, name
     return found

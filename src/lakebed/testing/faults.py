@@ -99,19 +99,19 @@ _FIRES_ON: dict[Fault, frozenset[Operation]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a fault fires: on which operation, which names (a shell pattern), and which of the matching calls."""
+    """A fault and its trigger: the operation, the names (a shell pattern), and which of the matching calls."""
 
     fault: Fault
     operation: Operation | Literal["*"] = "*"
     name: str = "*"
     calls: Collection[int] | None = None
-    """Counted from 1 over the calls that match; None: any of them."""
+    """The matching calls that fail, counted from 1; None: all of them."""
     probability: float = 1.0
     later_calls: int = 1
-    """LATE only: how many calls of any kind pass before it takes effect."""
+    """LATE only: the number of calls of any kind before it takes effect."""
 
     def matches(self, operation: Operation, name: str) -> bool:
-        """Whether the rule counts a call."""
+        """Return whether a call matches the rule."""
         return (
             self.operation in ("*", operation) and operation in _FIRES_ON[self.fault] and fnmatchcase(name, self.name)
         )
@@ -125,7 +125,7 @@ class FaultPlan:
     seed: int = 0
 
     def fires(self, index: int, call: int) -> bool:
-        """Whether rule ``index`` fires on its ``call``-th matching call."""
+        """Return whether rule ``index`` fires on its ``call``-th matching call."""
         rule = self.rules[index]
         if rule.calls is not None and call not in rule.calls:
             return False
@@ -161,7 +161,7 @@ class FaultyStorage:
         return self.inner.shared
 
     def settle(self) -> None:
-        """Let every late effect happen now."""
+        """Apply all late effects now."""
         with self._lock:
             due, self._delayed = self._delayed, []
         for delayed in due:
@@ -237,7 +237,7 @@ class FaultyStorage:
             yield path
 
     def delete(self, names: Iterable[str]) -> None:
-        """As the contract says, or by the plan, validated by the first name."""
+        """As the contract says, or by the plan, which is matched with the first name."""
         doomed = list(names)
         if doomed:
             self._change("delete", doomed[0], lambda: self.inner.delete(doomed))
@@ -294,7 +294,7 @@ class FaultyStorage:
             raise _lost(operation, self.object_url(name))
 
     def _next(self, operation: Operation, name: str) -> Fault | None:
-        """Count the call, let late effects that are due happen, and say which fault fires."""
+        """Count the call, apply late effects that are due, and return the fault that fires."""
         with self._lock:
             for delayed in self._delayed:
                 delayed.calls_left -= 1
@@ -315,7 +315,7 @@ class FaultyStorage:
             return chosen
 
     def _delay(self, operation: Operation, name: str, effect: Callable[[], object]) -> None:
-        """Calls left: one fewer with each later call, and the effect comes before the call that finds none left."""
+        """Delay an effect: the count falls with each later call, and the effect precedes the call that finds 0."""
         rules = (rule for rule in self.plan.rules if rule.fault is Fault.LATE and rule.matches(operation, name))
         with self._lock:
             self._delayed.append(_Delayed(next(rules).later_calls - 1, effect))
@@ -340,11 +340,11 @@ class CountingStorage(FaultyStorage):
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each operation was called."""
+        """The number of calls of each operation."""
         return Counter({operation: len(names) for operation, names in self.names.items()})
 
     def clear(self) -> None:
-        """Count from nothing again."""
+        """Reset all counts to zero."""
         with self._lock:
             self.names = {}
 
@@ -360,7 +360,7 @@ class CountingStorage(FaultyStorage):
         return None
 
     def _count(self, operation: Operation, name: str) -> None:
-        """Note a call before it is made; tests have other things happen here."""
+        """Count a call before it is made; tests override this to inject other events."""
         with self._lock:
             self.names.setdefault(operation, []).append(name)
 
@@ -370,7 +370,7 @@ def _damaged(data: bytes, fault: Fault) -> bytes:
         return data[: len(data) // 2]
     if not data:
         return data
-    # A place that depends on the bytes alone, so that a damaged object is damaged alike on each read.
+    # The position depends on the bytes alone, so that a damaged object is damaged alike on each read.
     bit = xxhash.xxh3_64_intdigest(data) % (8 * len(data))
     flipped = bytearray(data)
     flipped[bit // 8] ^= 1 << (bit % 8)

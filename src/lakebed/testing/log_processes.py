@@ -1,4 +1,4 @@
-"""What every log backend must do that several processes use, as a pytest suite.
+"""The contract of log backends that several processes use, as a pytest suite.
 
 Subclass :class:`LogProcesses` in a test file, with the fixture ``location`` of :mod:`lakebed.testing.logs`. It starts
 processes of this module.
@@ -20,7 +20,7 @@ from lakebed.testing.logs import LogUrl, commit, logged
 
 
 class LogProcesses:
-    """Commits from processes that share nothing but the place, and from some that are killed."""
+    """Commits from processes that share only the log location, some of which are killed."""
 
     @pytest.fixture
     def location(self) -> LogUrl:
@@ -28,7 +28,7 @@ class LogProcesses:
         raise NotImplementedError
 
     def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
-        """Each with four threads; every name is in the entry whose version its process was given."""
+        """Each process has four threads; every name is in the entry whose version the process received."""
         location.connect().check()
         children = [start(location, tmp_path, f"p{number}", commits=80) for number in range(2)]
         told: dict[str, int] = {}
@@ -40,7 +40,7 @@ class LogProcesses:
         assert logged(location, tmp_path) == told
 
     def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, location: LogUrl, tmp_path: Path) -> None:
-        """Three are killed in the midst of their commits; at most what was under way is there beside it."""
+        """Three are killed during their commits; besides acknowledged names, at most those under way are in the log."""
         location.connect().check()
         told: dict[str, int] = {}
         for version in range(3):
@@ -57,11 +57,13 @@ class LogProcesses:
 
 
 THREADS = 4
-"""Of a process that these tests start."""
+"""Threads of each process that these tests start."""
 
 
 def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
-    """A process that commits, and prints a line for each entry. Options may be secret, so they go by stdin."""
+    """Start a process that commits, and prints a line for each entry. Options may be secret, so they are sent by
+    stdin.
+    """
     child = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
@@ -77,7 +79,7 @@ def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subpr
 
 
 def told_in(out: str) -> dict[str, int]:
-    """The names and numbers of a child's lines; one that was cut short by its death was not told."""
+    """Return the names and versions of a child's lines; a line that was cut off by its death is ignored."""
     lines = [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
     return {name: int(version) for name, version in lines}
 
@@ -89,7 +91,7 @@ def _work() -> None:
     def write(thread: int) -> None:
         for count in range(order["commits"] // THREADS):
             name = f"{order['writer']}-{thread}-{count}"
-            # One write, so that lines of several threads do not mix.
+            # A single write, so that lines of several threads do not mix.
             sys.stdout.write(f"{name} {commit(log, name)}\n")
             sys.stdout.flush()
 

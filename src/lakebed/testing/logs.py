@@ -42,24 +42,24 @@ SKEW = timedelta(seconds=1)
 """A store may keep last-modified times in whole seconds."""
 
 ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
-"""One transaction of the greatest size, and a header that names sidecars."""
+"""One transaction of the maximum size, and a header that names sidecars."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogUrl:
-    """The place of a log in a form that can be sent to another process."""
+    """The location of a log in a form that can be sent to another process."""
 
     log_url: str
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     instance: str = field(default_factory=clock.new_id)
 
     def connect(self) -> LogLocation:
-        """The place, anew. Options reach a store of the data's kind alone."""
+        """Open the location again. Options reach only a store of the same kind as the data."""
         data = connect(*((self.log_url, self.storage_options) if self.log_url[:3] == "s3:" else ("memory://unused",)))
         return connect_logs(self.log_url, data, self.instance, storage_options=self.storage_options)
 
     def catalog(self, checkpoints: Path) -> CatalogLog:
-        """A log that takes names, for a test of commits; any machine would do."""
+        """Return a log that accepts names, for a test of commits; any machine would do."""
         beside = CheckpointLocation(connect(checkpoints), "catalog")
         return Log(self.connect().open("catalog"), beside, self.instance, CATALOG)
 
@@ -69,13 +69,13 @@ class LogConformance:
 
     threads = 8
     page_versions = 1200
-    """Entries that a listing of the backend does not give in one page."""
+    """More entries than a listing of the backend returns in one page."""
     page_entry = b"x"
-    """What each of them holds: a backend may bound its pages in bytes."""
+    """The content of each of these entries: a backend may bound its pages in bytes."""
 
     @pytest.fixture
     def location(self) -> LogUrl:
-        """Override: where a fresh log can be kept."""
+        """Override: a location for a fresh log."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -86,7 +86,7 @@ class LogConformance:
         return logs.open("catalog")
 
     def test_a_place_can_be_checked_again_and_the_check_leaves_nothing(self, location: LogUrl) -> None:
-        """By many at once, as services start together; a log of no entries is no log at all."""
+        """Many services may check at once as they start together; a log without entries does not exist."""
         with ThreadPoolExecutor(self.threads) as pool:
             for checked in [pool.submit(location.connect().check) for _ in range(self.threads)]:
                 checked.result()
@@ -100,14 +100,14 @@ class LogConformance:
         assert log.get(2) is None
 
     def test_nothing_overwrites(self, log: LogBackend) -> None:
-        """Equal bytes or others: it exists."""
+        """Whether the bytes are equal or not: it exists."""
         log.create(1, b"first")
         assert log.create(1, b"second") is PutOutcome.EXISTS
         assert log.create(1, b"first") is PutOutcome.EXISTS
         assert log.get(1) == b"first"
 
     def test_of_racing_creates_one_wins(self, location: LogUrl, log: LogBackend) -> None:
-        """Eight connections, ten numbers: each has one winner, and holds the winner's bytes."""
+        """Eight connections, ten versions: each has one winner, and contains the winner's bytes."""
         racers = [location.connect().open("catalog") for _ in range(self.threads)]
         for version in range(1, 11):
             barrier = threading.Barrier(self.threads)
@@ -127,7 +127,7 @@ class LogConformance:
         ids=["empty", "nul", "all", "quotes", "large"],
     )
     def test_bytes_come_back_as_they_went(self, log: LogBackend, data: bytes) -> None:
-        """No text, no padding, no limit that a commit would meet; and an empty entry is one."""
+        """Bytes are not converted, padded, or limited below the size of a commit; an empty entry is valid."""
         assert log.create(1, data) is PutOutcome.CREATED
         assert log.get(1) == data
         assert log.create(1, b"other") is PutOutcome.EXISTS
@@ -151,25 +151,25 @@ class LogConformance:
         assert times == sorted(time for time in times if time is not None)
 
     def test_all_numbers_are_told(self, log: LogBackend) -> None:
-        """In any order, none twice; beyond a page of a listing."""
+        """In any order, none twice, and beyond one page of a listing."""
         assert list(log.versions()) == []
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(lambda version: log.create(version, self.page_entry), range(1, self.page_versions + 1)))
         assert sorted(log.versions()) == list(range(1, self.page_versions + 1))
 
     def test_logs_of_one_place_do_not_see_each_other(self, location: LogUrl, log: LogBackend) -> None:
-        """One name may be the beginning of another."""
+        """One name may be the prefix of another."""
         others = [location.connect().open(prefix) for prefix in ("tables/t", "tables/t1", "tables/t-1")]
         for count, other in enumerate([log, *others]):
             assert list(other.versions()) == []
             assert other.create(1, b"%d" % count) is PutOutcome.CREATED
         assert [other.get(1) for other in [log, *others]] == [b"0", b"1", b"2", b"3"]
         assert others[0].last_modified(2) is None
-        others[0].advance_log_start(0, 1)  # is no log
+        others[0].advance_log_start(0, 1)  # this log does not exist
         assert sorted(location.connect().prefixes()) == ["catalog", "tables/t", "tables/t-1", "tables/t1"]
 
     def test_a_place_opened_anew_has_it_all(self, location: LogUrl, log: LogBackend) -> None:
-        """What was acknowledged is not only in memory."""
+        """Acknowledged data is not only in memory."""
         for version in range(1, 6):
             log.create(version, b"%d" % version)
         again = location.connect().open("catalog")
@@ -178,7 +178,7 @@ class LogConformance:
         assert again.create(5, b"x") is PutOutcome.EXISTS
 
     def test_the_log_start_rises_from_nothing_and_by_compare_and_set(self, location: LogUrl, log: LogBackend) -> None:
-        """0 -> 3 -> 5; a raise from 0 or 3 fails then. It is no entry, and stays."""
+        """0 -> 3 -> 5; a raise from 0 or 3 then fails. The log start is not an entry, and stays."""
         assert log.log_start() == 0
         assert log.advance_log_start(0, 3)
         assert not log.advance_log_start(0, 4)
@@ -193,7 +193,7 @@ class LogConformance:
 
     @pytest.mark.parametrize(("expected", "to"), [(0, 0), (3, 3), (3, 2), (-1, 1)])
     def test_the_log_start_never_falls(self, log: LogBackend, expected: int, to: int) -> None:
-        """Nor stays: to raise it by nothing is a mistake."""
+        """A raise by nothing is also refused."""
         log.advance_log_start(0, 3)
         with pytest.raises(UsageError, match="only rise"):
             log.advance_log_start(expected, to)
@@ -217,13 +217,15 @@ class LogConformance:
             assert log.log_start() == log_start + 1 + raised.index(True)
 
     def test_each_log_has_a_log_start_of_its_own(self, location: LogUrl, log: LogBackend) -> None:
-        """One name may be the beginning of another."""
+        """One name may be the prefix of another."""
         others = [location.connect().open(prefix) for prefix in ("tables/t", "tables/t1")]
         assert others[0].advance_log_start(0, 7)
         assert [log.log_start(), others[0].log_start(), others[1].log_start()] == [0, 7, 0]
 
     def test_entries_are_removed_and_those_above_stay(self, location: LogUrl, log: LogBackend) -> None:
-        """1 2 3 4 5 -> 4 5; again, and what never was, is fine. Beyond a batch of deletions."""
+        """1 2 3 4 5 -> 4 5; repeating it, or removing versions that never existed, is allowed. More than a batch of
+        deletions.
+        """
         for version in (1, 2, 3, 1500, 1501):
             log.create(version, b"%d" % version)
         log.advance_log_start(0, 1499)
@@ -239,7 +241,7 @@ class LogConformance:
             assert found.log_start() == 1499
 
     def test_the_newest_entry_of_a_process_is_not_known_once_it_is_removed(self, log: LogBackend) -> None:
-        """What the place told with the create goes with the entry."""
+        """The entry cached from the create is removed as well."""
         log.create(1, b"one")
         log.advance_log_start(0, 1)
         log.remove([1])
@@ -247,7 +249,7 @@ class LogConformance:
         assert log.log_start() == 1
 
     def test_a_log_start_known_from_a_create_is_as_new_as_the_entry(self, location: LogUrl, log: LogBackend) -> None:
-        """Others raise it and delete a number, which a writer that slept creates again."""
+        """Other writers raise it and delete a version, which a writer that slept creates again."""
         other = location.connect().open("catalog")
         for version in range(1, 21):
             assert log.create(version, b"first") is PutOutcome.CREATED
@@ -266,14 +268,14 @@ class LogConformance:
         assert log.known_log_start(21) is None
 
     def test_a_removed_number_can_be_created_again(self, log: LogBackend) -> None:
-        """Why there is a log start: the place does not remember."""
+        """The backend does not remember versions, so a log needs a log start."""
         log.create(1, b"first")
         log.advance_log_start(0, 1)
         log.remove([1])
         assert log.create(1, b"second") is PutOutcome.CREATED
 
     def test_many_threads_on_many_log_objects_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
-        """Four objects race for the versions, four threads of each share the entries."""
+        """Four objects race for the versions; four threads of each share the entries."""
         location.connect().check()
         logs = [location.catalog(tmp_path / "checkpoints") for _ in range(4)]
         told: dict[str, int] = {}
@@ -292,14 +294,16 @@ class LogConformance:
 
 
 def commit(log: CatalogLog, name: str) -> int:
-    """Commit a name; the number of its entry."""
+    """Commit a name; return the version of its entry."""
     outcome = log.commit(RegisterTable(name, name, 0))
     assert isinstance(outcome, Committed), outcome
     return outcome.version
 
 
 def logged(location: LogUrl, folder: Path) -> dict[str, int]:
-    """Every name in the entries and the version it has, read one by one and checked against a state opened anew."""
+    """Return every name in the entries with its version, read one by one and compared with a state read from a new
+    connection.
+    """
     log = location.connect().open("catalog")
     found, previous = dict[str, int](), ""
     for version in sorted(log.versions()):

@@ -1,8 +1,8 @@
 """Looks for counterexamples to the law of merge functions: f(f(A) + f(B)) = f(A + B).
 
 :func:`check_merge_function` makes random rows with few keys, divides them into runs by arrival as writes do, merges the
-runs in different groupings as compactions do, and compares the results. It also calls the function with all the checks
-of :mod:`lakebed.merging.rows_function`. Use it in the tests of a package that declares a function:
+runs in different groupings as compactions do, and compares the results. It also applies all the checks of
+:mod:`lakebed.merging.rows_function`. Use it in the tests of a package that declares a function:
 
     def test_top_three():
         check_merge_function(top_three, Schema({"user": "string"}, {"score": "int64"}, {"game": "string"}))
