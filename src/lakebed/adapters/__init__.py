@@ -1,1 +1,1 @@
-"""Rows for other libraries: each in a module of its own, imported where it is used, and none of them required."""
+"""Rows for other libraries: each in a module of its own, imported when it is used; none of them is required."""

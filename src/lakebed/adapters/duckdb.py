@@ -68,7 +68,7 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
 
 
 def _check_types(schema: Schema) -> None:
-    """Raise UsageError for a column that DuckDB has no type for."""
+    """Raise UsageError for a column whose type DuckDB lacks."""
     for field in schema.fields:
         if pa.types.is_decimal(field.type) and field.type.precision > _DECIMAL_DIGITS_MAX:
             raise Code.TYPE_UNSUPPORTED(

@@ -1,1 +1,1 @@
-"""Pictures of tables and reads, for web pages and notebooks."""
+"""Drawings of tables and reads, for web pages and notebooks."""

@@ -1,7 +1,7 @@
-"""The key space of a table as a picture: each partition's share of a width, neighbours drawn as one if many.
+"""The key space of a table as a drawing: each partition has a share of the width; many neighbours are drawn as one.
 
-:class:`KeySpace` has the figures of all partitions as arrays, in key order. :func:`layout` draws a part of it as an
-icicle: below the whole part a row of a few groups, and below them a row of single partitions, or of at most
+:class:`KeySpace` has the figures of all partitions as arrays, in key order. :func:`layout` lays out a part of it as an
+icicle: the whole part, below it a row of a few groups, and below them a row of single partitions, or of at most
 :data:`CELLS_MAX` groups of neighbours. Positions are those of :class:`~lakebed.model.partitions.Partitions`. Pure.
 """
 
@@ -24,7 +24,7 @@ Share = Literal["rows", "bytes", "partitions"]
 Colour = Literal["files", "bytes", "age"]
 
 WIDTH = 1000
-"""Of the picture; cells are drawn in these units."""
+"""Width of the drawing; cells are drawn in these units."""
 
 GROUPS_MAX = 16
 
@@ -33,10 +33,10 @@ CELLS_MAX = 240
 COLOURS = 6
 
 MANY_FILES = 8
-"""A table with fewer files in each partition does not show the strongest colour."""
+"""The strongest colour is for at least this many files in a partition."""
 
 LEAST_SHARE = 0.1
-"""A partition without rows is drawn as wide as this share of the average one."""
+"""A partition without rows is drawn with this share of the average width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class KeySpace:
 
     @classmethod
     def of(cls, state: TableState) -> KeySpace:
-        """The key space of a state. Linear in the partitions."""
+        """Return the key space of a state. Linear in the partitions."""
         sums, newest = partition_sums(state), newest_files(state)
         ids = state.partitions.ids
         table = np.zeros((len(ids), 5), np.int64)
@@ -65,8 +65,8 @@ class KeySpace:
 
     @classmethod
     def of_rows(cls, version: int, rows: Any) -> KeySpace:
-        """That of the Arrow table that :meth:`lakebed.Table.partitions` returns. Its boundaries are numbers in place of
-        keys, which a picture does not show, and it has no times.
+        """Return the key space of the Arrow table that :meth:`lakebed.Table.partitions` returns. Its boundaries are
+        numbers instead of keys, which a drawing does not show, and it has no times.
         """
         numbers = tuple(n.to_bytes(8, "big") for n in range(1, max(1, len(rows))))
         counts, size_bytes, files, runs = (rows.column(name).to_numpy() for name in ("rows", "bytes", "files", "runs"))
@@ -75,9 +75,9 @@ class KeySpace:
 
 @dataclass(frozen=True, slots=True)
 class KeyCell:
-    """Neighbouring partitions from position ``first`` up to ``last`` (exclusive), and where they are drawn.
+    """Neighbouring partitions from position ``first`` up to ``last`` (exclusive), and their place in the drawing.
 
-    ``files`` is the mean of a partition. ``colour`` is a step from 0 (little, old) to 5 (much, new).
+    ``files`` is the mean per partition. ``colour`` is a step from 0 (few, old) to 5 (many, new).
     """
 
     first: int
@@ -99,14 +99,14 @@ class KeyCell:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The values of the least and the strongest colour; ages as microseconds since 1970."""
+    """The values of the weakest and the strongest colour; ages as microseconds since 1970."""
 
     colour: Colour
     least: float
     most: float
 
     def step(self, value: float) -> int:
-        """The colour of a value."""
+        """Return the colour of a value."""
         if self.most <= self.least:
             return 1
         share = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
@@ -124,13 +124,13 @@ class Icicle:
 
 
 def part_of(space: KeySpace, keys: EncodedRange) -> range:
-    """The positions of the partitions that share a key with the range; never empty."""
+    """Return the positions of the partitions that overlap the range; never empty."""
     found = space.partitions.overlapping(keys)
     return found or range(min(space.partitions.position(keys.min), len(space.partitions) - 1))[-1:] or range(1)
 
 
 def layout(space: KeySpace, part: range, share: Share, colour: Colour) -> Icicle:
-    """Draw the partitions at these positions."""
+    """Lay out the partitions at these positions."""
     edges = _edges_of(space, part, share)
     scale = _scale_of(space, part, colour)
 
@@ -148,7 +148,7 @@ def layout(space: KeySpace, part: range, share: Share, colour: Colour) -> Icicle
 
 
 def _edges_of(space: KeySpace, part: range, share: Share) -> Any:
-    """Where the partitions of the part begin and end, from 0 to :data:`WIDTH`."""
+    """Return the edges of the partitions of the part, from 0 to :data:`WIDTH`."""
     if share == "partitions":
         weights = np.ones(len(part))
     else:
@@ -159,7 +159,7 @@ def _edges_of(space: KeySpace, part: range, share: Share) -> Any:
 
 
 def _divided(edges: Any, parts: int) -> list[tuple[int, int]]:
-    """Neighbours together, so that at most so many parts of about even width come out; each has a partition."""
+    """Group neighbours into at most ``parts`` parts of about even width; each has a partition."""
     count = len(edges) - 1
     if count <= parts:
         return [(place, place + 1) for place in range(count)]

@@ -1,7 +1,7 @@
-"""Pictures as SVG text: the partitions of a table, and the funnel of a read. Pure.
+"""Drawings as SVG text: the partitions of a table, and the funnel of a read. Pure.
 
-Pictures need no library, are displayed in notebooks, and can be saved as files. Colours follow the page's theme.
-Core type. :class:`Picture`.
+They need no library, are displayed in notebooks, and can be saved as files. Colours follow the page's theme. Core type.
+:class:`Picture`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLOURS = (
     ("#e6eef5", "#1b2937"), ("#c3daee", "#1d3e5e"), ("#93bfe3", "#205683"), ("#5b9dd2", "#2a70a9"),
     ("#2f78b7", "#4692cf"), ("#0d4f8b", "#7fbdf0"),
 )  # fmt: skip
-"""Of the six steps of a scale, in light and dark."""
+"""The colours of the six steps of a scale, in light and dark."""
 
 _STYLE = (
     ".lakebed-picture{color-scheme:light dark}"
@@ -39,7 +39,7 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing; ``svg`` is its text. Notebooks show it, and :meth:`save` writes it."""
+    """A drawing; ``svg`` is its text. Notebooks display it, and :meth:`save` writes it."""
 
     svg: str
 
@@ -61,9 +61,9 @@ class Picture:
 
 
 def partitions_picture(space: KeySpace) -> Picture:
-    """Every partition in key order: as wide as its share of the rows, in the colour of its number of files.
+    """Draw every partition in key order: its width is its share of the rows, its colour the number of files.
 
-    Neighbours are drawn as one where there are many. A cell shows its figures when it is pointed at.
+    Many neighbours are drawn as one. A cell shows its figures on hover.
     """
     drawn = layout(space, range(len(space.partitions)), "rows", "files")
     cells = "".join(_cell(cell) for cell in drawn.cells)
@@ -88,12 +88,12 @@ def _cell(cell: KeyCell) -> str:
 
 
 Counted = tuple[str, str, int, int | None]
-"""The name of a step, the unit of its count, the count, and how many were left out to get there."""
+"""The name of a step, the unit of its count, the count, and the number left out by the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """A bar, in the middle of :data:`FUNNEL_WIDTH`. ``left_out``: what was left out before it; None if unknown."""
+    """A bar, centred in :data:`FUNNEL_WIDTH`. ``left_out``: the number left out before it; None if unknown."""
 
     name: str
     unit: str
@@ -104,7 +104,7 @@ class FunnelStep:
 
 
 def bars_of(counts: Sequence[Counted]) -> tuple[FunnelStep, ...]:
-    """The bars from top to bottom, as wide as the logarithms of their counts."""
+    """Return the bars from top to bottom, as wide as the logarithms of their counts."""
     most = max(1.0, *(log1p(count) for _, _, count, _ in counts))
     bars = []
     for name, unit, count, left_out in counts:
@@ -114,7 +114,7 @@ def bars_of(counts: Sequence[Counted]) -> tuple[FunnelStep, ...]:
 
 
 def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:
-    """The steps of a read from top to bottom, each as wide as the logarithm of what was left after it."""
+    """Draw the steps of a read from top to bottom, each as wide as the logarithm of what remained after it."""
     rows = []
     for place, step in enumerate(steps):
         y = 26 * place
@@ -129,7 +129,7 @@ def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:
 
 
 def _picture(width: int, height: int, title: str, content: str) -> Picture:
-    # Its styles name its class alone: those of an SVG inside a page count for the whole page.
+    # Its styles select only its own class: styles of an SVG inside a page apply to the whole page.
     return Picture(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
         f'class="lakebed-picture" aria-label="{escape(title)}" style="max-width:{width}px">'

@@ -1,8 +1,8 @@
 """A progress bar: on a terminal, in a notebook, or as lines in a log file.
 
-It names the phase of the work, the rows, bytes or tasks that are done, how many a second, and the time left if the
-total is known. On a terminal a thread redraws it while nothing is reported, so that the elapsed time advances. It never
-goes to stdout. The thread ends with the block.
+It shows the phase of the work, the rows, bytes or tasks done, the rate per second, and the time left if the total is
+known. On a terminal a thread redraws it between reports, so that the elapsed time advances. It is never written to
+stdout. The thread ends with the block.
 
 Core types: :class:`ProgressBar`.
 """
@@ -26,19 +26,20 @@ BAR_WIDTH = 24
 BAR_EVERY_S = 0.1
 TICK_S = 0.5
 LINE_EVERY_S = 5.0
-"""In a log file a line every five seconds shows that the command is alive, and a night's work still fits."""
+"""Seconds between lines in a log file: often enough to show that the command is alive, and a night's log stays
+short."""
 LEFT_AFTER_S = 1.0
-"""Before, a rate says nothing about the time that is left."""
+"""Seconds before the time left is shown: an earlier rate is not reliable."""
 
 
 def is_interactive(stream: TextIO | None = None) -> bool:
-    """Whether the output is interactive: the stream, by default stderr, is a terminal, or this is a notebook."""
+    """Return whether the output is interactive: the stream, by default stderr, is a terminal, or this is a notebook."""
     stream = sys.stderr if stream is None else stream
     return stream.isatty() or in_notebook()
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     found = None if shell is None else shell.get_ipython()
     return found is not None and type(found).__name__ == "ZMQInteractiveShell"
@@ -70,9 +71,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._began_s = self._phase_began_s = clock.monotonic_s()
 
     def update(self, done: int, total: int | None = None, *, phase: str = "", tasks: tuple[int, int] = (0, 0)) -> None:
-        """Report ``done`` rows or bytes, of ``total`` if that is known, and how many tasks of how many are done.
+        """Report ``done`` rows or bytes, of ``total`` if that is known, and the tasks done of all tasks.
 
-        Each ``phase`` has a rate and a time of its own.
+        Each ``phase`` has its own rate and time.
         """
         with self._drawing:
             now = clock.monotonic_s()
@@ -82,7 +83,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._done, self._total, self._tasks = done, total, tasks
             self._has_begun = self._has_begun or bool(done or tasks[0])
             if not self._has_begun:
-                # The time before the first row, in which Spark starts, does not count for the rate.
+                # The time before the first row, in which Spark starts, is not part of the rate.
                 self._began_s = self._phase_began_s = now
             self._most = max(self._most, done)
             if self._quiet:
@@ -129,7 +130,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._on_terminal:
             self._draw(what, text)
         elif self._in_notebook:
-            # Over the line before: without widgets, which not every notebook has.
+            # Overwrites the previous line without widgets, which not every notebook supports.
             line = f"{what}: {text}"
             self._stream.write("\r" + line.ljust(self._shown_width))
             self._shown_width = len(line)

@@ -1,4 +1,4 @@
-"""A table, and the tables of an instance, as HTML for notebooks, from their states or figures alone. Pure."""
+"""A table, or the tables of an instance, as HTML for notebooks, made only from their states or figures. Pure."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 SHOWN_TABLES = 20
-"""Tables of an instance that a notebook shows, each of which takes a request."""
+"""Maximum tables of an instance that a notebook shows, each of which takes a request."""
 
 Figure = tuple[str, Any]
 """A name and a value."""
 
 
 def table_view(title: str, state: TableState) -> str:
-    """The table at the version of its state."""
+    """Return the view of the table at the version of its state."""
     space = KeySpace.of(state)
     figures = [("version", state.version), *_figures(state, space), ("merge", state.merge)]
     return described_view(title, figures, space, state.created)
 
 
 def described_view(title: str, figures: Sequence[Figure], space: KeySpace | None, schema: Schema) -> str:
-    """A table of which the figures, the partitions (None: they are not known) and the fields are given."""
+    """Return the view of a table with the given figures, partitions (None: unknown) and fields."""
     picture = "" if space is None else partitions_picture(space).svg
     return view(title, facts(figures), picture, schema.html())
 
 
 def instance_view(title: str, tables: Mapping[str, Sequence[Figure]], others: int) -> str:
-    """The figures of some tables by name; ``others`` are left out."""
+    """Return the figures of some tables by name; ``others`` are left out."""
     rows = [[name, *(value for _, value in figures)] for name, figures in tables.items()]
     note = f"<div>and {others:,} more</div>" if others else ""
     return view(title, grid(("table", "rows", "bytes", "partitions", "files"), rows), note)
 
 
 def figures_of(state: TableState) -> list[Figure]:
-    """The rows, bytes, partitions and files of a table."""
+    """Return the rows, bytes, partitions and files of a table."""
     return _figures(state, KeySpace.of(state))
 
 
 def rows_text(rows: int, *, exact: bool) -> int | str:
-    """A number of rows, which may be an estimate."""
+    """Return a number of rows, which may be an estimate."""
     return rows if exact else f"about {rows:,}"
 
 

@@ -1,8 +1,8 @@
-"""The functions of aggregates: one value of each group of rows, for a whole column at once.
+"""The functions of aggregates: they compute one value for each group of rows, for a whole column at once.
 
-Nulls are ignored; a group of nothing but nulls gives null. Integers are summed and multiplied exactly: a result that
-the column's type cannot hold is an error. Sums and products of floats depend on how rows are grouped, in their last
-bits, and KLL sketches on chance.
+Nulls are ignored; a group of only nulls gives null. Integers are summed and multiplied exactly: a result that overflows
+the column's type is an error. Sums and products of floats depend in their last bits on the grouping of rows, and KLL
+sketches are randomised.
 
 Errors: :class:`DoesNotFit` and :class:`NotASketch`, with the number of the group.
 """
@@ -49,29 +49,30 @@ class NotASketch(Exception):  # noqa: N818 - likewise
 
 
 NORMALIZING = frozenset({"set", "map_sum", "map_min", "map_max", "hll", "quantiles"})
-"""Functions that may change a single value, or refuse it: a list that is no set, a map with a key twice or with keys
-out of order, bytes that are no sketch. Else such a row would change when a compaction merges it with others."""
+"""Functions that may change a single value, or refuse it: a list that is not a set, a map with a repeated key or
+unordered keys, bytes that are not a sketch. Otherwise such a row would change when a compaction merges it with
+others."""
 
 
 def combine(function: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """One value for each group, of the column's type. Raises DoesNotFit and NotASketch."""
+    """Return one value for each group, of the column's type. Raises DoesNotFit and NotASketch."""
     if groups.alone and function not in NORMALIZING:
         return column
     return _as_type(_COMBINE[function](_storage(column), groups), column.type)
 
 
 def _storage(column: pa.Array) -> pa.Array:
-    """The column as Arrow stores it, in the same order: it neither compares nor groups UUIDs and JSON."""
+    """Return the column as Arrow stores it, in the same order: Arrow neither compares nor groups UUIDs and JSON."""
     return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
 
 
 def _as_type(stored: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The inverse of :func:`_storage`."""
+    """Undo :func:`_storage`."""
     return pa.ExtensionArray.from_storage(kind, stored) if isinstance(kind, pa.BaseExtensionType) else stored
 
 
 def _by_arrow(name: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """By a function of Arrow's that gives the type of its argument."""
+    """Combine by a function of Arrow whose result has the type of its argument."""
     rows = pa.table({"group": pa.array(groups.numbers()), "value": column})
     found = rows.group_by("group", use_threads=False).aggregate([("value", name)])
     return found.column(f"value_{name}").combine_chunks()
@@ -87,7 +88,7 @@ def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """A sum or a product."""
+    """Combine by a sum or a product."""
     kind = column.type
     found = reduced(name, column, groups) if name == "sum" else None
     if found is not None:
@@ -100,7 +101,7 @@ def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """With Python's integers, which have no bound: for values that are large, and products."""
+    """Combine with Python's unbounded integers, for large values and for products."""
     low, high = _bounds(column.type)
     found: list[int | None] = []
     for group, held in enumerate(_values_of_groups(column, groups)):
@@ -112,7 +113,7 @@ def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _product(values: Sequence[int], most: int) -> int:
-    """The product, or that of the first values if no others can bring it back below ``most``."""
+    """Return the product, or that of the first values if no others can bring it back below ``most``."""
     found = 0 if 0 in values else 1
     for value in values:
         found *= value
@@ -122,7 +123,7 @@ def _product(values: Sequence[int], most: int) -> int:
 
 
 def _values_of_groups(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
-    """The values of each group that are not null."""
+    """Return the values of each group that are not null."""
     values, edges = column.to_pylist(), [*groups.starts.tolist(), groups.rows]
     return ([value for value in values[first:end] if value is not None] for first, end in pairwise(edges))
 
@@ -148,14 +149,14 @@ def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _mean(column: pa.Array, groups: Groups) -> pa.Array:
-    """The sum of each member of the structs."""
+    """Sum each member of the structs."""
     parts = [_arithmetic("sum", member, groups) for member in column.flatten()]
     missing = groups.last_where(booleans(column.is_valid())) < 0
     return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=pa.array(missing))
 
 
 def _sketch(union: Callable[[list[bytes]], bytes], column: pa.Array, groups: Groups) -> pa.Array:
-    """The union of the sketches of each group; that of one is itself, checked."""
+    """Return the union of the sketches of each group; a single sketch is returned unchanged, after a check."""
     found: list[bytes | None] = []
     for group, held in enumerate(_values_of_groups(column, groups)):
         try:
@@ -181,7 +182,7 @@ def _last(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _members(column: pa.Array, groups: Groups) -> tuple[Integers, pa.Array, Any]:
-    """The elements of a column of lists or maps, the group of each, and which groups have no list at all."""
+    """Return the elements of a column of lists or maps, the group of each, and the groups without any list."""
     if pa.types.is_map(column.type):
         pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
         column = column.cast(pa.list_(pair))
@@ -191,7 +192,7 @@ def _members(column: pa.Array, groups: Groups) -> tuple[Integers, pa.Array, Any]
 
 
 def _ends(owners: Integers, count: int) -> pa.Array:
-    """The offsets of lists, of elements whose lists these are."""
+    """Return the offsets of lists, from the list of each element."""
     ends = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))])
     return pa.array(ends.astype(np.int32))
 
@@ -202,7 +203,7 @@ def _concatenated(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _union(column: pa.Array, groups: Groups) -> pa.Array:
-    """The distinct elements, in ascending order; null last."""
+    """Return the distinct elements, in ascending order; null last."""
     owners, members, missing = _members(column, groups)
     rows = pa.table({"group": pa.array(owners), "value": _storage(members)})
     rows = rows.group_by(["group", "value"], use_threads=False).aggregate([])
@@ -222,14 +223,14 @@ def _joined(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _of_valid(column: pa.Array, groups: Groups) -> Groups:
-    """The groups of the rows whose value is not null; those without one are left out."""
+    """Return the groups of the rows whose value is not null; groups without one are left out."""
     owners = groups.numbers()[booleans(column.is_valid())]
     begins = np.flatnonzero(np.diff(owners, prepend=-1))
     return Groups(begins, len(owners))
 
 
 def _by_map_key(name: str, column: pa.Array, groups: Groups) -> pa.Array:
-    """Maps merged key by key, their keys in ascending order."""
+    """Merge maps key by key, with keys in ascending order."""
     owners, members, missing = _members(column, groups)
     rows = pa.table({"group": pa.array(owners), "key": members.field("key"), "value": members.field("value")})
     rows = rows.take(pc.sort_indices(rows, sort_keys=[("group", "ascending"), ("key", "ascending")])).combine_chunks()

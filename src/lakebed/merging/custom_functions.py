@@ -36,7 +36,7 @@ GROUP = "lakebed.merge_functions"
 
 
 def function_of(mode: Custom, schema: Schema) -> RowsFunction:
-    """The function of a merge mode, over rows of the schema. Raises UsageError if it is not installed."""
+    """Return the function of a merge mode, over rows of the schema. Raises UsageError if it is not installed."""
     if mode.sql:
         from lakebed.merging.merge_query import evaluate
 
@@ -56,7 +56,7 @@ def check(mode: Custom, schema: Schema) -> None:
 
 @lru_cache(maxsize=256)
 def installed(name: str, version: int = 1) -> RowsFunction:
-    """The function of an installed package. Raises UsageError with MERGE_FUNCTION_MISSING."""
+    """Return the function of an installed package. Raises UsageError with MERGE_FUNCTION_MISSING."""
     wanted = name if version == 1 else f"{name}.{version}"
     found = entry_points(group=GROUP)
     matches = [point for point in found if point.name == wanted]
@@ -73,7 +73,7 @@ def installed(name: str, version: int = 1) -> RowsFunction:
             f"several installed packages have a merge function {wanted!r} ({', '.join(values)}); uninstall one of them",
             name=wanted,
         )
-    # Before the function is loaded: it may import pandas, or only do so when it is called.
+    # Before the function is loaded: it may import pandas, at once or when it is called.
     recognise_pandas()
     try:
         function = matches[0].load()

@@ -29,7 +29,7 @@ class Groups:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, names: Sequence[str]) -> Groups:
-        """The groups of sorted rows by these columns, which have no nulls. There is at least one row."""
+        """Return the groups of sorted rows by these columns, which have no nulls. Requires at least one row."""
         begins = np.zeros(rows.num_rows, np.bool_)
         begins[0] = True
         for name in names:
@@ -48,28 +48,28 @@ class Groups:
 
     @property
     def lasts(self) -> Integers:
-        """The position of each group's last row."""
+        """Return the position of each group's last row."""
         return np.append(self.starts[1:], self.rows) - 1
 
     def numbers(self) -> Integers:
-        """The number of its group, for each row."""
+        """Return the group number of each row."""
         return np.repeat(np.arange(self.count), np.diff(np.append(self.starts, self.rows)))
 
     def last_where(self, flags: Flags) -> Integers:
-        """The position of the last row of each group that has the flag; -1 where none has."""
+        """Return the position of the last row of each group that has the flag; -1 if none has."""
         return np.maximum.reduceat(np.where(flags, np.arange(self.rows), -1), self.starts)
 
     def first_where(self, flags: Flags) -> Integers:
-        """The position of the first row of each group that has the flag; -1 where none has."""
+        """Return the position of the first row of each group that has the flag; -1 if none has."""
         found = np.minimum.reduceat(np.where(flags, np.arange(self.rows), self.rows), self.starts)
         return np.where(found == self.rows, -1, found)
 
 
 def _differ(column: pa.Array) -> Flags:
-    """For each value of a column without nulls but the first, whether it differs from the one before it."""
+    """Return for each value but the first whether it differs from the previous one; the column has no nulls."""
     found = key_type(column.type)
     if found is not None and found.width in (4, 8) and found.form is not Form.FLOAT:
-        # A third of the time of Arrow's comparison, whose result is in bits.
+        # Takes a third of the time of Arrow's comparison, whose result is in bits.
         held = raw(column).view(f"<i{found.width}").ravel()
         differ: Flags = held[1:] != held[:-1]
         return differ
@@ -78,7 +78,7 @@ def _differ(column: pa.Array) -> Flags:
 
 
 def take_or_null(column: pa.Array, positions: Integers) -> pa.Array:
-    """The values at these positions; null for -1."""
+    """Return the values at these positions; null for -1."""
     missing = positions < 0
     if not missing.any():
         return column.take(pa.array(positions))

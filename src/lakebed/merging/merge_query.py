@@ -1,8 +1,8 @@
 """Queries as merge functions: ``Custom(sql="SELECT k, max(n) AS n FROM rows GROUP BY k")``.
 
-The engine has no table but ``rows``, no functions whose result varies (random values, the time), and accepts one
-query: no statement that changes data, settings or files. The result is cast to the types of the schema, where each
-value is kept, and sorted. Each thread has an engine of its own, with one partition.
+The engine has only the table ``rows``, no functions whose result varies (random values, the time), and accepts only a
+single query that reads. The result is cast to the types of the schema without loss, and sorted. Each thread has an
+engine of its own, with one partition.
 
 Errors: UsageError: MERGE_MODE_INVALID for a query that does not fit the schema, MERGE_FUNCTION_FAILED for one that
 fails on rows.
@@ -34,10 +34,12 @@ _local = threading.local()
 
 
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
-    """The result of the query over the rows, sorted, with the schema of the rows. Raises what the engine raises."""
+    """Return the result of the query over the rows, sorted, with the schema of the rows. Raises the engine's
+    exceptions.
+    """
     bounds = fitted(text, "the query of the merge mode")
     found = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
-    # Of SELECT *.
+    # Present after SELECT *.
     found = found.drop_columns([ARRIVAL]) if ARRIVAL in found.column_names else found
     if found.num_columns > len(rows.schema) or not set(found.column_names) <= set(rows.schema.names):
         return found
@@ -49,7 +51,7 @@ def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
 
 
 def check_query(text: str, schema: Schema) -> None:
-    """Raise UsageError for a query that cannot merge rows of the schema, as far as a run over no rows shows."""
+    """Raise UsageError if the query, run over no rows, shows that it cannot merge rows of the schema."""
 
     def refused(error: BaseException) -> Error:
         return Code.MERGE_MODE_INVALID(
@@ -93,7 +95,7 @@ def _as_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _engine() -> SessionContext:
-    """This thread's session, which knows deterministic functions, aggregates and windows."""
+    """Return this thread's session, which has deterministic functions, aggregates and windows."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = _local.engine = query_context()

@@ -25,9 +25,9 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def reduced(name: str, column: pa.Array, groups: Groups) -> pa.Array | None:
-    """``sum``, ``min`` or ``max`` of each group; None if the column, or the size of a sum, asks for another way.
+    """Return ``sum``, ``min`` or ``max`` of each group; None if the column, or the size of a sum, is not supported.
 
-    An extreme has the type of the column, a sum is int64 or double.
+    An extreme has the type of the column; a sum is int64 or double.
     """
     numbers = _numbers(column)
     if numbers is None:
@@ -37,7 +37,7 @@ def reduced(name: str, column: pa.Array, groups: Groups) -> pa.Array | None:
         found = _reduceat(name, numbers.to_numpy(), groups)
         return None if found is None else _array(found, kind)
     if pa.types.is_floating(kind):
-        # No value stands for null beside NaN and the infinities.
+        # No float can stand for null, besides NaN and the infinities.
         return None
     filled = pc.fill_null(numbers, pa.scalar(_neutral(name, numbers.type), numbers.type))
     found = _reduceat(name, filled.to_numpy(), groups)
@@ -48,7 +48,7 @@ def reduced(name: str, column: pa.Array, groups: Groups) -> pa.Array | None:
 
 
 def _numbers(column: pa.Array) -> pa.Array | None:
-    """The column as numbers that NumPy has, without a copy; None if it is none of those."""
+    """Return the column as NumPy numbers, without a copy; None if NumPy has no such type."""
     kind = column.type
     if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
         return column.view(pa.int32() if kind.bit_width == 32 else pa.int64())

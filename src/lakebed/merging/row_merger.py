@@ -1,17 +1,16 @@
-"""Merging rows with equal keys in a sorted stream, by the merge mode of a table.
+"""Merges rows with equal keys in a sorted stream, by the merge mode of a table.
 
-Core types: :class:`RowMerger`, which takes the rows of several runs in one sorted stream and gives merged rows, batch
-by batch. It holds two batches, however many rows a key has; by ``Custom`` what
-:mod:`lakebed.merging.rows_function` says.
+Core types: :class:`RowMerger`, which reads the rows of several runs in one sorted stream and returns merged rows, batch
+by batch. It keeps two batches in memory, however many rows a key has; for ``Custom`` see
+:mod:`lakebed.merging.rows_function`.
 
 Rows come sorted by the keys of the merge schema (:func:`~lakebed.model.row_kinds.merge_schema`); rows with equal keys
 in order of arrival.
 
-Rules: a merge of *all* runs of a key is complete: it gives whole rows and drops deletes. A merge of some of them keeps
-deletes, and partial rows that found no whole row, because older runs may have the key.
+Rules: a merge of *all* runs of a key is complete: it returns whole rows and drops deletes. A merge of some of them
+keeps deletes, and partial rows without a whole row, because older runs may have the key.
 
-Errors: SchemaMismatchError for an aggregate that its column cannot hold, and for a value that is not a sketch where one
-is needed; it names the key.
+Errors: SchemaMismatchError, which names the key, for an aggregate that overflows its column, and for an invalid sketch.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class RowMerger:
-    """Merges rows of one schema. ``complete`` says that the merge has all runs of its keys."""
+    """Merges rows of one schema. ``complete``: whether the merge has all runs of its keys."""
 
     def __init__(self, mode: MergeMode, schema: Schema, *, complete: bool) -> None:
         self._mode = mode
@@ -50,7 +49,7 @@ class RowMerger:
         self._normalizing = isinstance(mode, Aggregate) and not NORMALIZING.isdisjoint(dict(mode.functions).values())
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row for each key of the sorted rows; no batch is empty.
+        """Return one row for each key of the sorted rows; no batch is empty.
 
         Hidden columns are left out if the merge is complete.
         """
@@ -73,7 +72,7 @@ class RowMerger:
             yield from self._finished(held)
 
     def _goes_on(self, held: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
-        """Whether the first row of a batch has the key of the last row before it."""
+        """Return whether the first row of a batch has the key of the previous row."""
         last = held.num_rows - 1
         return all(held.column(name)[last] == batch.column(name)[0] for name in self._key)
 
@@ -95,7 +94,7 @@ class RowMerger:
             yield rows.drop_columns(dropped) if dropped else rows
 
     def _chosen(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        """The row of each group that counts; with partial rows, put together of several."""
+        """Return the merged row of each group, combined from several if there are partial rows."""
         if isinstance(self._mode, First):
             return rows.take(pa.array(groups.starts))
         if KIND in rows.schema.names:
@@ -105,7 +104,7 @@ class RowMerger:
         return rows.take(pa.array(groups.lasts))
 
     def _put_together(self, rows: pa.RecordBatch, groups: Groups, kinds: Integers) -> pa.RecordBatch:
-        """Each column from the last row of the group that has it. A whole row and a delete have all columns."""
+        """Take each column from the last row of the group that has it. A whole row and a delete have all columns."""
         resets = kinds != RowKind.PARTIAL
         last_reset = groups.last_where(resets)
         merged_kinds = np.where(last_reset < 0, RowKind.PARTIAL, RowKind.WHOLE).astype(np.int8)
@@ -157,7 +156,7 @@ class RowMerger:
         )
 
     def _key_of(self, rows: pa.RecordBatch, groups: Groups, group: int) -> dict[str, Any]:
-        """The key of a group, for messages."""
+        """Return the key of a group, for messages."""
         row = int(groups.starts[group])
         return {name: rows.column(name)[row].as_py() for name in self._key}
 
@@ -168,8 +167,8 @@ def _kinds(rows: pa.RecordBatch) -> Integers:
 
 
 def _present(rows: pa.RecordBatch, name: str) -> Flags:
-    """Which partial rows have a value for a field. Sort keys are always there; a file has no column for the presence of
-    a field that was added after it was written.
+    """Return a mask of the partial rows that have a value for a field. Sort keys are always present; a file has no
+    presence column for a field that was added after it was written.
     """
     if name not in rows.schema.names:
         return np.ones(rows.num_rows, np.bool_)

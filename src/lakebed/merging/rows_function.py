@@ -7,7 +7,7 @@ a function and its name; :class:`WholeKeys`, which calls it over a sorted stream
 Rules. A function f has to satisfy f(f(A) + f(B)) = f(A + B), where A + B is A followed by B. This is the responsibility
 of its author (:func:`lakebed.testing.merge_functions.check_merge_function` looks for counterexamples). Each call checks
 that the result has the schema of the table, no null in a key or in a field that is not nullable, only row keys and sort
-keys that the rows had, each at most once, in ascending order. A key with more rows than one call takes is given in
+keys that the rows had, each at most once, in ascending order. A key with more rows than fit into one call is passed in
 parts: first its oldest rows by sort key, then the result and further rows. So memory is bounded if results are, and a
 key whose result has more than :data:`KEY_ROWS_MAX` rows or :data:`KEY_BYTES_MAX` is an error.
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 Function = Callable[[pa.RecordBatch], Any]
 
 CALL_ROWS = 32_768
-"""Rows of a call, unless a stream ends before: enough that the call itself costs little."""
+"""Rows of a call, unless a stream ends before: enough that the overhead of a call is small."""
 
 CALL_BYTES = 16 * 1024 * 1024
 
 KEY_ROWS_MAX = 100_000
 KEY_BYTES_MAX = 64 * 1024 * 1024
-"""The most rows and bytes that the result of one row key may have, if its rows are given in parts."""
+"""Maximum rows and bytes of the result of one row key, if its rows are passed in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsFunction:
     """A function over the rows of whole keys, and its name for messages.
 
-    If it ``repeats``, it may give several rows with one row key and sort key: for rows that are not merged further.
+    If it ``repeats``, it may return several rows with one row key and sort key: for rows that are not merged further.
     """
 
     name: str
@@ -57,7 +57,7 @@ class RowsFunction:
     repeats: bool = False
 
     def __call__(self, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-        """The checked result for rows of the schema. Raises MERGE_FUNCTION_FAILED."""
+        """Return the checked result for rows of the schema. Raises MERGE_FUNCTION_FAILED."""
         try:
             found = self.function(rows)
         except Exception as error:
@@ -65,7 +65,7 @@ class RowsFunction:
         return self._checked_result(found, rows, schema)
 
     def failed(self, what: str, key: str = "") -> Error:
-        """The error for a function that raises, or whose result is not allowed."""
+        """Return the error for a function that raises, or whose result is not allowed."""
         return Code.MERGE_FUNCTION_FAILED(
             f"the merge function {self.name} {what}{f' for {key}' if key else ''}; nothing was changed. "
             "lakebed.testing.merge_functions.check_merge_function tests it",
@@ -73,7 +73,7 @@ class RowsFunction:
         )
 
     def _raised(self, rows: pa.RecordBatch, schema: Schema, error: Exception) -> Error:
-        """The error that names the key for which the function raises, found by halves."""
+        """Return the error that names the key for which the function raises, found by bisection."""
         groups = Groups.of(rows, schema.row_key_names)
         edges = [*groups.starts.tolist(), rows.num_rows]
         low, high = 0, groups.count
@@ -106,7 +106,7 @@ class RowsFunction:
         difference = _difference(found.schema, rows.schema)
         if difference:
             raise self.failed(f"gave {difference}", first)
-        # The table's own fields: those of the function may be nullable, in another order, or have metadata.
+        # The table's own fields: those of the function may differ in nullability, order or metadata.
         found = pa.RecordBatch.from_arrays([found.column(name) for name in rows.schema.names], names=rows.schema.names)
         if found.num_rows:
             self._check_keys(found, rows, schema)
@@ -148,14 +148,16 @@ class RowsFunction:
 
 
 class WholeKeys:
-    """Calls a function over a sorted stream, with all rows of a key in one call, or in parts that follow each other."""
+    """Calls a function over a sorted stream, with all rows of a key in one call, or in consecutive parts."""
 
     def __init__(self, function: RowsFunction, schema: Schema) -> None:
         self._function = function
         self._schema = schema
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The results, in key order; no batch is empty. Holds one call's rows, and the result of one key."""
+        """Return the results, in key order; no batch is empty. Keeps the rows of one call, and the result of one
+        key.
+        """
         held: list[pa.RecordBatch] = []
         rows_due, bytes_due = CALL_ROWS, CALL_BYTES
         for batch in batches:
@@ -168,12 +170,13 @@ class WholeKeys:
             start = int(Groups.of(rows, self._schema.row_key_names).starts[-1])
             if start:
                 yield from self._called(rows.slice(0, start))
-                # Taken: a slice would hold the whole batch.
+                # Copied: a slice would keep the whole batch.
                 held = [rows.take(of_integers(np.arange(start, rows.num_rows)))]
             else:
                 held = list(self._called(rows))
                 self._check_size(held)
-            # Twice what a key has left so far, or a function would be called again for each batch of a large key.
+            # Twice the rows that a key has left so far; otherwise a function would be called again for each batch of a
+            # large key.
             rows_due = CALL_ROWS + 2 * sum(one.num_rows for one in held)
             bytes_due = CALL_BYTES + 2 * sum(one.nbytes for one in held)
         if held:
@@ -204,7 +207,7 @@ def _key_at(rows: pa.RecordBatch, place: int, names: Iterable[str]) -> str:
 
 
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
-    """The difference between the columns of a result and the expected ones; empty if there is none."""
+    """Return the difference between the columns of a result and the expected ones; empty if there is none."""
     missing = [name for name in wanted.names if name not in found.names]
     if missing:
         return f"no column {', '.join(missing)}"

@@ -1,1 +1,1 @@
-"""Parquet files as Lakebed reads and writes them: footers, pages, filters, open files."""
+"""Reading and writing of Parquet files: footers, pages, filters, open files."""

@@ -1,16 +1,16 @@
-"""Probes the Bloom filters of data files: whether a row group may hold a key, for 32 bytes read.
+"""Probes the Bloom filters of data files: a probe reads 32 bytes to find out whether a row group may have a key.
 
 Parquet's filter is a split-block Bloom filter over XXH64 of a value. If a key has one field, the filter of its column
 is a filter over keys. If it has several, the filters of single fields exclude little, because a field of few values is
 in every file: such files have a filter over whole keys, as they are encoded (docs/format.md, section 7). The engine
-could probe filters as well, but reads a whole filter, up to megabytes, for one answer.
+could probe filters as well, but reads a whole filter, up to megabytes, for one probe.
 
 Core types: :class:`HashedKey` is one key. It probes one file in place, or, for files that overlap, all filters of an
 :class:`Overlap` at once with NumPy. The first probe of a filter reads a single block, because a process may look up one
 key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are many keys, probed at once.
 
-Rule: a probe may return true for a key that is not there, and never false for one that is. A filter of an unknown kind
-matches every key. Source: Parquet format, "Bloom Filter".
+Rule: a probe may return true for an absent key, and never false for a present one. A filter of an unknown kind matches
+every key. Source: Parquet format, "Bloom Filter".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.pages import PagedFile
 
 WHOLE_KEY = 0
-"""In place of a field id, for the filter over whole keys: no field has this id."""
+"""Used as field id of the filter over whole keys: no field has this id."""
 
 _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 64
@@ -47,14 +47,14 @@ _KIND = bytes.fromhex("1c1c0000 1c1c0000 1c1c0000 00")
 _SALTS_OF_ONE = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _SALTS = np.array(_SALTS_OF_ONE, np.uint32)
 _EVERY_KEY = b"\xff" * _BLOCK_BYTES
-"""In place of a filter of an unknown kind: it has every key."""
+"""Used in place of a filter of an unknown kind: it matches every key."""
 
 _PROBED_ONCE = b""
 """The cached value of a filter of which one block was read."""
 
 _PROBED_ONCE_BYTES = 200  # of Python, for the cache entry
 _SPARSE_BYTES = 64 * 1024
-"""A filter with more bytes than this for each key of a probe is read block by block."""
+"""A filter with more bytes than this per key of a probe is read block by block."""
 
 _PART_BYTES = 400  # of Python, for each row group of an overlap
 
@@ -75,7 +75,7 @@ class HashedKey:
 
     @cached_property
     def _hashes(self) -> dict[int, int]:
-        """By field, and that of the whole key."""
+        """Hashes by field, and that of the whole key."""
         pairs = zip(self._fields, self._values, strict=True)
         hashes = {field.id: xxhash.xxh64_intdigest(plain(field, value)) for field, value in pairs}
         hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(self._key)
@@ -103,7 +103,7 @@ class HashedKey:
     def _excluding(
         self, filters: Sequence[OverlapFilter], read_filter: ReadFilter, cache: ReadCache, threads: int
     ) -> list[int]:
-        """The indices of the filters that do not have the key."""
+        """Return the indices of the filters that exclude the key."""
         if not filters:
             return []
         cached = cache.get_many(CacheKind.FILTERS, [one.cache_key for one in filters])

@@ -10,7 +10,7 @@ one row group is held. The layout of a file (docs/format.md):
 * a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
   key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
-  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns zstd cannot shrink:
+  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under zstd:
   those are not compressed (docs/decisions/0064);
 * a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
   a file of its own, if the file before it has them. A file that takes all rows of a run never has them;
@@ -61,7 +61,7 @@ GROUP_BYTES_MAX = 64 * 1024 * 1024
 """A row group is closed at this size in memory even if it has few rows, because it is held whole."""
 
 _GROUP_SHARE = 4
-"""The part of the memory limit for a row group: its inputs and its encoded pages are held besides."""
+"""The fraction of the memory limit for a row group: its inputs and its encoded pages are in memory besides."""
 
 _BUFFER_BYTES = 1024 * 1024
 _ZSTD_LEVEL = 1
@@ -182,7 +182,9 @@ class _OpenFile:
             raise
 
     def takes(self, group: pa.Table) -> bool:
-        """Whether a row group can be written to this file, whose statistics may not stand for a NaN."""
+        """Return whether a row group can be written to this file: if it has a NaN, the file must have no float
+        statistics.
+        """
         return not (self._bounds_floats and _has_nan(self._layout.schema, group))
 
     def add(self, group: pa.Table, rows_estimate: int) -> None:
@@ -311,7 +313,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
 
 
 def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """The compression of each leaf column: none of those ``packed`` columns that it would not make smaller."""
+    """Return the compression of each leaf column: none for the ``packed`` columns that do not shrink."""
     with pq.ParquetWriter(pa.BufferOutputStream(), sample.schema, **options) as writer:
         writer.write_table(sample)
     group = writer.writer.metadata.row_group(0)
@@ -324,14 +326,14 @@ def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any
 
 
 def _bounds_floats(layout: Layout, first: pa.Table) -> bool:
-    """Whether a file that begins with these rows has statistics of float keys. A file that takes all rows has none: a
-    row group with a NaN, which cannot be in a file with them, may follow.
+    """Return whether a file that begins with these rows has statistics of float keys. A file that takes all rows has
+    none: a later row group may have a NaN, which is not allowed in a file with them.
     """
     return layout.file_bytes < ONE_FILE_BYTES and not _has_nan(layout.schema, first)
 
 
 def _has_nan(schema: Schema, rows: pa.Table) -> bool:
-    """Whether a key is NaN. Parquet leaves NaN out of its statistics, by which readers would then skip such rows."""
+    """Return whether a key is NaN. Parquet omits NaN from its statistics, so readers would skip such rows."""
     floats = [rows.column(name) for name in schema.sort_names if is_float(schema, name)]
     return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
 

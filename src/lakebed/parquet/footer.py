@@ -28,7 +28,7 @@ from lakebed.storage.blocks import KEY as BLOCK_DIGESTS
 from lakebed.storage.blocks import BlockList
 
 BEYOND = b"\xff" * (KEY_BYTES_MAX + 1)
-"""Above the encoding of every key."""
+"""A byte string above the encoding of every key."""
 
 _TAIL_BYTES = 8  # the footer's length and the magic
 _REPEATED = 2
@@ -130,7 +130,7 @@ class Footer:
         return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged), indexes, blocks)
 
     def gives_pages(self, fields: Iterable[Field]) -> bool:
-        """Whether the fields can be read by pages. A field that the file does not have is null, and needs none."""
+        """Return whether the fields can be read by pages. A field missing in the file is null, and needs no pages."""
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
     def content_bytes_of(self, rows: int) -> int:

@@ -73,21 +73,23 @@ _EXACT_FORMS = frozenset({Form.TEXT, Form.BINARY, Form.SIGNED, Form.UNSIGNED})
 """Key types whose bounds in a page index are the keys themselves."""
 
 _OWN_PAIRS = (KEY_FILTERS.encode(), blocks.KEY.encode())
-"""Metadata of the file that are made anew."""
+"""Metadata of the file that are written anew."""
 
 Places = Sequence[tuple[int, int] | None]
 """The offset and length of a part of each column chunk, if it has that part."""
 
 
 def copyable(path: Path, schema: Schema) -> Footer | None:
-    """The footer of a file that Lakebed wrote with exactly the columns of the schema: its row groups may be copied."""
+    """Return the footer of a file that Lakebed wrote with exactly the columns of the schema, so its row groups may be
+    copied; else None.
+    """
     with pq.ParquetFile(path) as file:
         if not _same_columns(file.schema_arrow, schema.arrow):
             return None
     metadata, footer, size_bytes = _footer(path)
     chunks = [chunk for group in metadata[4] for chunk in group[_CHUNKS]]
     found = read_footer(footer, schema, str(path), size_bytes)
-    # The length of a filter came into Parquet after its offset.
+    # Parquet got the length of a filter later than its offset.
     sized = all(_BLOOM not in chunk[_META] or _BLOOM_LENGTH in chunk[_META] for chunk in chunks)
     return found if found.blocks is not None and sized else None
 
@@ -288,7 +290,7 @@ class _Copy:
         return begin, len(content)
 
     def _key_filters(self) -> list[bytes]:
-        """Copies the filters over whole keys, and gives the pair of metadata that says where they are."""
+        """Copy the filters over whole keys, and return the metadata pair with their locations."""
         pairs: Mapping[bytes, bytes] = {pair[1]: pair[2] for pair in self._metadata.get(5, ()) if 2 in pair}
         if KEY_FILTERS.encode() not in pairs:
             return []
@@ -303,7 +305,7 @@ class _Copy:
         def number_of(path: tuple[int, ...], number: int) -> int:
             match path:
                 case (1, _, 2) | (1, _, 3, 9 | 10 | 11) | (5,):
-                    # Writers put zero where there is nothing.
+                    # Writers store zero for a missing part.
                     return number + self._moved if number else 0
                 case (1, chunk, 3, 14):
                     return _placed(blooms[chunk])[0]

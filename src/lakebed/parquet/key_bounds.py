@@ -31,7 +31,7 @@ FloatBounds = dict[str, tuple[float, float]]
 
 
 def widen(bounds: FloatBounds, rows: pa.Table, schema: Schema) -> None:
-    """Widen the bounds to those of further rows."""
+    """Widen the bounds to include further rows."""
     for name in schema.sort_names:
         if is_float(schema, name):
             column = rows.column(name)
@@ -48,14 +48,14 @@ def _in_key_order(value: float) -> tuple[bool, float]:
 
 
 def key_bounds(metadata: Any, schema: Schema, floats: FloatBounds) -> bytes:
-    """The stored bounds of all key fields after the first: those in ``floats``, or else of a file's statistics."""
+    """Return the stored bounds of all key fields after the first, from ``floats`` or else from a file's statistics."""
     return encode_bounds(_bounds(metadata, schema, floats))
 
 
 def _bounds(
     metadata: Any, schema: Schema, floats: FloatBounds
 ) -> Iterator[tuple[Field, Content | None, Content | None]]:
-    """The bounds of each field; None where the column has no statistics, as columns of long values may."""
+    """Return the bounds of each field; None if the column has no statistics, as columns of long values may."""
     # Key columns come first, in the order of the fields, and none is nested.
     for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
         if field.name in floats:
@@ -66,7 +66,7 @@ def _bounds(
         if not all(one is not None and one.has_min_max for one in known):
             yield field, None, None
         else:
-            # Raw values have not the order of the field: those of decimals are bytes with a sign.
+            # The order of raw values differs from that of the field: those of decimals are signed bytes.
             lows, highs = ([_content(field, raw) for raw in raws] for raws in zip(*map(_raw, known), strict=True))
             yield field, min(lows), max(highs)
 
@@ -76,12 +76,12 @@ def _raw(statistics: Any) -> tuple[Any, Any]:
 
 
 def _content(field: Field, raw: Any) -> Content:
-    """A raw value of the file's statistics as a content of the field."""
+    """Return a raw value of the file's statistics as a content of the field."""
     match field.key_type.form:
         case Form.SIGNED:
             return int(raw) // per_unit(field)
         case Form.UNSIGNED:
-            # Arrow has them with a sign.
+            # Arrow returns them as signed.
             return int(raw) % (1 << 8 * max(4, field.width))
         case Form.BOOLEAN | Form.FLOAT:
             return raw  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _FILTER_PAGE_BYTES = 64 * 1024
-"""Of encoded keys, which are not kept: small enough to stay in the processor's cache."""
+"""Bytes of a page of encoded keys, which are not kept: small enough to stay in the processor's cache."""
 
 
 def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
@@ -38,7 +38,7 @@ class _Tail(io.RawIOBase):
         self._keeps = False
 
     def begin(self) -> int:
-        """Keep what is written from now on; returns its position."""
+        """Keep all bytes written from now on; return their position."""
         self._keeps = True
         return self._at
 

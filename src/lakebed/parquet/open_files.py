@@ -96,7 +96,7 @@ def _remove_folder(process: int, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
-    """The last bytes of a file on a store, from an offset on."""
+    """The last bytes of a file on a store, from ``offset`` on."""
 
     offset: int
     content: bytes

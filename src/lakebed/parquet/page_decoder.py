@@ -40,7 +40,7 @@ CACHED_PAGES = 4
 evict the pages that lookups need."""
 
 _ENTRY_BYTES = 500
-"""Of a cached page besides its buffers: its name, and the objects of Python and Arrow around the buffers."""
+"""The bytes of a cached page besides its buffers: its name, and the Python and Arrow objects around the buffers."""
 
 APART_CUTS = 8
 """From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The

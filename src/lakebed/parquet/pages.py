@@ -38,7 +38,7 @@ _LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, fir
 GAP_BYTES = 32 * 1024
 """Pages with smaller gaps are read at once: copying this many bytes takes as long as another system call."""
 
-RANGES_AT_ONCE = 500  # preadv takes 1,024 buffers, and each byte range may be followed by a gap
+RANGES_AT_ONCE = 500  # preadv accepts 1,024 buffers, and each byte range may be followed by a gap
 
 _PAGE_BYTES = 24  # in a cached index: three numbers, one of which several columns may share
 _BOUND_BYTES = 64  # a key bound besides its bytes: the object, and two references to it

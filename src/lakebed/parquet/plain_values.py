@@ -69,8 +69,8 @@ def content_of(field: Field, data: bytes) -> Content:
             # A writer may shorten bounds; the upper one is then above all values that begin so.
             return data.ljust(field.width, b"\x00")
         case Form.TEXT:
-            # One that was shortened inside a character cannot be a bound: it becomes a ValueError, hence damage. The
-            # writer of data files never shortens.
+            # A value that was shortened inside a character cannot be a bound: it raises a ValueError, reported as
+            # damage. The writer of data files never shortens.
             return data.decode("utf-8")
         case _:
             return data

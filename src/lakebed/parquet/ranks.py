@@ -40,9 +40,9 @@ class RankNotes:
         self._next_cut = 0
         self._stride = 0
         self._rows_estimate = rows_estimate
-        # The rank of the last key so far: where its first row is.
+        # The rank of the last key so far: the position of its first row.
         self._max_key_rank = 0
-        # Of each noted key, ascending: where its rows begin, and where they end as far as they have come.
+        # Of each recorded key, ascending: the start of its rows, and their end so far.
         self._notes: list[tuple[bytes, int, int]] = []
         self._cut_notes: list[tuple[bytes, int]] = []
 

@@ -1,13 +1,12 @@
 """Reads Parquet files of any origin, in batches bounded by their decoded size.
 
-A Parquet file of a few kilobytes may hold gigabytes: a dictionary stores a value once and refers to it a million
-times, a run of equal values takes a few bytes, and zeros compress a thousandfold. So the decoded size of each row group
-is determined before it is decoded:
+A Parquet file of a few kilobytes may hold gigabytes: a dictionary stores a value once and refers to it a million times,
+a run of equal values takes a few bytes, and zeros compress a thousandfold. So the decoded size of each row group is
+determined before it is decoded:
 
 * Text and bytes with a dictionary are read *as* dictionaries, in the memory of the distinct values. Batches are then
-cut
-  by the size of their rows in plain layout, before anything is expanded. If a writer switched from dictionary to plain
-  pages, Arrow would hash the latter in vain: the dictionary alone is read first, and if its values are short, the
+  cut by the size of their rows in plain layout, before anything is expanded. If a writer switched from dictionary to
+  plain pages, Arrow would hash the latter in vain: the dictionary alone is read first, and if its values are short, the
   column is decoded without it.
 * A batch has the rows of :data:`~lakebed.parquet.sizes.BATCH_BYTES`, by the average row. An average hides a run of wide
   rows, so for large row groups the headers of all pages are read: no window of a batch's rows may touch pages of more
@@ -16,7 +15,7 @@ cut
 
 Footers and page headers are trusted: a file with wrong ones decodes to other values, or fails.
 
-Arrow's threads decode the columns of a batch at the same time; the memory is that of one batch all the same.
+Arrow's threads decode the columns of a batch concurrently; the memory is still that of one batch.
 
 Core: :func:`read_row_groups`. Local or remote files. Errors: SchemaMismatchError for too large pages; OSError and
 ArrowException for damage.

@@ -1,7 +1,7 @@
 """Sizes of decoded rows, and cutting of rows by size.
 
-A number of rows says nothing about memory: 2,000 references to one text of a megabyte are a file of a few kilobytes and
-2 GB of rows. Code that holds rows cuts them here, by the bytes of each row and not by their average.
+A number of rows does not bound memory: 2,000 references to one text of a megabyte are a file of a few kilobytes and 2
+GB of rows. Code that keeps rows in memory cuts them here, by the bytes of each row and not by their average.
 
 The size of a row is that of its values in plain layout: text and bytes at full length even if a dictionary shares them,
 with list items, struct members and the offsets of variable-length values. Slices share memory with the rows that they

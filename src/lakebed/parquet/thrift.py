@@ -138,7 +138,7 @@ def decode_table(data: bytes, heads: bytes) -> np.ndarray[Any, np.dtype[np.int64
             size, begin = _varint(data, begin)
     except IndexError as error:
         raise ValueError("it ends too soon") from error
-    # Heads, and the zero behind a struct, look like numbers too, so all of it is a run of numbers.
+    # Heads, and the zero after a struct, look like numbers too, so all of it is a run of numbers.
     content = np.frombuffer(data, np.uint8, offset=begin)
     ends = np.flatnonzero(content < 0x80)[: size * width]
     if data[0] != 1 << 4 | _LIST or data[1] & 0x0F != _STRUCT or not size or len(ends) < size * width:
@@ -192,7 +192,7 @@ def items(step: int, kind: int, count: int, encoded: bytes) -> bytes:
 
 @lru_cache(maxsize=INTEGERS_CACHED)
 def structs_head(step: int, count: int) -> bytes:
-    """A field that holds a list of structs begins so; the structs follow."""
+    """The beginning of a field that holds a list of structs; the structs follow."""
     return items(step, _STRUCT, count, b"")
 
 
@@ -202,18 +202,18 @@ def struct(step: int, encoded: bytes) -> bytes:
 
 
 NUMBER, NUMBER_32 = 1 << 4 | _I64, 1 << 4 | I32
-"""Before the number in a field that holds one, if the field before it has the id below."""
+"""Precedes the number in a field that holds one, if the previous field has the id below."""
 
 STOP = b"\x00"
 """Ends every struct."""
 
 
 Renumber = Callable[[tuple[int, ...], int], int]
-"""What a number becomes. The path to it has field ids and, for items of lists, their positions."""
+"""Maps a number to its replacement. The path to it has field ids and, for items of lists, their positions."""
 
 
 def renumbered(data: bytes, number_of: Renumber) -> bytes:
-    """An encoded struct with other numbers, all else unchanged. Raises ValueError if it is none."""
+    """Return an encoded struct with other numbers, all else unchanged. Raises ValueError if it is malformed."""
     out = bytearray()
     try:
         end = _renumber_struct(data, 0, (), number_of, out)
@@ -261,7 +261,7 @@ def _renumber_value(  # noqa: PLR0913, PLR0917 - where in the data, where in the
         for index in range(size):
             position = _renumber_value(data, position, head & 0x0F, (*path, index), number_of, out)
         return position
-    # Text, bytes, floats and booleans in lists, of which nothing changes.
+    # Text, bytes, floats and booleans in lists, which are unchanged.
     _, end = _value(data, position, kind, 0)
     out += data[position:end]
     return end

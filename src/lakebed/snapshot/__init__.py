@@ -1,1 +1,1 @@
-"""A table at one version: its reads, and how a process follows the log for them."""
+"""A table at one version: its reads, and following the log for the latest version."""

@@ -31,7 +31,7 @@ def explained(  # noqa: PLR0913 - the options of a scan
     with seen.step("probe"):
         now = readable.snapshot()
     if now is readable:
-        # A snapshot probes nothing.
+        # A snapshot does not probe the log.
         seen.steps.clear()
     are_ranges = {isinstance(one, KeyRange) for one in selection}
     if len(are_ranges) > 1:

@@ -42,10 +42,12 @@ class RowConversions(SharedHandle, ABC):
 
     @abstractmethod
     def scan(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> Any:
-        """The rows of some ranges as a stream, which a ``with`` block closes."""
+        """Return the rows of some ranges as a stream, which a ``with`` block closes."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``, ``pl.DataFrame(snapshot)``."""
+        """Return all rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``,
+        ``pl.DataFrame(snapshot)``.
+        """
         stream: object = self.scan().__arrow_c_stream__(requested_schema)
         return stream
 
@@ -68,18 +70,20 @@ class RowConversions(SharedHandle, ABC):
 
 
 class TableNames(SharedHandle, ABC, Generic[Table_co]):
-    """``lake["flights"]``, ``"flights" in lake``, ``for name in lake`` and ``len(lake)``; each reads the names anew."""
+    """``lake["flights"]``, ``"flights" in lake``, ``for name in lake`` and ``len(lake)``; each reads the names
+    again.
+    """
 
     @abstractmethod
     def tables(self) -> list[str]:
-        """Names of all tables, sorted."""
+        """Return the names of all tables, sorted."""
 
     @abstractmethod
     def table(self, name: str) -> Table_co:
-        """The table of that name. Raises NotFoundError if there is none."""
+        """Return the table of that name. Raises NotFoundError if there is none."""
 
     def __getitem__(self, name: str) -> Table_co:
-        """As :meth:`table`. Raises NotFoundError, which is no KeyError, if there is none."""
+        """As :meth:`table`. Raises NotFoundError, which is not a KeyError, if there is none."""
         return self.table(name)
 
     def __contains__(self, name: object) -> bool:

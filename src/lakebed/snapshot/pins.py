@@ -1,13 +1,13 @@
-"""Pins: objects by which readers keep the files of one version for as long as they read.
+"""Pins: objects by which readers retain the files of one version while they read.
 
 A reader writes its pin and then reads the latest state; a collector commits the retired files and then reads the pins.
 So one of them always sees the other: either the reader finds the *earliest retained version* above its own and starts
-again, or the collector finds the pin and leaves what it needs. That the files still exist proves nothing: a collector
-that did not see the pin may be about to delete them.
+again, or the collector finds the pin and keeps its files. The existence of the files proves nothing: a collector that
+did not see the pin may be about to delete them.
 
 A pin is alive while its owner renews it, by the last-modified times of the store; no process's clock is used. A reader
-that could not renew for too long (a suspended machine, an unreachable store) is not notified, because it may have lost
-nothing. If files are gone it gets NotRetainedError, never an answer that lacks rows. Source: decision 0013;
+that could not renew for too long (a suspended machine, an unreachable store) gets no error for that, because no file
+may be missing. If files are gone it gets NotRetainedError, never an answer that lacks rows. Source: decision 0013;
 tests/model/deletion.
 """
 
@@ -44,7 +44,7 @@ ROUNDS_MAX = 8
 """Attempts of a reader whose files were retired before its pin was seen; each one needs another collection."""
 
 RETRIES = 10
-"""Attempts between two renewals, while the store refuses one."""
+"""Attempts between two renewals, if the store fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class Pin:
             self._thread.start()
 
     def hold(self, state: TableState, latest: Callable[[], TableState]) -> TableState:
-        """Hold the number of that state, or of a newer one if its files were given up before the pin was there.
+        """Pin the version of that state, or of a later one if its files were retired before the pin existed.
 
-        ``latest`` looks into the log. Raises ContentionError if collections keep overtaking.
+        ``latest`` reads the log. Raises ContentionError if collections keep overtaking.
         """
         for _ in range(ROUNDS_MAX):
             self.put(state.version)

@@ -1,4 +1,4 @@
-"""The part of a snapshot that a policy shows: the rows and columns that one reader may see.
+"""The part of a snapshot that a policy shows to one reader.
 
 Core type: :class:`RestrictedSnapshot`. Every read has two stages. The first reads the table, merged and filtered as for
 anyone, and evaluates the predicate of the policy; it reads no hidden column, nor the values of a masked one. The second
@@ -129,7 +129,8 @@ class RestrictedSnapshot(PartialRows):
         limit: int | None = None,
         reverse: bool = False,
     ) -> RowStream:
-        """The visible rows of the ranges for which ``where`` is true, in key order; ``keys`` narrows them further.
+        """Return the visible rows of the ranges for which ``where`` is true, in key order; ``keys`` restricts them
+        further.
 
         ``where`` is checked against the visible columns.
         """
@@ -144,7 +145,9 @@ class RestrictedSnapshot(PartialRows):
         return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
     def copied(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
-        """The visible rows of the ranges for an engine, as a local copy with these columns, and the reader for it."""
+        """Return the visible rows of the ranges for an engine, as a local copy with these columns, and the reader for
+        it.
+        """
         from lakebed.read.datafusion_scan import Frame
         from lakebed.read.merged_copy import rows_copy
 
@@ -197,11 +200,11 @@ class RestrictedSnapshot(PartialRows):
         return RestrictedSnapshot(raw_choice(self._whole, None, raw=raw), self._policy) if raw else self
 
     def columns_read(self, names: Sequence[str]) -> list[str]:
-        """The columns of the table whose own values are shown under these names, at least one."""
+        """Return the columns of the table to read for these names, at least one; masked columns are not read."""
         return list(dict.fromkeys(name for name in names if name not in self._masks)) or [self.schema.row_key_names[0]]
 
     def masked(self, rows: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
-        """The columns of these names: masks, and others as the rows have them."""
+        """Return the columns of these names: masks, and the values of the rows."""
         masks, count = self._masks, rows.num_rows
         return [pa.repeat(masks[name], count) if name in masks else rows.column(name) for name in names]
 
@@ -210,7 +213,7 @@ class RestrictedSnapshot(PartialRows):
         return list(dict.fromkeys((*self.columns_read(names), *own)))
 
     def _shown(self, found: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
-        """The visible part of rows in memory."""
+        """Return the visible part of rows in memory."""
         arrow = self._raw(raw).schema.arrow_of(names)
         # Predicates are over the values of dictionaries.
         batches: Iterable[pa.RecordBatch] = values_of(found, self._whole.schema).to_batches()
@@ -228,7 +231,7 @@ class RestrictedSnapshot(PartialRows):
 
 
 def refused(what: str) -> Error:
-    """The error for an operation on all rows of a table."""
+    """Return the error for an operation on all rows of a table."""
     return Code.PERMISSION_MISSING(
         f"{what} is of all rows of the table, and a role of this principal shows a part of them; use get, get_many, "
         "scan, count, sample, prefixes, changes or SQL",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def raw_rows(now: Snapshot) -> Snapshot:
-    """The rows of all files, before any merge and filter."""
+    """Return the rows of all files, before any merge and filter."""
     schema = now.schema
     if isinstance(now.state.merge, Latest):
         kinds = [field for field in hidden_fields(schema) if field.name == KIND]
@@ -48,7 +48,7 @@ def raw_rows(now: Snapshot) -> Snapshot:
 
 
 def raw_choice(now: Snapshot, apply: Any, *, raw: Any, reverse: bool = False) -> Snapshot:
-    """The snapshot, or that of its raw rows. Raises UsageError for choices that exclude each other."""
+    """Return the snapshot, or that of its raw rows. Raises UsageError for options that exclude each other."""
     check_flag("raw", raw)
     if apply is not None and (raw or reverse):
         raise Code.ARGUMENTS_CONFLICT(
@@ -65,14 +65,16 @@ def viewed(
     *,
     raw: bool,
 ) -> pa.Table:
-    """The rows that ``read`` finds by their keys: all rows of some keys, with some columns."""
+    """Return the rows that ``read`` finds by their keys: all rows of some keys, with some columns."""
     view = raw_choice(now, apply, raw=raw)
     names = view.schema.project(columns)
     return read(view, names) if apply is None else applied_rows(view, read(view, view.schema.names), apply, names)
 
 
 def function_named(apply: str | Function) -> RowsFunction:
-    """A function, or the installed one of that name: ``"highest"``, or ``"highest.2"`` for its second version."""
+    """Return a function, or the installed one of that name: ``"highest"``, or ``"highest.2"`` for its second
+    version.
+    """
     from lakebed.merging.custom_functions import installed
     from lakebed.merging.rows_function import RowsFunction
 
@@ -95,7 +97,7 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
     names: Sequence[str],
     limit: int | None,
 ) -> RowStream:
-    """The result of a function for the rows of the ranges, filtered by ``where``."""
+    """Return the result of a function for the rows of the ranges, filtered by ``where``."""
     function, predicate = function_named(apply), None
     if where is not None:
         from lakebed.engine.predicate import check_where
@@ -112,7 +114,7 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
 
 
 def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Sequence[str]) -> pa.Table:
-    """The result of a function for rows in memory, which are all rows of some keys."""
+    """Return the result of a function for rows in memory, which are all rows of some keys."""
     found = _called(function_named(apply), now, rows.to_batches())
     return pa.Table.from_batches(selected(found, None, names, None), now.schema.arrow_of(names))
 
@@ -130,7 +132,7 @@ def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch
 def selected(
     batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
 ) -> Generator[pa.RecordBatch]:
-    """At most ``limit`` of the rows for which the predicate is true, with these columns."""
+    """Return at most ``limit`` of the rows for which the predicate is true, with these columns."""
     left = limit
     with closing(batches):
         if left == 0:

@@ -1,4 +1,4 @@
-"""Every read of a table: of its latest version, through its handle, or of a snapshot, which never changes.
+"""All reads of a table: of its latest version, through its handle, or of a snapshot, which never changes.
 
 Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads. Lazy results (a
 frame, a relation, a registered table) read the version of the call. Methods import the libraries that they need.
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 class Readable(RowConversions):
     """The reads of a table.
 
-    A :class:`~lakebed.table.table.Table` reads its latest version, each method looking for a newer one first. A
-    :class:`Snapshot` reads the version that it is of.
+    A :class:`~lakebed.table.table.Table` reads its latest version: each method first looks for a newer one. A
+    :class:`Snapshot` always reads its own version.
     """
 
     __slots__ = ()
@@ -349,7 +349,7 @@ class Snapshot(Readable):
         return self.state.created
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """This snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
+        """Return this snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
         check_seconds("max_staleness", max_staleness)
         check_whole_number("at_least", at_least)
         if at_least is not None and at_least > self.version:
@@ -370,20 +370,20 @@ class Snapshot(Readable):
     # -- plans --------------------------------------------------------------------------------------------------
 
     def encoded(self, ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
-        """The ranges as a plan takes them: all keys if none is given. Raises UsageError, BadKeyError."""
+        """Return the encoded ranges for a plan: all keys if none is given. Raises UsageError, BadKeyError."""
         return self.schema.codec.encode_ranges(ranges)
 
     def point(self, key: Sequence[Any]) -> EncodedRange:
-        """The range of one key. Raises BadKeyError."""
+        """Return the range of one key. Raises BadKeyError."""
         key_bytes = self.schema.codec.encode_key(key)
         return EncodedRange(key_bytes, successor(key_bytes))
 
     def planned(
         self, ranges: Sequence[EncodedRange], where: str | None, *, rows_a_range: int = ROWS_A_RANGE
     ) -> tuple[QueryPlan, Predicate | None]:
-        """What to read of the ranges, and the checked predicate.
+        """Plan a read of the ranges; return the plan and the checked predicate.
 
-        Keys and files for which the predicate cannot be true are left out. To begin another range costs as much as
+        Keys and files for which the predicate cannot be true are left out. Starting another range costs as much as
         ``rows_a_range`` rows. Raises UsageError for an invalid predicate.
         """
         if where is None:

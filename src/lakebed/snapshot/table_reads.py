@@ -1,4 +1,4 @@
-"""The reading half of a table's handle: it follows the log, and keeps what it opened from one read to the next.
+"""The reads of a table's handle: it follows the log, and keeps open files from one read to the next.
 
 Every read is one of a :class:`~lakebed.snapshot.snapshot.Snapshot`. This module chooses its version: the latest, one at
 least as new as another, or a past one.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 WAIT_S = 10.0
-"""For a version that another process reported: its entry exists, so this is for stores that list it late, and for a
-version that is about to be written."""
+"""The maximum wait for a version that another process reported: its entry exists, so this is for stores that list it
+late, and for a version that is about to be written."""
 
 BASE_AGE_S = 60.0
-"""A write without a commit id follows the log if the last look is older, so that its base version is recent."""
+"""A write without a commit id reads the log if the last read is older, so that its base version is recent."""
 
 _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
 
@@ -46,7 +46,7 @@ _NO_TIME = timedelta(0)
 
 
 class TableReads(Readable):
-    """What one process reads of one table. Safe to use from many threads."""
+    """The reads of one table in one process. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -55,7 +55,9 @@ class TableReads(Readable):
         log: Log[TableState, Proposal, Transaction],
         reopening: tuple[Any, str] | None = None,
     ) -> None:
-        """``reopening`` is where the table can be opened again: the address of its instance, and its id."""
+        """``reopening`` is the location at which the table can be opened again: the address of its instance, and its
+        id.
+        """
         self.id = table_id
         self.storage = storage
         self.log = log
@@ -66,7 +68,7 @@ class TableReads(Readable):
 
     @abstractmethod
     def settings_in_force(self) -> Settings:
-        """The value in force of every setting, in the latest state known."""
+        """Return the value in force of every setting, in the latest known state."""
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
         """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
@@ -95,14 +97,14 @@ class TableReads(Readable):
         return state
 
     def _present_state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
-        """As :meth:`state`. Raises NotFoundError for a dropped table too, whose files may still be there."""
+        """As :meth:`state`. Also raises NotFoundError for a dropped table, whose files may still exist."""
         state = self._newest(max_staleness) if at_least is None else self.state(max_staleness, at_least)
         if state.dropped:
             raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
         return state
 
     def base_state(self) -> TableState:
-        """A recent state, for a write to begin at. It may lack what this process committed through a service."""
+        """Return a recent state as the base of a write. It may lack commits of this process through a service."""
         return self.log.head.state if self._is_fresh(BASE_AGE_S) else self._newest(None)
 
     def _get(
@@ -117,7 +119,7 @@ class TableReads(Readable):
         if not self._is_near and at_least is None and not self._is_fresh(max_staleness):
             known = self.log.open()
         if known is None or not known.version:
-            # A call of span would be one more for each lookup, so it is made only where it measures something.
+            # A call of span would be one more for each lookup, so it is made only if something is measured.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
                 state = self._present_state(max_staleness, at_least)
                 found = self.reader.points.get(state, key, columns)
@@ -129,7 +131,7 @@ class TableReads(Readable):
     def _get_beside_probe(
         self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None
     ) -> tuple[pa.Table, TableState]:
-        """The rows of a key in the latest state, read in a known one while the log is probed for a newer."""
+        """Return the rows of a key in the latest state, read in a known one while the log is probed for a newer."""
         from concurrent.futures import ThreadPoolExecutor
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
@@ -145,7 +147,7 @@ class TableReads(Readable):
 
     @cached_property
     def reader(self) -> Reader:
-        """Reads data files; made at first use, since a process that only writes need not import it."""
+        """Return the reader of data files, made at first use, since a process that only writes need not import it."""
         from lakebed.read.reader import Reader
 
         return Reader(self.storage, self.id, self._keeps, lambda: self.settings_in_force().memory_limit_bytes)
@@ -178,9 +180,9 @@ class TableReads(Readable):
         return self._snapshot_of(self._state_at(found, state))
 
     def _taggable(self, tag: str, version: int | None) -> tuple[int, bool]:
-        """The version that a tag is to stand at, by default the latest, and whether it does already.
+        """Return the version to tag, by default the latest, and whether it has the tag already.
 
-        If not, the checkpoint of that version is retained from now on: the tag will need it when nothing else does.
+        If not, the checkpoint of that version is retained from now on: the tag may later be its only use.
         """
         state = self.state()
         found = locate(state, self.log.entry_last_modified, version=state.version if version is None else version)
@@ -219,7 +221,8 @@ class TableReads(Readable):
             yield self._snapshot_of(state)
 
     def _at_least_of(self, moment: datetime, state: TableState) -> TableState:
-        """The given state if it has an entry after the moment; else the newest, once the store's clock has passed it.
+        """Return the given state if it has an entry after the moment; else the latest, once the store's clock has
+        passed it.
 
         Raises NotFoundError if the moment is more than ten seconds ahead of that clock.
         """
@@ -235,14 +238,14 @@ class TableReads(Readable):
                 "it; to read the latest version, leave the time out"
             )
         if ahead > _NO_TIME:
-            # The caller's clock may be a little fast.
+            # The caller's clock may be slightly fast.
             clock.sleep(ahead.total_seconds())
         return self.state()
 
     def _store_now(self, *, anew: bool) -> datetime:
-        """The clock of the store, or a little less: read once, and extrapolated from then on.
+        """Return the time of the store's clock, or slightly less: read once, and extrapolated from then on.
 
-        A store that cannot be written does not show its clock; this machine's takes its place then.
+        A store that cannot be written does not expose its clock; this machine's is used then.
         """
         if anew or self._clock_read is None:
             try:
@@ -264,7 +267,9 @@ class TableReads(Readable):
         return state
 
     def _is_fresh(self, max_staleness: float | None) -> bool:
-        """Whether the log was probed within the last ``max_staleness`` seconds. Raises UsageError for no number."""
+        """Return whether the log was probed within the last ``max_staleness`` seconds. Raises UsageError for other
+        types.
+        """
         check_seconds("max_staleness", max_staleness)
         if max_staleness is None or self._probed_s is None:
             return False
@@ -279,6 +284,6 @@ class TableReads(Readable):
         return newest if version == newest.version else replay(self.log, version).state
 
     def _keeps(self, file: DataFile) -> bool:
-        """Whether the file's object must exist: the latest state has the file, and it is not retired."""
+        """Return whether the file's object must exist: the latest state has the file, and it is not retired."""
         known = self.state().files.get(file.id)
         return known is not None and not known.retired
