@@ -1,1 +1,1 @@
-"""Benchmarks: each prints its own table, with its peers in the same run. Ratios mean something, times little."""
+"""Benchmarks: each prints its own table, with its peers in the same run. Compare ratios rather than times."""

@@ -1,7 +1,7 @@
-"""Run every benchmark, one after the other, each in a process of its own: ``python -m benchmarks [NAME …]``.
+"""Run all benchmarks, one after the other, each in a process of its own: ``python -m benchmarks [NAME …]``.
 
-Sizes are the benchmarks' own defaults; run one by itself (``python -m benchmarks.lookups --help``) for another. What
-installs other systems beside Lakebed is run only if it is named.
+Sizes are the benchmarks' own defaults; run one by itself (``python -m benchmarks.lookups --help``) for other sizes.
+Benchmarks that install other systems are run only if they are named.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""What a day of steady ingest costs under each compaction strategy: simulated with the planner itself and the state.
+"""The cost of a day of steady ingest under each compaction strategy, simulated with the real planner and state.
 
     python -m benchmarks.amplification [--batches 1000] [--gigabytes 100]
 
-No row is written: batches of random keys (or, last, of keys that grow with time) come in one after another, each one
-file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and partitions above their
-limits are split. ``full`` is run ten times a day only. Printed for each strategy, settings as they are by default:
+No row is written: batches of random keys (or, last, of keys that grow with time) are added one after another, each as
+one file that reaches all partitions of its keys. After each batch, the planned compactions are carried out, and
+partitions above their limits are split. ``full`` runs only ten times a day. Printed for each strategy, with default
+settings:
 
-* write amplification: bytes written, by ingest and compaction, for each byte that came in;
-* space amplification: bytes on storage for each byte in the table, the most at any time, where files go 15 minutes
-  after their last reference (with the history window of a day nothing goes, and it is the write amplification);
-* runs that a query merges in a partition, on average over the day and at the most; files of a partition at the end.
+* write amplification: bytes written, by ingest and compaction, for each ingested byte;
+* space amplification: the maximum of bytes on storage for each byte in the table, where files are deleted 15 minutes
+  after their last reference (with a history of a day no file is deleted, and it equals the write amplification);
+* runs that a query merges in a partition, mean and maximum over the day; files of a partition at the end.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ from lakebed.state.transactions import (
 
 ROW_BYTES = 80
 KEYS = 2**62
-"""Keys are even over so many numbers."""
+"""Keys are uniform below this number."""
 DAY_S, GC_DELAY_S = 86_400, 900
 FULL_TIMES = 10
 
 
 @dataclass(slots=True)
 class Day:
-    """A table that batches come into."""
+    """A table to which batches are added."""
 
     strategy: Strategy
     settings: Settings = field(default_factory=Settings)
@@ -76,7 +77,7 @@ class Day:
         self.state = apply(self.state, found, self.state.version + 1)
 
     def file(self, low: int, high: int, size_bytes: int, run: str) -> NewFile:
-        """A file whose keys are even between the two."""
+        """Return a file whose keys are uniform between the two."""
         rows, name = max(2, size_bytes // ROW_BYTES), f"f{next(self.ids)}"
         noted = sorted({low + (high - low) * part // 64 for part in range(64)})
         keys = [CODEC.encode_key((key,)) for key in (*noted, high - 1)]
@@ -120,7 +121,7 @@ class Day:
             )
 
     def end_batch(self, delay_batches: float) -> None:
-        """Look at what there is now, then delete what has been without reference for long enough."""
+        """Record the current figures, then delete files that have been without a reference for long enough."""
         sums = partition_sums(self.state).values()
         self.runs.append(mean(one.runs for one in sums))
         self.most_runs = max(self.most_runs, *(one.runs for one in sums))
@@ -141,21 +142,21 @@ CODEC = SCHEMA.codec
 
 
 def span(keys: EncodedRange) -> tuple[int, int]:
-    """The numbers of a range."""
+    """Return the numbers of a range."""
     low = CODEC.decode_bound(keys.min).values
     high = () if keys.max is None else CODEC.decode_bound(keys.max).values
     return (int(low[0]) if low else 0), (int(high[0]) if high else KEYS)
 
 
 def bounds(keys: EncodedRange, merge: PartitionMerge) -> tuple[int, int]:
-    """From the least to beyond the greatest sequence number that the inputs have inside the range."""
+    """Return the range from the least to after the greatest key that the inputs have inside the partition."""
     low, high = span(keys)
     ends = [span(EncodedRange(file.min_key, file.max_key)) for file in merge.inputs]
     return max(low, min(a for a, _ in ends)), min(high, max(b for _, b in ends) + 1)
 
 
 def simulated(strategy: Strategy, batches: int, total_bytes: int, *, growing: bool) -> Day:
-    """A day under the strategy."""
+    """Simulate a day under the strategy."""
     day = Day(strategy)
     day.proposal(CreateTable("simulated", SCHEMA, {}, ()))
     for batch in range(batches):

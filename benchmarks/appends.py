@@ -1,15 +1,15 @@
-"""Many appends, then one compaction of all their rows, against Iceberg on Spark: the same files, by turns.
+"""Many appends, then one compaction of all their rows, against Iceberg on Spark: the same files, in turns.
 
     python -m benchmarks.appends [--kind hex] [--appends 20] [--rows 250000] [--rounds 5] [--sides lakebed iceberg]
 
 Each append takes one unsorted Parquet file of ``--rows`` rows of a kind of :mod:`benchmarks.row_kinds`. Lakebed appends
 with ``Table.write`` in the calling process and compacts with ``Pipeline.compact`` on Spark. Iceberg appends with
 ``writeTo(…).append()`` and compacts with the procedure ``rewrite_data_files`` and its strategy ``sort``, by row key and
-sort key, into zstd. Each side is a process of its own with a session of its own, which has appended and compacted two
-small files before. Sides take turns, in another order each round.
+sort key, into zstd. Each side is a process of its own with a session of its own, warmed up by appending and compacting
+two small files. Sides take turns, in a different order each round.
 
-Iceberg runs on the Spark that its runtime was built for, which is installed with pip in an environment made for it;
-that Spark fetches the runtime from Maven Central.
+Iceberg runs on the Spark version of its runtime, installed with pip in its own environment; that Spark fetches the
+runtime from Maven Central.
 
 Core-seconds are those of the whole process tree, JVM and workers included (:mod:`benchmarks.turns`).
 """
@@ -37,7 +37,7 @@ TARGETS = "at most 5 s, and half of Iceberg's core-seconds"
 
 
 def timed(append: Callable[[Path], Any], compact: Callable[[], Any], files: list[Path]) -> Found:
-    """Append every file, then compact."""
+    """Append all files, then compact."""
     begin, begin_cores = time.perf_counter(), core_seconds()
     for file in files:
         append(file)
@@ -108,15 +108,15 @@ def iceberg(order: str, files: list[Path], small: list[Path], folder: Path) -> F
 
 
 def peers() -> Path:
-    """The Python of an environment that has Iceberg's Spark."""
+    """Return the Python of an environment that has Iceberg's Spark."""
     return python_with(f"iceberg-{SPARK}", PEERS)
 
 
 def child(side: str, kind: str, source: Path) -> Found:
-    """One side, in a process of its own."""
+    """Run one side in a process of its own."""
     from benchmarks.row_kinds import KINDS
 
-    # Iceberg's process has no Lakebed, and needs the order alone.
+    # Iceberg's process has no Lakebed, and needs only the sort order.
     what = kind if side == "lakebed" else ",".join(KINDS[kind].schema.sort_names)
     python = sys.executable if side == "lakebed" else str(peers())
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as folder:

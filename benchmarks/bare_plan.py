@@ -1,10 +1,10 @@
-"""The bare plan under a compaction: DataFusion's ordered merge of sorted Parquet files, written by its own writer.
+"""The bare plan of a compaction: DataFusion's ordered merge of sorted Parquet files, written by its own writer.
 
     python -m benchmarks.bare_plan OUT.parquet COLUMN,COLUMN IN.parquet …
 
-The columns are those of the sort order. Settings are those that Sleeper's compaction gives DataFusion (its instance
-defaults): no membership filters, page checksums, digests or sync. It is the floor that compaction is compared with
-(:mod:`benchmarks.compaction`). Prints one line of JSON.
+The columns are those of the sort order. Settings are those of Sleeper's compaction for DataFusion (its instance
+defaults): no membership filters, page checksums, digests or sync. It is the lower bound with which compaction is
+compared (:mod:`benchmarks.compaction`). Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONS = {
 
 
 def merge(out: Path, columns: list[str], inputs: list[Path]) -> dict[str, Any]:
-    """Merge the files into one; seconds and core-seconds of this process."""
+    """Merge the files into one; return seconds and core-seconds of this process."""
     config = SessionConfig().with_target_partitions(max(2, len(inputs)))
     for name, value in OPTIONS.items():
         config = config.set(f"datafusion.{name}", value)

@@ -1,25 +1,25 @@
-"""Bulk import on Spark, against Spark's own way to sorted Parquet files, and delta-rs': the same rows, as many files.
+"""Bulk import on Spark, against sorted Parquet files by Spark itself, and delta-rs: the same rows and number of files.
 
     python -m benchmarks.bulk_import [--cases hex,prefix,short,long,composite,integer,skewed,wide,narrow]
                                      [--files 10] [--rows 2000000] [--rounds 5] [--scale 10]
     python -m benchmarks.bulk_import --cases 1,8,256,10000,delta,frame,csv,lineitem [--source FOLDER]
 
 Cases: the kinds of rows of :mod:`benchmarks.row_kinds`, as Parquet files that go into 8 partitions with about as many
-rows each (wide rows are a fifth as many). The other cases are of keys with a common prefix: a number is that of the
-partitions of a table that Parquet files go into; ``frame`` and ``csv`` are the same rows from a DataFrame and from
-text; ``delta`` appends to a Delta table and z-orders it by the key; ``lineitem`` is that table of TPC-H at ``--scale``,
-by order and line, whose import must stay under 4 GiB for all processes together.
+rows each (wide rows are a fifth as many). The other cases have keys with a common prefix: a number is the number of
+partitions of the table; ``frame`` and ``csv`` are the same rows from a DataFrame and from text; ``delta`` appends to a
+Delta table and z-orders it by the key; ``lineitem`` is that table of TPC-H at ``--scale``, by order and line, whose
+import must stay under 4 GiB for all processes together.
 
 The peer is ``repartitionByRange(n, key).sortWithinPartitions(key, ts).write.parquet``, zstd, of the same input. Each
 side is a process of its own with a session of its own; Spark gets its defaults and a larger heap. Sides take turns, in
-another order each round. Each does the work twice in its session: *first* is the first job after the session has
-started, *warm* the second (of ``lineitem``, the first is of two small files). What follows are seconds and core-seconds
-for a million rows of the warm one, medians and ranges; ratios are medians over rounds of the same round's sides.
+a different order each round. Each does the work twice in its session: *first* is the first job after the session has
+started, *warm* the second (for ``lineitem``, the first has two small files). Seconds and core-seconds are for a million
+rows of the warm job, medians and ranges; ratios are medians over rounds, between sides of the same round.
 
-Core-seconds are those of the whole process tree, JVM and workers included: on a machine that does other things as well
-they say more than the clock. Peak memory is the sum of what is resident, as /proc has it, four times a second.
+Core-seconds are those of the whole process tree, JVM and workers included: on a machine with other load they are more
+reliable than wall time. Peak memory is the maximum of the resident memory in /proc, read four times a second.
 
-delta-rs and the generator of TPC-H run in an environment made for them, with pip, if this one does not have them.
+delta-rs and the generator of TPC-H run in an environment made with pip, if this one does not have them.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ LINEITEM_MIB_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line of the table: what is read, how, into how many partitions, and how much faster than its peer, and in how
-    many times fewer core-seconds, it must be."""
+    """A line of the table: the input, how it is read, the number of partitions, and the required ratios to its peer in
+    time and core-seconds.
+    """
 
     name: str
     peer: str
@@ -100,7 +101,7 @@ def case_of(word: str) -> Case:
 
 
 def make_kind(folder: Path, kind: str, files: int, rows: int) -> None:
-    """Files of rows of a kind, in no order."""
+    """Make files of unordered rows of a kind."""
     folder.mkdir(parents=True)
     for number in range(files):
         table = KINDS[kind].rows(rows // 5 if kind == "wide" else rows, number)
@@ -126,14 +127,14 @@ def make_rows(folder: Path, files: int, rows: int, *, sort: bool = False) -> Non
 
 
 def split_points(case: Case, source: Path) -> list[Any]:
-    """Keys that divide the rows among the partitions."""
+    """Return keys that divide the rows among the partitions."""
     if case.kind not in KINDS:
         return [f"user-{i * 2**62 // case.partitions:016x}" for i in range(1, case.partitions)]
     names, _ = case.keys
     first = pq.read_table(next(source.glob("*.parquet")), columns=names)
     ordered = first.sort_by([(name, "ascending") for name in names])
     points = [ordered.slice(i * ordered.num_rows // case.partitions, 1) for i in range(1, case.partitions)]
-    # A skewed key may be several of them.
+    # A skewed key may occur several times.
     return list(dict.fromkeys(tuple(row[name] for name in names) for p in points for row in p.to_pylist()))
 
 
@@ -169,7 +170,7 @@ def ours(case: Case, source: Path, small: Path, folder: Path) -> Found:
 def spark(case: Case, source: Path, folder: Path) -> Found:
     session = spark_session("6g")
     row_key, sort_key = case.keys
-    # As many files as the import made: the caller says.
+    # As many files as the import made, passed by the caller.
     count = int(os.environ["BENCH_FILES"])
 
     def run(out: Path) -> Found:
@@ -206,7 +207,7 @@ def spark_session(heap: str) -> Any:
 
 
 def peers() -> Path:
-    """The Python of an environment that has the peers."""
+    """Return the Python of an environment that has the peers."""
     return python_with("peers", PEERS)
 
 
@@ -219,7 +220,7 @@ def make_csv(source: Path, folder: Path) -> None:
 
 
 def make_lineitem(folder: Path, scale: float) -> None:
-    """Some files of the table, each of a part of its orders."""
+    """Make some files of the table, each of a part of its orders."""
     generator = peers().parent / "tpchgen-cli"
     parts = max(2, round(scale * 2))
     options = ["-s", str(scale), "--tables=lineitem", f"--parts={parts}", f"--output-dir={folder}"]
@@ -232,7 +233,7 @@ def resident_mib(root: psutil.Process) -> float:
         try:
             total += process.memory_info().rss
         except psutil.Error:
-            # It ended meanwhile.
+            # The process ended meanwhile.
             continue
     return total / 2**20
 
@@ -280,7 +281,7 @@ def show(name: str, side: list[Found]) -> None:
 
 
 def compare(word: str, source: Path, small: Path, rounds: int) -> bool:
-    """Run and print one case; says whether it is as fast, and as small, as it must be."""
+    """Run and print one case; return whether time and memory are within the limits."""
     case = case_of(word)
     files = [0]
 
@@ -291,7 +292,7 @@ def compare(word: str, source: Path, small: Path, rounds: int) -> bool:
 
     sides: dict[str, Callable[[int], Found]] = {"lakebed": mine}
     if case.peer != "none":
-        # The first round begins with the import, which says how many files to make.
+        # The first round begins with the import, which determines the number of files.
         sides[case.peer] = lambda _: child(case.peer, word, source, small, files[0])
     found = in_turns(sides, rounds)
     print(f"{case.name}: {found['lakebed'][0]['rows']:,} rows, {rounds} rounds", flush=True)
@@ -319,7 +320,7 @@ def run_child(side: str, word: str, places: list[Path]) -> Found:
 
 
 def inputs(word: str, root: Path, args: argparse.Namespace) -> tuple[Path, Path]:
-    """The input of a case and a small one, made if they are not there yet."""
+    """Return the input of a case and a small one; make missing ones."""
     if word in KINDS:
         make_kind(root / word, word, args.files, args.rows)
         return root / word, root / word

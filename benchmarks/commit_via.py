@@ -1,15 +1,16 @@
-"""Commits of many processes on a store that is far away: each for itself, and through one service.
+"""Commits of many processes on a remote store: each by itself, and through one service.
 
     python -m benchmarks.commit_via [--processes 32] [--threads 4] [--latency-ms 30] [--seconds 10]
 
-Every process is a writer with some threads, each of which has one commit under way. Each request to the store takes the
-latency longer, in the writers and in the service. The service is the real application on a socket of this machine.
+Every process is a writer with some threads, each of which has one commit under way. The latency is added to each
+request to the store, in the writers and in the service. The service is the real application on a socket of this
+machine.
 
-*log alone*: a commit adds a file that is there already. *with data files*: a write of ten rows, whose data file is put
-first. Every acknowledged commit must be there exactly once. *entries/s* are those of the log, so commits/s divided by
-it is the size of a group. *service* is the share of a core that the process of the service had.
+*log alone*: a commit adds an existing file. *with data files*: a write of ten rows, whose data file is put first. Every
+acknowledged commit must be in the log exactly once. *entries/s* are those of the log, so commits/s divided by it is the
+size of a group. *service* is the share of a core that the service process used.
 
-All processes share this machine, whose cores limit them: there the writers of a real fleet would have their own.
+All processes share the cores of this machine, which limit them; the writers of a real fleet have their own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SCHEMA = lakebed.Schema({"k": "string"})
 
 
 class DistantWithData(Distant):
-    """Files that are sent take as long as other requests."""
+    """A remote store on which sending a file takes as long as other requests."""
 
     def __getattr__(self, name: str) -> Any:
         if name != "send":
@@ -58,7 +59,7 @@ class DistantWithData(Distant):
 
 
 def opened(place: Path, latency_s: float, via: str | None = None) -> Instance:
-    """The instance on a distant store."""
+    """Open the instance on a remote store."""
     storage = LocalStorage(place, durability="none")
     document = load(storage.get(INSTANCE_NAME) or b"")
     commits = None
@@ -69,7 +70,7 @@ def opened(place: Path, latency_s: float, via: str | None = None) -> Instance:
 
 @contextmanager
 def service(place: Path, latency_s: float) -> Iterator[tuple[str, Callable[[], float]]]:
-    """The URL of a service in a process of its own, and the seconds of CPU that it had."""
+    """Start a service in a process of its own; return its URL, and a function for the CPU seconds that it used."""
     listening = server.listen("127.0.0.1", 0)
     url = server.url_of(listening)
 
@@ -92,7 +93,7 @@ def service(place: Path, latency_s: float) -> Iterator[tuple[str, Callable[[], f
 
 
 def written(table: lakebed.Table) -> Callable[[], int]:
-    """A write of ten rows."""
+    """Return a function that writes ten rows."""
 
     def write() -> int:
         name = clock.new_id()
@@ -103,7 +104,7 @@ def written(table: lakebed.Table) -> Callable[[], int]:
 
 
 def proposed(table: lakebed.Table, count: int) -> Callable[[], int]:
-    """A commit of a file that is there already."""
+    """Return a function that commits an existing file."""
     proposals = [prepared() for _ in range(count)]
 
     def commit() -> int:
@@ -115,11 +116,11 @@ def proposed(table: lakebed.Table, count: int) -> Callable[[], int]:
 
 
 def work(place: Path, sizes: argparse.Namespace, via: str | None, data: bool, *, ready: Any, told: Any) -> None:
-    """One process: its threads commit until the time is up."""
+    """Run one process: its threads commit until the time is up."""
     table = opened(place, sizes.latency_ms / 1e3, via).table("t")
     table.snapshot()
     commit = written(table) if data else proposed(table, 200 * sizes.threads)
-    # What a first write imports.
+    # Loads the imports of a first write.
     warm_up = lakebed.create(f"memory://{clock.new_id()}").create_table("t", SCHEMA)
     written(warm_up)()
     ready.wait()
@@ -159,7 +160,7 @@ def measure(name: str, sizes: argparse.Namespace, *, via: bool, data: bool) -> N
 
 
 def writers(place: Path, sizes: argparse.Namespace, via: str | None, data: bool) -> tuple[list[float], int, float]:
-    """The times of all commits, the rows that were added, and how long it took."""
+    """Return the times of all commits, the number of added rows, and the total time."""
     ready, told = FORK.Barrier(sizes.processes + 1), FORK.SimpleQueue()
     children = [
         FORK.Process(target=work, args=(place, sizes, via, data), kwargs={"ready": ready, "told": told})

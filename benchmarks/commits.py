@@ -1,14 +1,15 @@
-"""What a commit costs as a log grows: 1,000 commits of 10 rows, the last 100 against the first 100; and what they cost
-when several processes write to one table.
+"""The cost of a commit as a log grows: 1,000 commits of 10 rows, the last 100 against the first 100; and the cost if
+several processes write to one table.
 
     python -m benchmarks.commits [--commits 1000] [--processes 4] [--rounds 3] [--folder DIR]
 
-Each is a whole ``Table.write``: sort, data file, summary, entry, durable on local disk. A peer that commits as often,
-SQLite with ``synchronous=FULL``, inserts the same rows in the same run.
+Each commit is a whole ``Table.write``: sort, data file, summary, entry, durable on local disk. The peer, SQLite with
+``synchronous=FULL``, inserts the same rows in as many commits in the same run.
 
-Of several processes, in rounds by turns with SQLite: *cpu* is that of all of them, a commit; *lost* how many creates of
-an entry were refused for each that was not; *waits* the milliseconds of a commit that a process slept, for its turn or
-after a lost race. Every acknowledged row must be there exactly once. The load of the machine is that before each round.
+For several processes, in rounds in turns with SQLite: *cpu* is the CPU time of all of them per commit; *lost* the
+number of refused creates of an entry for each successful one; *waits* the milliseconds per commit that a process slept,
+for its turn or after a lost race. Every acknowledged row must be in the table exactly once. The load of the machine is
+measured before each round.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lakebed.storage import LocalStorage, PutOutcome
 ROWS = 10
 SCHEMA = lakebed.Schema({"key": "string"}, {"ts": "int64"})
 SPAWN = multiprocessing.get_context("spawn")
-"""Not forked: a process that was forked has the threads and locks of none of the libraries."""
+"""Spawned, not forked: a forked process would inherit locks of libraries without their threads."""
 
 
 def batch(version: int) -> pa.Table:
@@ -62,7 +63,7 @@ def sqlite(folder: Path, commits: int) -> np.ndarray:
 
 
 def timed(commits: int, commit: Callable[[int], object]) -> np.ndarray:
-    """Wall and CPU milliseconds of each commit, in two columns."""
+    """Return wall and CPU milliseconds of each commit, in two columns."""
     times = np.empty((commits, 2))
     for version in range(commits):
         begin = time.perf_counter(), time.process_time()
@@ -75,7 +76,7 @@ def timed(commits: int, commit: Callable[[int], object]) -> np.ndarray:
 
 
 def several(name: str, processes: int, commits: int, folder: Path) -> np.ndarray:
-    """Commit from each process; returns for each its seconds, CPU seconds, lost races, seconds slept and the median and
+    """Commit from each process; return for each its seconds, CPU seconds, lost races, seconds slept, and the median and
     the 99th percentile of its commits.
     """
     if name == "lakebed":
@@ -96,7 +97,9 @@ def several(name: str, processes: int, commits: int, folder: Path) -> np.ndarray
 
 
 def worker(task: tuple[str, int, int], folder: Path, ready: Any, done: Any) -> None:
-    """One process: wait for the others, commit, report. The task: what writes, its number, and how many commits."""
+    """Run one process: wait for the others, commit, report. The task has the system, the number of the process, and the
+    number of commits.
+    """
     name, number, commits = task
     slept, lost = [0.0], [0]
     if name == "lakebed":
@@ -165,7 +168,8 @@ def main() -> None:
         for name, run in (("lakebed", ours), ("sqlite", sqlite)):
             times = run(Path(folder), arguments.commits)
             wall, cpu = (times[-100:].sum(axis=0) / times[:100].sum(axis=0)).tolist()
-            # One slow fsync of a shared disk is as long as ten commits: the median and the CPU time do not see it.
+            # One slow fsync of a shared disk takes as long as ten commits, but does not affect the median and the CPU
+            # time.
             growth = np.median(times[-100:, 0]) / np.median(times[:100, 0])
             middle, high = np.percentile(times[:, 0], [50, 99])
             rate = 1e3 * len(times) / times[:, 0].sum()

@@ -1,10 +1,10 @@
-"""Compaction of sorted files, against the bare plan under it and DuckDB's sort and copy, of the very same files.
+"""Compaction of sorted files, against its bare plan and DuckDB's sort and copy of the same files.
 
     python -m benchmarks.compaction [--kinds prefix hex …] [--files 10] [--rows 2000000] [--rounds 5]
                                     [--sides spark here bare duckdb] [--overlap 0.1]
 
-Each file is one write of sorted rows, and so one run. Kinds of rows are those of :mod:`benchmarks.row_kinds`; wide rows
-are a fifth as many. Sides, which take turns, in another order each round:
+Each file is one write of sorted rows, and so one run. Kinds of rows are those of :mod:`benchmarks.row_kinds`; there are
+a fifth as many wide rows. The sides take turns, in a different order each round:
 
 * ``spark``: ``Pipeline.compact`` in a warm session, on all cores
 * ``here``: the same call, whose tasks run in one process, one after another, without Spark
@@ -12,11 +12,11 @@ are a fifth as many. Sides, which take turns, in another order each round:
 * ``duckdb``: ``COPY (SELECT … ORDER BY …) TO … (FORMAT parquet, COMPRESSION zstd)`` with all cores
 
 Core-seconds are those of the whole process tree: driver, JVM and workers. A result is a median and its range; ratios
-are medians over rounds. *Others* is what other processes took of the machine's cores meanwhile: above a tenth of a
-core, seconds mean little.
+are medians over rounds. *Others* is the use of the machine's cores by other processes meanwhile: above a tenth of a
+core, seconds are not reliable.
 
-With ``--overlap`` there are two runs, as many rows in all, that share this part of their key ranges; the side *full* is
-the compaction of two runs of the same rows that share all of it.
+With ``--overlap`` there are two runs, with the same total of rows, that share this part of their key ranges; the side
+*full* is the compaction of two runs of the same rows with equal key ranges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ SIDES = ("spark", "here", "bare", "duckdb")
 
 
 def make_pair(kind: KindOfRows, rows: int, overlap: float) -> list[pa.Table]:
-    """Two runs of half of the rows each, whose key ranges share a part: the rows in it go to both by turns."""
+    """Return two runs of half of the rows each, whose key ranges share a part: rows in it are assigned to both
+    alternately.
+    """
     every = kind.sorted_rows(rows, 0).combine_chunks()
     shared = int(rows * overlap)
     begin = (rows - shared) // 2
@@ -63,7 +65,7 @@ def make_pair(kind: KindOfRows, rows: int, overlap: float) -> list[pa.Table]:
 
 
 def make_table(instance: lakebed.Instance, kind: KindOfRows, runs: list[pa.Table], name: str = "rows") -> lakebed.Table:
-    """A table of these runs."""
+    """Make a table of these runs."""
     table = instance.create_table(name, kind.schema)
     for run in runs:
         table.write(run.to_reader(65_536))
@@ -72,8 +74,8 @@ def make_table(instance: lakebed.Instance, kind: KindOfRows, runs: list[pa.Table
 
 @contextlib.contextmanager
 def copied(lake: Path) -> Iterator[Path]:
-    """A copy of the instance, until the end: files are never changed, so links are copies."""
-    # A checkpoint may still be written when the folder goes.
+    """Copy the instance for the duration of the block: files are never changed, so hard links suffice."""
+    # A checkpoint may still be written while the folder is deleted.
     with tempfile.TemporaryDirectory(dir=lake.parent, ignore_cleanup_errors=True) as folder:
         yield Path(shutil.copytree(lake, Path(folder, "lake"), copy_function=os.link))
 
@@ -86,7 +88,7 @@ def inputs_of(table: lakebed.Table) -> list[str]:
 
 
 def warm_up(pipeline: Pipeline) -> None:
-    """Have every core's Python worker started and its libraries loaded, as in a session that has compacted before."""
+    """Start every core's Python worker and load its libraries, as in a session that has compacted before."""
     runs = [KINDS["prefix"].sorted_rows(20_000, seed) for seed in range(2)]
     table = make_table(pipeline.instance, KINDS["prefix"], runs, "small")
     table.set(split_rows=1000)
@@ -101,13 +103,13 @@ def compacted(pipeline: Pipeline, table: lakebed.Table) -> Found:
 
 
 def here(lake: Path) -> Found:
-    """In a process of its own, which has compacted a small table before."""
+    """Compact in a process of its own, which has compacted a small table before."""
     with copied(lake) as place:
         return in_child("benchmarks.compaction", "--child", str(place))
 
 
 def child(place: Path) -> Found:
-    # As a worker does, before anything else in a task.
+    # As in a worker, before anything else in a task.
     on_one_core()
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as folder:
         warm = lakebed.create(folder)
@@ -117,7 +119,7 @@ def child(place: Path) -> Found:
 
 
 def bare(lake: Path, kind: KindOfRows, folder: Path) -> Found:
-    """The bare plan, in a process of its own."""
+    """Run the bare plan in a process of its own."""
     out = folder / "bare.parquet"
     inputs = inputs_of(lakebed.open(str(lake)).table("rows"))
     found = in_child("benchmarks.bare_plan", str(out), ",".join(kind.schema.sort_names), *inputs)
@@ -125,7 +127,7 @@ def bare(lake: Path, kind: KindOfRows, folder: Path) -> Found:
 
 
 def duckdb(lake: Path, kind: KindOfRows, folder: Path) -> Found:
-    """DuckDB's sort and copy, in a process of its own."""
+    """Run DuckDB's sort and copy in a process of its own."""
     out = folder / "duckdb.parquet"
     names = ", ".join(f"'{path}'" for path in inputs_of(lakebed.open(str(lake)).table("rows")))
     order = ", ".join(kind.schema.sort_names)
@@ -177,7 +179,7 @@ def show(kind: str, found: dict[str, list[Found]], peers: tuple[str, ...]) -> No
 
 
 def compare(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines: Pipelines) -> None:
-    """One kind of rows: every side of the same runs."""
+    """Compare all sides on the same runs, for one kind of rows."""
     rows = args.rows // 5 if kind.name == "wide" else args.rows
     lake = folder / "lake"
     make_table(lakebed.create(lake), kind, [kind.sorted_rows(rows, seed) for seed in range(args.files)])
@@ -192,7 +194,7 @@ def compare(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines:
 
 
 def compare_overlap(kind: KindOfRows, args: argparse.Namespace, folder: Path, pipelines: Pipelines) -> None:
-    """Two runs that share a part of their key ranges, against two that share all of it."""
+    """Compare two runs that share a part of their key ranges with two that share all of it."""
     sides: dict[str, Turn] = {}
     for name, overlap in (("part", args.overlap), ("full", 1.0)):
         lake = folder / name
@@ -207,7 +209,7 @@ def compare_overlap(kind: KindOfRows, args: argparse.Namespace, folder: Path, pi
 
 
 class Pipelines:
-    """The warm session, which is given to a pipeline for each instance."""
+    """The warm session, shared by a pipeline for each instance."""
 
     def __init__(self, folder: Path) -> None:
         self._own = Pipeline(lakebed.create(folder / "session"))

@@ -1,12 +1,12 @@
-"""Another checkout of Lakebed against this one, by turns in the same minutes.
+"""Another checkout of Lakebed against this one, in turns in the same minutes.
 
     git worktree add /tmp/old SOME_COMMIT
     python -m benchmarks.compare /tmp/old [--only get scan …] [--turns 9] [--rows 1000000]
 
 Each measure has a process for each side, which imports Lakebed from that side's ``src`` and makes tables of its own, so
-stored formats may differ. After a turn that does not count, the sides take turns: old, new, new, old, and so on, one at
-a time. A turn of both is a pair. A ratio is the median over the pairs of old by new, with its quartiles: above 1 the
-new code is faster. Wall and CPU times are medians, in milliseconds for one unit of work.
+stored formats may differ. After a warm-up turn, the sides take turns: old, new, new, old, and so on, one at a time. A
+turn of both is a pair. A ratio is the median over the pairs of old divided by new, with its quartiles: above 1 the new
+code is faster. Wall and CPU times are medians, in milliseconds for one unit of work.
 
 * ``get``, ``get_many`` (10,000 keys), ``scan`` (all rows): a table of one run on local disk, warm
 * ``write``: 200,000 unsorted rows, in one call
@@ -14,7 +14,7 @@ new code is faster. Wall and CPU times are medians, in milliseconds for one unit
 * ``compaction``: ten overlapping files become one; the tasks of the pipeline run in the process, without Spark
 * ``import``: Parquet files through Spark, CPU of the whole process tree; left out without ``JAVA_HOME``
 
-Only calls that both checkouts have are used. Where a public name changes, :class:`Side` is the place for it.
+Only calls that both checkouts have are used. Adapt :class:`Side` if a public name changes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GETS, KEYS, WRITE_ROWS, COMMITS, FILES = 1_000, 10_000, 200_000, 30, 10
 
 
 class Side:
-    """One checkout's Lakebed in this process, and what it measures: a function that does the work of one turn."""
+    """One checkout's Lakebed in this process, and its measures: each is a function that does the work of one turn."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         import lakebed
@@ -58,7 +58,7 @@ class Side:
         self._names = (f"t{number}" for number in count())
 
     def measure(self, name: str) -> Callable[[], tuple[float, float]]:
-        """A turn of a measure: it gives wall and CPU seconds for one unit."""
+        """Return a function that runs a turn of a measure and returns wall and CPU seconds for one unit."""
         return getattr(self, f"_{name}")()  # type: ignore[no-any-return]
 
     def _table(self, data: Any = None) -> Any:
@@ -69,7 +69,7 @@ class Side:
         return table
 
     def _read(self, keys: int) -> tuple[Any, list[str]]:
-        """A table of one run, and keys of it at random."""
+        """Return a table of one run, and random keys of it."""
         rows = pa.Table.from_batches(batches(self._rows))
         chosen = np.random.default_rng(7).choice(self._rows, min(keys, self._rows), replace=False)
         return self._table(rows), rows.column("key").take(pa.array(chosen)).to_pylist()
@@ -138,7 +138,7 @@ MEASURES = ("get", "get_many", "scan", "write", "commit", "compaction", "import"
 
 
 def timed(work: Callable[[], object], units: int = 1) -> tuple[float, float]:
-    """Wall and CPU seconds of the process, for each of so many units."""
+    """Return wall and CPU seconds of the process, for each of ``units`` units."""
     begin, begin_cpu = time.perf_counter(), time.process_time()
     work()
     return (time.perf_counter() - begin) / units, (time.process_time() - begin_cpu) / units
@@ -153,13 +153,13 @@ def check(found: int, expected: int) -> None:
 
 
 def child(name: str, source: Path, folder: Path, rows: int) -> None:
-    """Take a turn for each line that is read, until there is none."""
+    """Take a turn for each line read from stdin."""
     import lakebed
 
     if not Path(lakebed.__file__).is_relative_to(source):
         raise SystemExit(f"imported Lakebed from {lakebed.__file__}, which is not below {source}")
     answers = os.fdopen(os.dup(1), "w")
-    # What Spark prints is no answer.
+    # Output of Spark on stdout is not a result.
     os.dup2(2, 1)
     turn = Side(folder, rows).measure(name)
     for _ in sys.stdin:
@@ -168,7 +168,7 @@ def child(name: str, source: Path, folder: Path, rows: int) -> None:
 
 @contextmanager
 def started(name: str, checkout: Path, rows: int) -> Iterator[Callable[[], tuple[float, float]]]:
-    """A process of one side; the function has it take a turn."""
+    """Start a process of one side; return a function that makes it take a turn."""
     source = checkout / "src"
     paths = os.pathsep.join([str(source), str(ROOT)])
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
@@ -199,7 +199,7 @@ def _turn(asked: IO[str], answers: IO[str]) -> tuple[float, float]:
 
 
 def compared(name: str, old: Path, rows: int, turns: int) -> str:
-    """The line of one measure."""
+    """Return the line of one measure."""
     with ExitStack() as stack:
         sides = [stack.enter_context(started(name, checkout, rows)) for checkout in (old, ROOT)]
         for side in sides:

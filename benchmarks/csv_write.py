@@ -3,9 +3,9 @@
     python -m benchmarks.csv_write [--rows 5000000] [--turns 3]
 
 Each measurement is a process of its own, and the systems take turns. Seconds and core-seconds are those of the write
-alone, detection included: both have been imported, and Lakebed's table has been made. Lakebed's file has in addition
-Bloom filters, checksums, small pages with an index, and a commit that was synced. DuckDB may use 80% of the memory,
-Lakebed what its setting ``memory_limit_bytes`` says, beyond which it spills: the default, and 2 GiB.
+alone, including detection: imports, and the creation of Lakebed's table, come before. Lakebed additionally writes Bloom
+filters, checksums and small pages with an index, and syncs its commit. DuckDB may use 80% of the memory; Lakebed spills
+above its setting ``memory_limit_bytes``: the default, and 2 GiB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {"lakebed": {}, "lakebed, 2 GiB": {"memory_limit_bytes": 2 << 30}}
 
 
 def make(path: Path, rows: int) -> None:
-    """Unsorted rows of about 75 bytes: an integer key, text, a time, numbers, a date and a truth value."""
+    """Write unsorted rows of about 75 bytes: an integer key, text, a time, numbers, a date and a boolean."""
     random = np.random.default_rng(7)
     keys = random.permutation(rows)
     writer = None

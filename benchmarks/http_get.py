@@ -1,8 +1,8 @@
 """Reads by key over HTTP: ``lakebed serve``, and a second process with 16 connections that are kept alive.
 
-Three runs: quiet; while another process writes and compacts; and once more with writes alone. Aims: 1,000 requests/s
-with a p99 of 25 ms, and a p99 of 100 ms beside an ingest and a compaction. The CPU time of a request, in the service
-and in the client, says as much on a machine that has other work.
+Three runs: without other load; while another process writes and compacts; and with writes alone. Goals: 1,000
+requests/s with a p99 of 25 ms, and a p99 of 100 ms during an ingest and a compaction. The CPU time per request, in the
+service and in the client, is also valid on a machine with other load.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SCHEMA = lakebed.Schema({"k": "string"}, {}, {"a": "int64", "b": "double", "c": 
 
 
 def key(number: int) -> str:
-    """Keys in no order."""
+    """Return a key; keys of successive numbers are unordered."""
     return f"{number * 2654435761 % 2**32:08x}-{number}"
 
 
 def rows(begin: int, end: int) -> pa.Table:
-    """Rows of these numbers."""
+    """Return the rows of these numbers."""
     numbers = range(begin, end)
     return pa.table(
         {
@@ -47,14 +47,14 @@ def rows(begin: int, end: int) -> pa.Table:
 
 
 def load(url: str, count: int) -> None:
-    """A table of four files and two partitions."""
+    """Load a table of four files and two partitions."""
     table = lakebed.create(url).create_table("t", SCHEMA, split_points=["8"])
     for part in range(4):
         table.write(rows(part * count // 4, (part + 1) * count // 4))
 
 
 def disturb(url: str, begin: int, *, compact: bool, until: float) -> None:
-    """Write 2,000 rows again and again, and compact what that makes."""
+    """Repeatedly write 2,000 rows, and compact the result."""
     table = lakebed.open(url).table("t")
     number = begin
     while time.time() < until:
@@ -67,7 +67,7 @@ def disturb(url: str, begin: int, *, compact: bool, until: float) -> None:
 
 
 async def connection(port: int, count: int, until: float, taken: list[float], bad: list[bytes]) -> None:
-    """Ask for one key after another."""
+    """Request one key after another."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     chance = random.Random(id(reader))
     while time.time() < until:
@@ -84,7 +84,7 @@ async def connection(port: int, count: int, until: float, taken: list[float], ba
 
 
 def ask(port: int, count: int, seconds: float, answers: multiprocessing.SimpleQueue) -> None:
-    """The second process."""
+    """Run the second process."""
 
     async def all_of_them() -> None:
         taken: list[float] = []
@@ -99,13 +99,13 @@ def ask(port: int, count: int, seconds: float, answers: multiprocessing.SimpleQu
 
 
 def cpu_s(process: int) -> float:
-    """The CPU time of a process so far."""
+    """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measured(port: int, count: int, seconds: float) -> tuple[list[float], int, float]:
-    """Times of all requests, how many went wrong, and the CPU time of the client."""
+    """Return the times of all requests, the number of failed ones, and the CPU time of the client."""
     answers = multiprocessing.SimpleQueue()
     process = multiprocessing.Process(target=ask, args=(port, count, seconds, answers))
     process.start()
@@ -148,7 +148,7 @@ def main() -> int:
                     other.start()
                 before_s = cpu_s(service.pid)
                 taken, bad, client_s = measured(port, chosen.rows, chosen.seconds)
-                # The service answers while the client warms up as well.
+                # The service also answers while the client warms up.
                 service_s = (cpu_s(service.pid) - before_s) * chosen.seconds / (chosen.seconds + WARM_S)
                 failed += bad
                 if writes:

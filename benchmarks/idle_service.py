@@ -1,11 +1,12 @@
-"""What a service costs while nothing happens: processor time, requests to the store, memory, and the price of requests.
+"""The cost of an idle service: CPU time, requests to the store, memory, and the price of requests.
 
     python -m benchmarks.idle_service [--tables 1000] [--seconds 36] [--rest 10]
 
-Makes so many small tables on local disk, starts a service, lets its clock go on by two hours, so that all tables have
-rested for long, and measures for some seconds. Tables that rest are looked at every ``--rest`` seconds; the figures for
-other periods, such as the default of a minute, follow from the cost of one look. Collections, once a day for a table
-that rests, are left out. Prices are the list prices of S3 Standard in us-east-1: 0.40 USD for a million GET requests.
+Makes ``--tables`` small tables on local disk, starts a service, advances its clock by two hours, so that all tables
+have been idle for long, and measures for some seconds. Idle tables are checked every ``--rest`` seconds; the figures
+for other periods, such as the default of a minute, follow from the cost of one check. Garbage collections, once a day
+for an idle table, are left out. Prices are the list prices of S3 Standard in us-east-1: 0.40 USD for a million GET
+requests.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from lakebed.testing.faults import CountingStorage
 USD_PER_GET = 0.4e-6
 PERIODS_S = (1, 10, 60, 600)
 CREATED_AT_ONCE = 16
-"""Names that are given at the same time share an entry of the catalog."""
+"""Tables created at the same time share an entry of the catalog."""
 
 SCHEMA = lakebed.Schema({"key": "string"}, values={"value": "int64"})
 
 
 def memory_mib() -> float:
-    """The memory of this process."""
+    """Return the memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
 def made(folder: str, tables: int) -> CountingStorage:
-    """The store of an instance with so many tables, each with a version of some rows."""
+    """Return the store of an instance with this many tables, each with a version of some rows."""
     instance = lakebed.create(f"{folder}/lake")
     rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
     in_threads(lambda number: instance.create_table(f"table-{number:05d}", SCHEMA), range(tables), CREATED_AT_ONCE)
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def report(asked: argparse.Namespace, share: float, rate: float) -> None:
-    """Print the figures, and what follows for other periods."""
+    """Print the figures, and estimates for other periods."""
     print(f"{asked.tables} tables that rest, looked at every {asked.rest:g} s at most (80% to 100% of it)")
     print(f"measured: {100 * share:.2f}% of a core, {rate:.1f} requests a second")
     print(f"\n{'rest, s':>8} {'% of a core':>12} {'requests an hour':>17} {'USD an hour':>12} {'USD a month':>12}")

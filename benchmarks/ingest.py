@@ -1,10 +1,10 @@
-"""Ingest of many small files on Spark: one job, and the time beyond the session's start.
+"""Ingest of many small files on Spark by one job, timed without the session's start.
 
     python -m benchmarks.ingest [--files 100] [--rows 10000] [--rounds 3]
 
-The files are submitted, then ingested by one job of one task. The session is started and timed apart, and the first
-round is told apart too: its Python worker has nothing loaded yet. The peer is Spark's own sort and write of the same
-files, which is no table yet.
+The files are submitted, then ingested by one job of one task. The session's start is timed separately, and so is the
+first round, whose Python worker has nothing loaded yet. The peer is Spark's own sort and write of the same files,
+without a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TARGET_S = 5.0
 
 
 def ours(pipeline: Pipeline, instance: lakebed.Instance, name: str, folder: Path) -> tuple[float, float]:
-    """Seconds of the submission, and of the ingest."""
+    """Return the seconds of the submission, and of the ingest."""
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
     table = instance.create_table(name, schema)
     begin = time.perf_counter()
@@ -36,7 +36,7 @@ def ours(pipeline: Pipeline, instance: lakebed.Instance, name: str, folder: Path
 
 
 def spark_itself(pipeline: Pipeline, folder: Path, out: Path) -> float:
-    """Seconds of reading, sorting and writing the same files."""
+    """Return the seconds of reading, sorting and writing the same files."""
     begin = time.perf_counter()
     pipeline.session.read.parquet(str(folder)).sort("key", "ts").write.option("compression", "zstd").parquet(str(out))
     return time.perf_counter() - begin

@@ -2,13 +2,13 @@
 
     python -m benchmarks.kernels [--rows 2000000] [--files 10] [--inputs 10 40 200]
 
-Each measurement is a process of its own. "One core" pins it to one where the system allows that. The peer is DuckDB's
+Each measurement is a process of its own. "One core" pins it to one if the system allows that. The peer is DuckDB's
 ``COPY (SELECT … ORDER BY key, ts) TO … (FORMAT parquet, COMPRESSION zstd)`` of the same rows or files in the same run;
-ratios are of wall time. The merges by mode read runs of rows of a text key and two numbers, half of whose keys are in
+ratios are of wall time. The merges by mode read runs of rows with a text key and two numbers, with half of the keys in
 every run; their ratio is to the merge that keeps all rows, and rows are those read. "Custom" is the same aggregate as
-"sum and max", by a function of an installed package and by a query. Memory: merges of that many files;
-beyond ``--files`` the same files are taken again, and only the first 40 million rows in key order are merged, because
-memory depends on the inputs and not on how long it takes.
+"sum and max", by a function of an installed package and by a query. Memory: merges of that many files; above
+``--files`` the same files are repeated, and only the first 40 million rows in key order are merged, because memory
+depends on the inputs and not on the duration.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def unsorted_rows(rows: int, seed: int) -> pa.Table:
 
 
 def rows_to_merge(rows: int, files: int) -> Iterator[pa.Table]:
-    """The rows of runs, half of whose keys are in every run, in no order."""
+    """Return the unordered rows of runs, with half of the keys in every run."""
     random = np.random.default_rng(0)
     shared = random.integers(0, 2**62, rows // 2)
     for _ in range(files):
@@ -101,7 +101,7 @@ def rows_to_merge(rows: int, files: int) -> Iterator[pa.Table]:
 
 
 def measured(work: Callable[[], int]) -> dict[str, float]:
-    """Run it; rows, seconds, core-seconds and the peak of resident memory."""
+    """Run the work; return rows, seconds, core-seconds and the peak of resident memory."""
     begin, begin_cpu = time.perf_counter(), time.process_time()
     rows = work()
     seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
@@ -174,7 +174,7 @@ def merge_by_mode(source: str, out: str, mode: str, **_: Any) -> dict[str, float
 
 
 def sort_one_key(source: str, out: str, mode: str, **_: Any) -> dict[str, float]:
-    """A write of very many rows with one key, which become one."""
+    """Write many rows with one key, which are merged into one."""
     from lakebed.sorting.sort import sort_runs
 
     batch = pa.record_batch(
@@ -195,7 +195,7 @@ MEASUREMENTS = {f.__name__: f for f in (sort_ours, sort_duckdb, merge_ours, merg
 
 
 def in_child(name: str, cores: int, **arguments: Any) -> dict[str, float]:
-    """The measurement in a process on so many cores, writing to a folder that is thrown away."""
+    """Run the measurement in a process on ``cores`` cores, writing to a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as out:
         text = json.dumps([name, cores, {**arguments, "out": out, "threads": cores}])
         command = [sys.executable, "-m", "benchmarks.kernels", "--child", text]

@@ -1,14 +1,14 @@
-"""Commits a second by where the log is kept, and by how many processes commit.
+"""Commits per second by log location, and by number of committing processes.
 
     python -m benchmarks.logs [--seconds 5] [--processes 8] [--threads 16] [--tables 10] [--postgres URL]
 
-A commit adds one file to a table; its data lie ready, so that the log alone is measured: judging, one durable entry,
-and the state after it. First one writer for each place of logs, with pgbench's own round trip beside it: the same
-INSERT of a kilobyte by the server's C client. Then many processes on PostgreSQL, each with as many threads, on several
-tables at once, in two ways: every process commits to every table, so that all race for each number and follow each
-other's entries; or a table's commits come from one process, as they do where writers are routed by table.
+A commit adds one file to a table; its data is prepared, so that only the log is measured: validation, one durable
+entry, and the new state. First one writer for each log location, beside pgbench's own round trip: the same INSERT of a
+kilobyte by the server's C client. Then many processes on PostgreSQL, each with ``--threads`` threads, on several tables
+at once, in two ways: every process commits to every table, so that all race for each version and follow each other's
+entries; or a table's commits come from one process, as with writers routed by table.
 
-Without ``--postgres`` a server of its own is started, durable, on the loopback interface. Everyone shares this machine.
+Without ``--postgres``, a durable server is started on the loopback interface. All processes share this machine.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ LOW, HIGH = (SCHEMA.codec.encode_key((text,)) for text in ("a", "z"))
 
 
 def prepared() -> ProposeFiles:
-    """A file of 1,000 rows, as if it had been written."""
+    """Return a file of 1,000 rows, as if it had been written."""
     name = clock.new_id()
     file = DataFile(name, name, 1000, 100_000, LOW, HIGH, 1, 0, "0" * 32, 5000, "0" * 32)
     return ProposeFiles((NewFile(file, Summary((LOW, HIGH), (0, 999), 1000, HIGH), name),))
 
 
 def table(folder: str, log_url: str | None, instance: str, version: int) -> Log:
-    """Table ``version`` of an instance, made if it is not there."""
+    """Open table ``version`` of an instance, made if it does not exist."""
     storage = connect(folder)
     prefix = f"tables/table-{version:04}"
     place = connect_logs(log_url, storage, instance)
@@ -81,7 +81,7 @@ def one_writer(name: str, log_url: str | None, seconds: float) -> None:
 
 
 def pgbench(cluster: Cluster, clients: int, seconds: float) -> None:
-    """The peer: inserts of a kilobyte by the server's own client, one a transaction."""
+    """Measure the peer: inserts of a kilobyte by the server's own client, one per transaction."""
     cluster.sql("CREATE TABLE IF NOT EXISTS peer (id bigserial PRIMARY KEY, data bytea)")
     script = cluster.folder / "peer.sql"
     script.write_text("INSERT INTO peer (data) VALUES (decode(repeat('00', 1000), 'hex'));\n")
@@ -94,7 +94,7 @@ def pgbench(cluster: Cluster, clients: int, seconds: float) -> None:
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    """One process: says when it is ready, starts with the others, prints its commits, entries won, and waits."""
+    """Run one process: report that it is ready, start with the others, print its commits, entries won, and waits."""
     numbers = range(arguments.worker, arguments.tables, arguments.processes)
     if not arguments.routed:
         numbers = range(arguments.tables)
@@ -124,7 +124,7 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) -> None:
-    """Start them, let them go together, add up what they say, and count what is there: nothing lost, none doubled."""
+    """Start the processes together, sum their figures, and verify the log: no commit is lost or doubled."""
     with tempfile.TemporaryDirectory() as folder:
         instance = clock.new_id()
         for version in range(arguments.tables):

@@ -1,18 +1,17 @@
-"""Point reads and short scans, against DuckDB over the very same Parquet files: of a compacted table, and of one that
-random keys were written into, commit by commit, with nothing compacted since.
+"""Point reads and short scans, against DuckDB over the same Parquet files: of a compacted table, and of an uncompacted
+one after many commits of random keys.
 
     python -m benchmarks.lookups [--rows 20000000] [--gets 2000] [--commits 100] [--commit-rows 50000]
 
-Everything goes through the public face: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm:
-the reader is open, its page indexes are decoded, the files are in the page cache. Lakebed keeps the pages that short
-reads decode, so a few hundred scans of the smaller table leave all of it in memory; the lines *new pages* drop these
-pages before each question, and so does the comparison with SlateDB. Keys are drawn at random from the
-rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a snapshot over the
-files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
-With ``--slatedb`` (it needs ``pip install slatedb``) SlateDB is asked for the same keys and ranges, over a database
-that got the same rows in as many commits. Then come gets of several threads at once, and reads of much: 10,000 keys and
-all rows. DataFusion does the same over the same files, by a hash join and without any order; they take turns, and the
-median of each is told.
+All reads use the public API: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm: the reader
+is open, its page indexes are decoded, the files are in the page cache. Lakebed keeps the pages that short reads decode,
+so a few hundred scans of the smaller table leave all of it in memory; the lines *new pages* drop these pages before
+each query, and so does the comparison with SlateDB. Keys are drawn at random from the rows; absent keys differ from
+those in the last digit. DuckDB keeps one connection with a snapshot over the files and a prepared statement. A cold
+read is by a new process that opens the instance; its imports are timed separately. With ``--slatedb`` (it needs ``pip
+install slatedb``) SlateDB reads the same keys and ranges, in a database with the same rows in as many commits. Then
+come gets of several threads at once, and large reads: 10,000 keys and all rows. DataFusion does the same over the same
+files, by a hash join and without any order; they take turns, and the median of each is printed.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from lakebed.parquet.read_cache import READ_CACHE, CacheKind
 WARM_UP = 300
 SCAN_ROWS = 1_000
 NEW_PAGES = ", new pages"
-"""The end of the name of a question before which the decoded pages are dropped."""
+"""The suffix of the names of queries before which the decoded pages are dropped."""
 
 Question = Callable[[str], int]
 
 
 def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
-    """A table of one partition that holds one run: what a compaction leaves behind."""
+    """Return a table of one partition with one run, as after a compaction."""
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
     settings = {} if page_rows is None else {"page_rows": page_rows}
     table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)
@@ -57,7 +56,7 @@ def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
 
 
 def overlapping(folder: str, commits: int, rows: int) -> lakebed.Table:
-    """A table of one partition that holds a file of each commit, all over the whole key space."""
+    """Return a table of one partition with a file of each commit, all over the whole key space."""
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
     table = lakebed.create(f"{folder}/lake").create_table("t", schema)
     left = pa.Table.from_batches(batches(commits * rows))
@@ -67,7 +66,7 @@ def overlapping(folder: str, commits: int, rows: int) -> lakebed.Table:
 
 
 def sample_keys(table: lakebed.Table, rows: int, count: int) -> list[str]:
-    """Keys that are there, in random order."""
+    """Return existing keys, in random order."""
     random = np.random.default_rng(7)
     wanted = np.sort(random.choice(rows, count, replace=False))
     keys: list[str] = []
@@ -81,18 +80,18 @@ def sample_keys(table: lakebed.Table, rows: int, count: int) -> list[str]:
 
 
 def halves(keys: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The keys in two parts."""
+    """Return the keys in two parts."""
     return keys[: len(keys) // 2], keys[len(keys) // 2 :]
 
 
 def drop_pages() -> None:
-    """Drop the decoded pages from the read cache, and nothing else."""
+    """Drop only the decoded pages from the read cache."""
     for key in [key for key in READ_CACHE._entries if key[0] is CacheKind.ROWS]:
         READ_CACHE._drop(key)
 
 
 def timed(name: str, question: Question, keys: Sequence[str], expected: int | None) -> np.ndarray:
-    """Milliseconds of each question but the first few."""
+    """Return the milliseconds of each query except the first few."""
     times = []
     for key in keys:
         if name.endswith(NEW_PAGES):
@@ -143,7 +142,7 @@ def duckdb(table: lakebed.Table, step: int) -> dict[str, Question]:
 
 
 def slatedb(table: lakebed.Table, folder: str, step: int, rows: int) -> dict[str, Question]:
-    """The same rows as keys and values, in commits of so many rows."""
+    """Write the same rows as keys and values, in commits of ``step`` rows."""
     peer = peer_of("slatedb", Path(folder) / "slatedb")
     peer.create()
     left = table.scan(columns=["key", "ts", "count", "value"]).read_all()
@@ -159,12 +158,12 @@ def slatedb(table: lakebed.Table, folder: str, step: int, rows: int) -> dict[str
 
 
 def after(key: str, step: int) -> str:
-    """The key that many numbers on: keys are ``user-`` and 16 hex digits, evenly spread."""
+    """Return the key ``step`` numbers later: keys are ``user-`` and 16 hex digits, evenly spread."""
     return f"user-{int(key[5:], 16) + step:016x}"
 
 
 def cold_ms(folder: str, key: str) -> tuple[float, float]:
-    """What a fresh process takes to import all that a lookup needs, and from then on until it has the row."""
+    """Return the time in a new process to import everything for a lookup, and then to find the row."""
     code = (
         "import sys, time; begin = time.perf_counter(); import lakebed.table.instance, lakebed.snapshot.snapshot, "
         "lakebed.read.reader\nimported = time.perf_counter(); found = "
@@ -179,7 +178,9 @@ def cold_ms(folder: str, key: str) -> tuple[float, float]:
 
 
 def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> float:
-    """Of so many threads that share the keys among them. Reads keep the pages of the keys for the next ones."""
+    """Return the gets per second of several threads that share the keys. Reads cache the pages of the keys for the next
+    ones.
+    """
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
         found = sum(rows.num_rows for rows in pool.map(table.get, keys))
@@ -189,7 +190,7 @@ def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> fl
 
 
 def of_much(table: lakebed.Table, rows: int, count: int) -> None:
-    """Seconds of reads of much, and the processor's seconds of all threads, beside DataFusion."""
+    """Print seconds and CPU seconds of all threads of large reads, beside DataFusion."""
     import datafusion
 
     keys = sample_keys(table, rows, min(count, rows))
@@ -242,7 +243,7 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             question = others[name.removesuffix(NEW_PAGES)]
             few = keys if "get" in name else keys[: args.scans]
             expected = {"get": 1, "get, not there": 0}.get(name.removesuffix(NEW_PAGES))
-            # By turns: each gets the machine in the state that the other had.
+            # In turns: each runs after the other, on a machine in the state that the other left.
             pairs = [
                 (timed(name, asked[name], part, expected), timed("SlateDB", question, part, expected))
                 for part in halves(few)

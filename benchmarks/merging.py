@@ -3,11 +3,10 @@
     python -m benchmarks.merging [--rows 20000000] [--base 5000000] [--upserts 100] [--gets 2000]
 
 *Scans.* Ten runs that overlap in all their keys, each row of the first five superseded by one of the last five. Each
-scan runs in a process of its own, turn by turn; the memory is the most that the process held. Rows are those that go
-in.
+scan runs in a process of its own, in turns; the memory is the peak of the process. Rows are those read.
 
-*Lookups.* ``get`` of keys that are there, in a warm process, after a base and some upserts of 50,000 keys each, half of
-them new, and none compacted. Both tables have the same files and take turns. A *hot* key is in every file.
+*Lookups.* ``get`` of existing keys, in a warm process, after a base and some upserts of 50,000 keys each, half of them
+new, without a compaction. Both tables have the same files and take turns. A *hot* key is in every file.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ HOT = 0
 
 
 def rows_of(keys: np.ndarray, seed: int) -> pa.Table:
-    """A row for each key."""
+    """Return a row for each key."""
     values = np.random.default_rng(seed).integers(0, 2**40, len(keys))
     return pa.table({"k": keys, "v": values, "text": np.char.mod("text-%d", values % 1_000_000)})
 
 
 def as_if_kept(table: lakebed.Table) -> Snapshot:
-    """The table's files as a table that keeps all rows."""
+    """Return the table's files as a table that keeps all rows."""
     now = table.snapshot()
     return Snapshot(dataclasses.replace(now.state, merge=KeepAll()), now.reader, now.storage)
 
 
 def ms(call: Callable[[], object]) -> float:
-    """The milliseconds that a call takes."""
+    """Return the milliseconds of a call."""
     begin = time.perf_counter()
     call()
     return (time.perf_counter() - begin) * 1e3
@@ -65,7 +64,7 @@ def ms(call: Callable[[], object]) -> float:
 
 
 def make_runs(folder: str, rows: int) -> None:
-    """Ten runs with all keys between them twice."""
+    """Make ten runs that together have every key twice."""
     table = lakebed.create(folder).create_table("t", SCHEMA, merge=Latest(), settings=SETTINGS)
     every = np.arange(rows // RUNS)
     for run in range(RUNS):
@@ -73,7 +72,9 @@ def make_runs(folder: str, rows: int) -> None:
 
 
 def scan_once(folder: str, kind: str) -> None:
-    """Print the seconds of a scan of all rows, the rows that come out and the memory in MB; runs in its own process."""
+    """Print the seconds of a scan of all rows, the number of returned rows and the memory in MB; runs in its own
+    process.
+    """
     table = lakebed.open(folder).table("t")
     read: lakebed.Table | Snapshot = as_if_kept(table) if kind == "plain" else table
     # Imports, footers and page indexes are not part of the scan.
@@ -84,13 +85,13 @@ def scan_once(folder: str, kind: str) -> None:
         for batch in batches:
             rows += batch.num_rows
     seconds = time.perf_counter() - begin
-    # The greatest of the process since it began its program; getrusage would count the process that started it.
+    # The peak of the process since it executed its program; getrusage would include the process that started it.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(seconds, rows, int(peak.split()[1]) // 1024)
 
 
 def measure_scans(rows: int) -> None:
-    """Print the rows in per second of both kinds of scan, their ratio and their memory."""
+    """Print the rows read per second of both kinds of scan, their ratio and their memory."""
     found: dict[str, list[tuple[float, int, int]]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
         make_runs(folder, rows)
@@ -118,7 +119,7 @@ def measure_gets(base: int, upserts: int, gets: int) -> None:
         table = lakebed.create(folder).create_table("t", SCHEMA, merge=Latest(), settings=SETTINGS)
         table.write(rows_of(np.arange(base) * 2, 0))
         for upsert in range(upserts):
-            # Even keys are there, odd ones are new.
+            # Even keys exist, odd ones are new.
             keys = np.append(
                 chance.integers(1, base, UPSERT_ROWS // 2) * 2, chance.integers(0, base, UPSERT_ROWS // 2) * 2 + 1
             )
@@ -132,7 +133,7 @@ def measure_gets(base: int, upserts: int, gets: int) -> None:
 
 
 def in_turns(kept: Snapshot, merged: Snapshot, keys: Sequence[int]) -> tuple[float, float]:
-    """The median milliseconds of a lookup of both kinds; the first turn only warms up."""
+    """Return the median milliseconds of a lookup of both kinds; the first turn only warms up."""
     found: tuple[list[float], list[float]] = ([], [])
     for turn in range(2):
         for key in keys:

@@ -1,10 +1,10 @@
-"""What pages take on the server: the overview of many tables, and the page of a table of very many partitions.
+"""Server time of web pages: the overview of many tables, and the page of a table with very many partitions.
 
     python -m benchmarks.pages [--tables 1000] [--partitions 132000]
 
-Tables are real ones with rows, on local disk. The large table is a state as in benchmarks.state, a file a partition.
-Pages are asked for through the application as a browser does, without a network; the first visit reads what later ones
-find in memory. No peer: what others show of a table has no key space.
+Tables are real ones with rows, on local disk. The large table is a state as in benchmarks.state, with one file per
+partition. Pages are requested from the application as by a browser, without a network; the first visit fills the caches
+of later ones. There is no peer: pages of other systems have no key space.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ VISITS = 9
 
 
 def make_tables(instance: Instance, count: int) -> None:
-    """Tables with a few rows each."""
+    """Make tables with a few rows each."""
     rows = pa.table({"key": pa.array(range(100), pa.int64())})
     for number in range(count):
         instance.create_table(f"table-{number:04}", SCHEMA, split_points=range(10, 100, 10)).write(rows)
 
 
 def make_large(instance: Instance, partitions: int) -> None:
-    """A table whose checkpoint has so many partitions."""
+    """Make a table whose checkpoint has this many partitions."""
     from dataclasses import replace
 
     table = instance.create_table("large", SCHEMA, online=False)
@@ -51,7 +51,7 @@ def make_large(instance: Instance, partitions: int) -> None:
 
 
 def visit(client: TestClient, path: str, target: str) -> None:
-    """Ask for a page several times, and print how long that took."""
+    """Request a page several times, and print the times."""
     times = []
     for _ in range(VISITS):
         begin = time.perf_counter()
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--partitions", type=int, default=132_000)
     options = parser.parse_args()
-    # The client of the tests logs every request.
+    # The test client logs every request.
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
         instance = lakebed.create(str(Path(folder) / "lake"))

@@ -1,11 +1,11 @@
-"""Prefixes by skip scan, a removal of half of them and its restore, of a table with very many rows of each prefix.
+"""Prefixes by skip scan, a removal of half of them and its restore, in a table with many rows per prefix.
 
     python -m benchmarks.prefixes [--rows 20000000] [--prefixes 100 1000 10000]
 
-The table has one partition and one run: a text field of so many values, and a number. ``prefixes`` runs cold (a new
-process, whose imports are counted apart) and warm; a scan of the first key field by the same reader, and its distinct
-values by Arrow, take turns with it. The removal takes every row of the upper half of the prefixes;
-the restore brings them back.
+The table has one partition and one run; its key is a text with ``--prefixes`` distinct values, and a number.
+``prefixes`` runs cold (a new process, whose imports are timed separately) and warm, in turns with a scan of the first
+key field by the same reader, and its distinct values by Arrow. The removal deletes every row of the upper half of the
+prefixes; the restore brings them back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA = lakebed.Schema({"site": "string", "n": "int64"}, {}, {"value": "int64"}
 
 
 def batches(rows: int, prefixes: int) -> Iterator[pa.RecordBatch]:
-    """Rows in key order, as many of each prefix."""
+    """Return rows in key order, equally many of each prefix."""
     random = np.random.default_rng(1)
     for begin in range(0, rows, BATCH_ROWS):
         numbers = np.arange(begin, min(begin + BATCH_ROWS, rows))
@@ -42,21 +42,21 @@ def batches(rows: int, prefixes: int) -> Iterator[pa.RecordBatch]:
 
 
 def table_of(folder: str, rows: int, prefixes: int) -> lakebed.Table:
-    """A table with these rows, written at once."""
+    """Return a table with these rows, in one write."""
     table = lakebed.create(f"{folder}/lake").create_table("t", SCHEMA)
     table.write(pa.RecordBatchReader.from_batches(SCHEMA.arrow, batches(rows, prefixes)))
     return table
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """Return the seconds of a call."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 def scanned(table: lakebed.Table) -> int:
-    """The distinct values of the first key field, by a scan of it."""
+    """Return the number of distinct values of the first key field, by a scan of it."""
     return len(pc.unique(table.scan(columns=["site"]).read_all().column("site")))
 
 
@@ -70,7 +70,7 @@ print(time.perf_counter() - begin)
 
 
 def measure(rows: int, prefixes: int) -> None:
-    """Print a line for a table of so many prefixes."""
+    """Print a line for a table with this many prefixes."""
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
         table = table_of(folder, rows, prefixes)
         assert table.prefixes(1).num_rows == scanned(table) == prefixes

@@ -1,8 +1,8 @@
-"""The commit path at speed: one writer, many threads, many processes, on a local disk and on a store that is far away.
+"""Commit rates: one writer, many threads, many processes, on a local disk and on a remote store.
 
     python -m benchmarks.rates [--commits 10000] [--threads 128] [--processes 32] [--latency-ms 30] [--seconds 10]
 
-A commit adds one file to one table; its data lie ready, so that the log alone is measured.
+A commit adds one file to one table; its data is prepared, so that only the log is measured.
 
 a. One writer on local disk, durable and not, and how long the last 100 commits took against those around the 100th.
    The peer inserts as many rows of a kilobyte into SQLite, one a transaction, ``synchronous`` FULL and OFF.
@@ -12,7 +12,7 @@ c. Processes of one writer each, delayed alike. *lost* is how many creates were 
    give way to others, or for its turn), *shares* the fewest and the most commits of a process.
 d. Processes of one writer each on local disk, durable; every acknowledged commit must be there exactly once.
 
-Everyone shares this machine, and all processes of one line its cores.
+All processes of one line share the cores of this machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 class Distant:
-    """A store each of whose requests takes so long; counts them, and the creates that were refused."""
+    """A store with a delay for each request; counts requests, and creates that were refused."""
 
     def __init__(self, inner: Storage, latency_s: float) -> None:
         self.inner, self.latency_s = inner, latency_s
@@ -101,7 +101,7 @@ def folder() -> Iterator[Path]:
 
 
 def timed(log: Log, proposals: list[Any], end: float = float("inf")) -> np.ndarray:
-    """Milliseconds of each commit, one after the other."""
+    """Return the milliseconds of each commit, one after the other."""
     times = []
     for proposal in proposals:
         begin = time.perf_counter()
@@ -135,7 +135,9 @@ def one_writer(commits: int) -> None:
 
 
 def growth(times: np.ndarray) -> str:
-    """One slow fsync of a shared disk is as long as ten commits, which the median does not see."""
+    """Return the growth by medians: one slow fsync of a shared disk takes as long as ten commits, but does not affect
+    them.
+    """
     first, last = times[50:150], times[-100:]
     return f"{last.sum() / first.sum():>14.2f}{np.median(last) / np.median(first):>6.2f}"
 
@@ -182,7 +184,7 @@ def entries(count: int, taken_s: float) -> str:
 
 
 def processes(count: int, place: Path, latency_s: float, commits: int, seconds: float) -> tuple[np.ndarray, Any, float]:
-    """Times of all commits, what each process asked of the store, and how long all of it took."""
+    """Return the times of all commits, the requests of each process to the store, and the total time."""
     ready, told = FORK.Barrier(count + 1), FORK.SimpleQueue()
 
     def work() -> None:

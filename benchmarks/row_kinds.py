@@ -1,10 +1,10 @@
-"""Rows for benchmarks, with keys of every kind: a format or a sort that suits one of them may not suit the next.
+"""Rows for benchmarks, with keys of several kinds: a format or sort that suits one of them may not suit another.
 
 Core: :data:`KINDS`, by name. Each kind has a schema and makes rows from a seed, in no order.
 
-* ``prefix``: text of 21 bytes that begins with ``user-``. Sorts that compare the first 8 or 12 bytes of a text in
-  registers see 3 or 7 that differ.
-* ``hex``: 16 hexadecimal digits, from the first of which keys differ. ``short``: 5 to 8 characters. ``long``: 120
+* ``prefix``: text of 21 bytes that begins with ``user-``. For sorts that compare the first 8 or 12 bytes of a text in
+  registers, 3 or 7 of these differ.
+* ``hex``: 16 hexadecimal digits; keys differ from the first digit on. ``short``: 5 to 8 characters. ``long``: 120
   bytes, the first 100 of which are one of 50 paths.
 * ``composite``: a text of 20 values, then a number. ``integer``: a number.
 * ``skewed``: one key has a third of the rows, and the keys of the rest follow a power law.
@@ -29,7 +29,7 @@ Random = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class KindOfRows:
-    """``keys`` makes so many values of each row key column."""
+    """A kind of rows; ``keys`` makes ``count`` values of each row key column."""
 
     name: str
     row_key: dict[str, Any]
@@ -47,7 +47,7 @@ class KindOfRows:
                 return lakebed.Schema(self.row_key, {"ts": "int64"}, {"count": "int64", "value": "string"})
 
     def rows(self, count: int, seed: int) -> pa.Table:
-        """``count`` rows in no order."""
+        """Return ``count`` rows in no order."""
         random = np.random.default_rng(seed)
         columns = self.keys(random, count)
         if self.values != "narrow":
@@ -61,13 +61,13 @@ class KindOfRows:
         return pa.table(columns)
 
     def sorted_rows(self, count: int, seed: int) -> pa.Table:
-        """The same in the order of row key, then sort key."""
+        """Return the same rows in the order of row key, then sort key."""
         rows = self.rows(count, seed)
         return rows.sort_by([(name, "ascending") for name in self.schema.sort_names])
 
 
 def text(form: str, numbers: Any) -> pa.Array:
-    """Each number as a text."""
+    """Format each number as text."""
     return pa.array(np.char.mod(form, numbers).tolist(), pa.string())
 
 
@@ -115,7 +115,7 @@ def _wide_schema() -> pa.Schema:
 
 
 def _wide_values(random: Random, count: int) -> dict[str, pa.Array]:
-    """Four of each: near-unique and repeated texts, numbers, times, lists of none to four, structs."""
+    """Return four columns of each: near-unique and repeated texts, numbers, times, lists of none to four, structs."""
     columns: dict[str, pa.Array] = {}
     for number, field in enumerate(_wide_schema()):
         columns[field.name] = _wide_column(random, count, number % 10)

@@ -1,12 +1,13 @@
-"""A day of a service whose 20 tables take rows all the time, on a simulated clock, with an hour in which nothing works.
+"""A simulated day of a service with constant writes to 20 tables, and an hour in which every operation fails.
 
     python -m benchmarks.service_day [--tables 20] [--writes 144] [--gigabytes 300] [--svg FILE] [--json FILE]
 
-What decides is the service's own: summaries, plan, order, retries, and the planners of compaction and splitting, on
-real states. What is modelled is time: an operation takes two seconds and its bytes at 50 MB/s. No row is written. Table
-``n`` takes ``n`` shares of the bytes, in as many writes as every other one. From 12:00 to 13:00 every operation fails,
-as if Spark and all workers were gone, while writes go on. Printed for every two hours: runs that a query merges in a
-partition (mean and most, of all tables), runs and bytes that wait for compaction, and operations under way.
+The decisions are made by the code of the service: summaries, plan, order, retries, and the planners of compaction and
+splitting, on real states. Only time is modelled: an operation takes two seconds plus its bytes at 50 MB/s. No row is
+written. Table ``n`` gets ``n`` shares of the bytes, in as many writes as each other table. From 12:00 to 13:00 every
+operation fails, as if Spark and all workers were gone, while writes go on. Printed for every two hours: runs that a
+query merges in a partition (mean and most, of all tables), runs and bytes that wait for compaction, and operations
+under way.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ LIMITS = ServiceLimits(at_once=2)
 
 @dataclass(slots=True)
 class SimulatedTable:
-    """One table, and what the service knows of it."""
+    """One table, and its status in the service."""
 
     name: str
     day: Day
@@ -64,7 +65,7 @@ class SimulatedTable:
         return TableView(self.name, True, (), self.summary, self.records)
 
     def begin(self, operation: TableOperation) -> tuple[float, list[tuple[PartitionMerge, str]]]:
-        """The seconds that the operation takes, and the jobs that it opens."""
+        """Return the seconds that the operation takes, and the jobs that it opens."""
         if operation is not TableOperation.COMPACTION:
             return OPERATION_S, []
         planned = plan(self.day.state, self.day.settings)
@@ -78,7 +79,7 @@ class SimulatedTable:
         return OPERATION_S + sum(merge.size_bytes for merge, _ in jobs) / BYTES_S, jobs
 
     def end(self, operation: TableOperation, jobs: list[tuple[PartitionMerge, str]], now_s: float) -> None:
-        """Commit what the operation did."""
+        """Commit the result of the operation."""
         if operation is TableOperation.SPLITTING:
             self.day.split()
         elif operation is TableOperation.GC:
@@ -191,7 +192,9 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def svg(samples: list[dict[str, float]]) -> str:
-    """Two curves over the day, the most and the mean of runs in a partition, and the hour in which nothing worked."""
+    """Return the curves of the maximum and mean of runs in a partition over the day, with the hour of failures
+    marked.
+    """
     width, height, left, top = 720, 260, 46, 16
     most = max(sample["runs_most"] for sample in samples) or 1
 

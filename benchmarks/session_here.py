@@ -1,7 +1,8 @@
 """A stand-in for a Spark session that runs the tasks of a pipeline in this process, one after another, without Java.
 
-For :mod:`benchmarks.compare`, whose older side may not have the launcher in-process, and which counts the CPU time of
-one process. It has what :class:`lakebed.spark.Pipeline` asks of a session for a compaction: PySpark's own names.
+For :mod:`benchmarks.compare`, whose older side may lack the in-process launcher, and which measures the CPU time of one
+process. It has the methods of a session that :class:`lakebed.spark.Pipeline` uses for a compaction, under PySpark's own
+names.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import pyarrow as pa
 
 
 class SessionHere:
-    """The session. ``conf`` says that one task runs at once."""
+    """The session. ``conf`` sets one task at a time."""
 
     conf = SimpleNamespace(get=lambda *_: "local[1]")
 
     def addTag(self, tag):  # noqa: N802 - PySpark's name
-        """Jobs end before anyone could cancel them."""
+        """Do nothing: jobs end before they could be cancelled."""
 
     removeTag = interruptTag = addTag  # noqa: N815
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.state [--partitions 132000] [--files 20] [--entries 100]
 
-Every partition has ``--files`` files of its own, so files and references are as many, which is the worst case. Writing
-and opening are done in processes of their own, whose peak memory is printed beside each figure; imports are not
+Every partition has ``--files`` files of its own, so there are as many files as references, which is the worst case.
+Writing and opening are done in processes of their own, whose peak memory is printed beside each figure; imports are not
 counted. The peer is the same state in SQLite (WAL, one row a reference, an index on the partition), asked for the
 references of a partition. Sleeper, whose size this is, reports 26 s for loading such a state from its checkpoint.
 """
@@ -78,7 +78,7 @@ def keys_of(numbers: np.ndarray) -> pa.Array:
 
 
 def large_state(partitions: int, files: int) -> TableState:
-    """The state, its columns made whole: no loop over references."""
+    """Return the state, built from whole columns: no loop over references."""
     file_segments: list[Segment] = []
     reference_segments: list[Segment] = []
     held_type = REFERENCES.encode([]).schema.field("held").type
@@ -130,7 +130,7 @@ def new_file(version: int, partition: int) -> NewFile:
 
 
 def make(folder: str, partitions: int, files: int, entries: int) -> None:
-    """Write the checkpoint, as if the table's log had come so far, and some entries behind it."""
+    """Write the checkpoint, as if the table's log had come so far, and some entries after it."""
     log = log_of(folder)
     log.commit(CreateTable(TABLE_ID, SCHEMA, {}, ()))
     log.wait_for_checkpoint()
@@ -158,7 +158,7 @@ def make(folder: str, partitions: int, files: int, entries: int) -> None:
 
 
 def open_it(folder: str, partitions: int, files: int, entries: int) -> None:
-    """Open, plan one key; then many, and apply commits in memory."""
+    """Open the state, plan one key; then many, and apply commits in memory."""
     log = log_of(folder)
     begin = time.perf_counter()
     state = log.follow()
@@ -188,7 +188,7 @@ def open_it(folder: str, partitions: int, files: int, entries: int) -> None:
 
 
 def sqlite(folder: str, partitions: int, files: int, entries: int) -> None:
-    """The peer."""
+    """Measure the peer."""
     del entries
     path = Path(folder) / "peer.db"
     if not path.exists():

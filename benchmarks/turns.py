@@ -1,8 +1,8 @@
-"""Sides of a benchmark that take turns, and what they took: seconds, core-seconds and what others took meanwhile.
+"""Sides of a benchmark that take turns, and their measurements: seconds, core-seconds and the load of other processes.
 
 Core-seconds are those of the whole process tree: driver, JVM and workers. A result is a median and its range; ratios
-are medians over rounds. *Others* is what other processes took of the machine's cores meanwhile: above a tenth of a
-core, seconds mean little.
+are medians over rounds. *Others* is the use of the machine's cores by other processes meanwhile: above a tenth of a
+core, seconds are not reliable.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, Self
 import psutil
 
 Found = dict[str, Any]
-"""What a side found in one round: ``seconds``, ``core_seconds``, ``rows`` and what it likes."""
+"""The results of a side in one round: ``seconds``, ``core_seconds``, ``rows`` and any others."""
 
 Turn = Callable[[int], Found]
 
 
 @cache
 def python_with(name: str, packages: Sequence[str]) -> Path:
-    """The Python of an environment that has these packages, made now if need be and kept under this name."""
+    """Return the Python of an environment that has these packages, made if needed and kept under this name."""
     folder = Path(tempfile.gettempdir()) / f"lakebed-bench-{name}"
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
@@ -40,18 +40,18 @@ def python_with(name: str, packages: Sequence[str]) -> Path:
 
 
 def core_seconds() -> float:
-    """Of this process and all below it, those that have ended included."""
+    """Return the core-seconds of this process and all below it, including those that have ended."""
     me = psutil.Process()
     return sum(sum(process.cpu_times()[:4]) for process in [me, *me.children(recursive=True)])
 
 
 def measured(begin: float, begin_cores: float) -> Found:
-    """What was taken since a :func:`time.perf_counter` and :func:`core_seconds`."""
+    """Return the usage since a :func:`time.perf_counter` and :func:`core_seconds`."""
     return {"seconds": time.perf_counter() - begin, "core_seconds": core_seconds() - begin_cores}
 
 
 def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
-    """What each side found in each round."""
+    """Return the results of each side in each round."""
     found: dict[str, list[Found]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
@@ -68,11 +68,11 @@ def in_turns(sides: dict[str, Turn], rounds: int) -> dict[str, list[Found]]:
 
 
 class WatchedTree:
-    """What this process and all below it take while a block runs, also those that end meanwhile.
+    """The CPU use of this process and all below it while a block runs, including those that end meanwhile.
 
-    The system adds up the children that a process has waited for. It loses those that nobody waits for: a JVM that
+    The system adds up the children that a process has waited for. It loses those for which no process waits: a JVM that
     ends after the driver that started it, and Python workers, whose daemon ignores their end. So the times of all
-    processes are noted while they run.
+    processes are recorded while they run.
     """
 
     _POLL_S = 0.25
@@ -85,7 +85,7 @@ class WatchedTree:
 
     @property
     def core_seconds(self) -> float:
-        """What was taken until the block ended."""
+        """Return the core-seconds used until the block ended."""
         return sum(self._last.values()) - sum(self._before.values())
 
     def __enter__(self) -> Self:
@@ -106,13 +106,13 @@ class WatchedTree:
     def _note(self) -> None:
         me = psutil.Process()
         for process in [me, *me.children(recursive=True)]:
-            # A process that has ended keeps what was noted last.
+            # A process that has ended keeps its last record.
             with contextlib.suppress(psutil.Error):
                 self._last[process.pid, process.create_time()] = sum(process.cpu_times()[:2])
 
 
 def busy_seconds() -> float:
-    """Of all cores of the machine since its start."""
+    """Return the busy seconds of all cores of the machine since its start."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 

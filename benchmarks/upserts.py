@@ -1,13 +1,13 @@
-"""Upserts and deletes, against systems that offer them: the same rows, by turns in the same minutes.
+"""Upserts and deletes, against other systems that support them: the same rows, in turns in the same minutes.
 
     python -m benchmarks.upserts [--rows 5000000] [--keys 50000] [--turns 3] [--peers ducklake,lancedb,delta-rs]
 
 A table of ``--rows`` rows gets ``--keys`` rows in one call, half of them with new keys; then again, with other keys.
-The table lies on local disk, has the default settings of its system and was put in order before. Each system runs in a
+The table is on local disk, has the default settings of its system, and was compacted before. Each system runs in a
 process of its own, in the environment of :mod:`benchmarks.lookup_under_ingest.environments`. The number of rows is
 checked after every upsert, and the new value of one key.
 
-For Lakebed also the delete of 10,000 keys by a predicate on the beginning of the row key, and by the keys themselves.
+For Lakebed also the delete of 10,000 keys by a predicate on the first row key field, and by the keys themselves.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def upserts(peer: Peer, rows: int, keys: int, turns: int) -> list[float]:
-    """The seconds of each upsert; the first one warms up and does not count."""
+    """Return the seconds of each upsert; the first one is a warm-up, and excluded."""
     peer.create()
     for begin in range(0, rows, BATCH_ROWS):
         peer.append(rows_between(begin, min(begin + BATCH_ROWS, rows)))
@@ -101,7 +101,7 @@ def upserts(peer: Peer, rows: int, keys: int, turns: int) -> list[float]:
 
 
 def deletes(folder: Path) -> dict[str, list[float]]:
-    """Seconds to delete 10,000 of 200,000 keys, found by the first field of the row key; and by the keys."""
+    """Return the seconds to delete 10,000 of 200,000 keys, by the first field of the row key, and by the keys."""
     import lakebed
 
     schema = lakebed.Schema({"group": "int64", "n": "int64"}, values={"v": "int64"})

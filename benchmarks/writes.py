@@ -1,10 +1,10 @@
-"""In-process ``Table.write``: rows a second on one core, and the memory that 20 million rows take.
+"""In-process ``Table.write``: rows per second on one core, and the peak memory for 20 million rows.
 
     python -m benchmarks.writes [--rows 2000000] [--long 20000000]
 
-Each measurement is a process of its own that is pinned to one core where the system allows it. The peer,
-DuckDB, sorts the same rows and writes them to Parquet on one thread, in the same run. Making the rows counts in the
-streamed write, and not in the others.
+Each measurement is a process of its own, pinned to one core if the system allows it. The peer, DuckDB, sorts the same
+rows and writes them to Parquet on one thread, in the same run. The streamed write includes the time of making the rows,
+the others do not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Lookups while keys arrive in random order: Lakebed and what people would pick instead, on the same rows.
+"""Lookups while keys arrive in random order: Lakebed and its alternatives, on the same rows.
 
     python -m benchmarks.lookup_under_ingest [--peers lakebed delta-rs …] [--only lookups …] [--commits 100]
 
 Peers run one after the other, each in an environment of its own (made on first use below --cache, from pinned
-versions), each measure in a new process. A measure that has taken --seconds (the ingest four times that) stops and says
-how far it came; one that fails shows its error. Nothing is compacted or optimized before the line that says so.
+versions), each measure in a new process. A measure that has taken --seconds (the ingest four times that) stops and
+reports its progress; one that fails shows its error. Nothing is compacted or optimized before the line "maintain".
 
 Measures, in this order: ingest (with the curve of lookups in between), cold (a new process), lookups (warm), upsert,
 delete (of a range of keys), maintain, tiny (commits of ten rows), writers (several processes at once).
@@ -48,7 +48,7 @@ class Bench:
     sizes: Sizes
 
     def run(self, measure: str, folder: Path) -> Figures:
-        """The figures of one measure, from a process of its own."""
+        """Return the figures of one measure, from a process of its own."""
         folder.mkdir(exist_ok=True)
         out = self.folder / f"{measure}.json"
         asked = ["worker", self.name, measure, str(folder), str(out), json.dumps(asdict(self.sizes))]
@@ -63,7 +63,7 @@ class Bench:
         return found
 
     def cold(self, folder: Path, total: int) -> Figures:
-        """Medians of the first lookups of some new processes."""
+        """Return medians of the first lookups of some new processes."""
         found = []
         for number in some_numbers(total, self.sizes.processes):
             ended = self.start(["cold", self.name, str(folder), key_of(number), str(ts_of(number))], 120)
@@ -76,7 +76,7 @@ class Bench:
         return {name: statistics.median(figures[name] for figures in found) for name in found[0]}
 
     def start(self, asked: list[str], seconds: float) -> subprocess.CompletedProcess[str] | str:
-        """Run a module of this package in the peer's environment; a text if it did not end in time."""
+        """Run a module of this package in the peer's environment; return a text if it did not end in time."""
         module, *arguments = asked
         paths = [str(ROOT), str(ROOT / "src")] if self.name == "lakebed" else [str(ROOT)]
         try:
@@ -93,12 +93,12 @@ class Bench:
 
 
 def last_line(text: str) -> str:
-    """What a process that died said last."""
+    """Return the last line of output of a process that died."""
     return next((line.strip()[:160] for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
 def measured(bench: Bench, only: tuple[str, ...]) -> Figures:
-    """All figures of one peer; a measure whose table could not be made has the error that prevented it."""
+    """Return all figures of one peer; a measure whose table could not be made has that error."""
     found: Figures = {}
     large, small = bench.folder / "large", bench.folder / "small"
     for measure in MEASURES:
@@ -154,7 +154,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def published(results: Figures, docs: Path, cache: Path) -> None:
-    """Put the figures, the plots and the table where the page has them."""
+    """Write the figures, the plots and the table to the docs."""
     figures = docs / "lookup_under_ingest.json"
     figures.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     python = python_of("plot", cache)

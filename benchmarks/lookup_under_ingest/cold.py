@@ -1,9 +1,9 @@
-"""A new process's first lookup: imports, opening, planning and reading, the imports counted apart.
+"""A new process's first lookup: imports, opening, planning and reading, with imports timed separately.
 
     python -m benchmarks.lookup_under_ingest.cold PEER FOLDER KEY TS
 
-Imports are what the outermost import statements took that loaded something, wherever they stand: a library that
-imports late has no advantage, and no disadvantage. The interpreter's own start is not counted.
+The time of imports is that of the outermost import statements that loaded something, wherever they are, so it does not
+matter whether a library imports late. The interpreter's own start is excluded.
 """
 
 import builtins
@@ -17,14 +17,14 @@ from typing import Any
 
 
 class ImportClock:
-    """Adds up what loading modules took, by statements or by ``importlib``."""
+    """Sums the time of loading modules, by statements or by ``importlib``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.within = False
 
     def counting(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        """What stands in for a function that loads modules."""
+        """Return a timed replacement of a function that loads modules."""
 
         def counted(*arguments: Any, **named: Any) -> Any:
             if self.within:

@@ -1,7 +1,7 @@
-"""An environment for each peer, made when it is first asked for, below a folder that is kept.
+"""An environment for each peer, made at first use, below a folder that is kept.
 
-What is installed is pinned in ``requirements/PEER.txt``, with all that it needs; another file makes another
-environment. Lakebed runs in the environment that the benchmark was started from.
+All packages are pinned in ``requirements/PEER.txt``, dependencies included; a changed file makes another environment.
+Lakebed runs in the environment of the benchmark itself.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ REQUIREMENTS = Path(__file__).parent / "requirements"
 
 
 def default_cache() -> Path:
-    """Where environments are kept if nobody says otherwise."""
+    """Return the default folder of environments."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakebed-benchmarks"
 
 
 def python_of(name: str, cache: Path) -> str:
-    """The interpreter of the peer's environment, which is made if it is not there.
+    """Return the interpreter of the peer's environment, which is made if it does not exist.
 
     Raises:
-        CalledProcessError: it could not be installed; what pip said is in the message.
+        CalledProcessError: it could not be installed; the message has the output of pip.
     """
     if name == "lakebed":
         return sys.executable

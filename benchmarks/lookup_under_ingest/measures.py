@@ -1,7 +1,7 @@
-"""What is asked of every peer, the same for all; each measure runs in a process of its own.
+"""The measures of every peer, the same for all; each measure runs in a process of its own.
 
-A measure gives its figures as a dict for JSON. Every answer is checked against the rows that the benchmark computes:
-a wrong one ends the measure, and is shown as its error.
+A measure returns its figures as a dict for JSON. Every answer is checked against the rows that the benchmark computes:
+a wrong answer ends the measure, and is shown as its error.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Figures = dict[str, Any]
 RANGE_ROWS = 1_000
 TINY_ROWS = 10
 TRIES_MAX = 10
-"""A writer gives a commit up after so many."""
+"""A writer gives up a commit after this many attempts."""
 
 INGEST_TIMES = 4
-"""The ingest may take so many times as long as another measure, since the others stand on it."""
+"""The ingest may take this many times as long as another measure, since the others depend on it."""
 
 WARM_UP = 300
 CHECKPOINTS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 500, 1_000)
@@ -49,11 +49,11 @@ CURVE_GETS = 30
 
 
 class WrongAnswer(Exception):
-    """The peer answered, and not what is there."""
+    """The peer returned a wrong answer."""
 
 
 def timed(questions: Iterable[Callable[[], object]], seconds: float) -> list[float]:
-    """Milliseconds of each question, until the time is over."""
+    """Return the milliseconds of each query, until the time is over."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     for question in questions:
@@ -71,34 +71,34 @@ def p50_p99(times: list[float]) -> Figures:
 
 
 def look_up(peer: Peer, number: int, version: int = 0) -> None:
-    """Ask for the row of that number, and see that it is what comes back."""
+    """Look up the row of that number, and check the result."""
     found = peer.get(key_of(number))
     if found.column("ts").to_pylist() != [ts_of(number, version)]:
         raise WrongAnswer(f"{found.num_rows} rows for {key_of(number)}, ts {found.column('ts').to_pylist()[:3]}")
 
 
 def look_for_nothing(peer: Peer, number: int) -> None:
-    """Ask for a key that is not there."""
+    """Look up an absent key."""
     if found := peer.get(key_of(number)).num_rows:
         raise WrongAnswer(f"{found} rows for {key_of(number)}, which is not there")
 
 
 def look_up_range(peer: Peer, asked: tuple[str, str, int]) -> None:
-    """Ask for the rows of a range, and count them."""
+    """Read the rows of a range, and check their number."""
     min, max, rows = asked
     if (found := peer.range(min, max).num_rows) != rows:
         raise WrongAnswer(f"{found} rows of [{min}, {max}), not {rows}")
 
 
 def warm(questions: list[Callable[[], object]], sizes: Sizes) -> Figures:
-    """Times of questions after some that warm up, which take a third of the time at most."""
+    """Return the times of queries after some warm-up queries, which take at most a third of the time."""
     counted = max(0, len(questions) - sizes.gets)
     timed(questions[:counted], sizes.seconds / 9)
     return p50_p99(timed(questions[counted:], sizes.seconds * 2 / 9))
 
 
 def ingest(peer: Peer, sizes: Sizes) -> Figures:
-    """Commits of random keys, and lookups between them: how the lookups fare as files come to overlap."""
+    """Commit random keys, with lookups between commits: lookups depend on how many files overlap."""
     peer.create()
     taken: list[float] = []
     curve = []
@@ -124,7 +124,7 @@ def ingest(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def lookups(peer: Peer, sizes: Sizes) -> Figures:
-    """Warm: one process, the table held open, after all commits and before any maintenance."""
+    """Warm lookups: one process, the table held open, after all commits and before any maintenance."""
     peer.open()
     total, count = sizes.commits * sizes.rows, sizes.gets + WARM_UP
     ranges = some_ranges(total, RANGE_ROWS, count)
@@ -137,7 +137,7 @@ def lookups(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def upsert(peer: Peer, sizes: Sizes) -> Figures:
-    """One commit of as many rows as the others, half of them there already."""
+    """Upsert as many rows in one commit as the other commits have, half of them existing."""
     peer.open()
     total = sizes.commits * sizes.rows
     old = np.linspace(0, total - 1, sizes.rows // 2).astype(np.int64)
@@ -153,12 +153,12 @@ def upsert(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def deleted_range(total: int) -> tuple[str, str]:
-    """The range of keys that is deleted: the greatest ones."""
+    """Return the range of keys to delete: the greatest ones."""
     return f"user-{2**64 - DELETED_ROWS * 2**64 // max(total, DELETED_ROWS + 1):016x}", "user-g"
 
 
 def delete(peer: Peer, sizes: Sizes) -> Figures:
-    """One commit that deletes all rows of a range of keys, by a predicate on the key."""
+    """Delete all rows of a range of keys in one commit, by a predicate on the key."""
     peer.open()
     total = sizes.commits * sizes.rows
     min, max = deleted_range(total)
@@ -172,15 +172,15 @@ def delete(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def maintain(peer: Peer, sizes: Sizes) -> Figures:
-    """What the peer has to make lookups fast again, and lookups after it.
+    """Run the peer's maintenance that makes lookups fast again, and lookups after it.
 
-    The upsert and the delete, if there are any, came before.
+    The upsert and the delete, if the peer has them, came before.
     """
     peer.open()
     taken = timed([peer.maintain], 0)
     peer.close()
     peer.open()
-    # What the upsert left alone: it took every so many-th row, from the first on.
+    # The rows that the upsert left unchanged: it took every n-th row, from the first on.
     total = sizes.commits * sizes.rows
     taken_over = set(np.linspace(0, total - 1, sizes.rows // 2).astype(np.int64).tolist())
     first_deleted, _ = deleted_range(total)
@@ -191,7 +191,7 @@ def maintain(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def tiny(peer: Peer, sizes: Sizes) -> Figures:
-    """Many commits of ten rows, one after the other, by one writer."""
+    """Commit ten rows many times, one commit after the other, by one writer."""
     peer.create()
     batches = (rows_between(n * TINY_ROWS, (n + 1) * TINY_ROWS) for n in range(sizes.tiny))
     taken = timed((lambda rows=rows: peer.append(rows) for rows in batches), sizes.seconds)
@@ -201,14 +201,14 @@ def tiny(peer: Peer, sizes: Sizes) -> Figures:
         "seconds": sum(taken) / 1e3,
         "first_ms": float(np.mean(taken[:ends])),
         "last_ms": float(np.mean(taken[-ends:])),
-        # Means of fifty that follow one another, for the picture.
+        # Means of fifty consecutive ones, for the plot.
         "means_ms": [float(np.mean(taken[at : at + 50])) for at in range(0, len(taken), 50)],
         **on_disk(peer.folder),
     }
 
 
 def writers(peer: Peer, sizes: Sizes) -> Figures:
-    """Several processes commit to one table at once, each ten rows a commit; then the rows are counted."""
+    """Commit from several processes to one table at once, ten rows per commit; then count the rows."""
     peer.create_for_many()
     peer.close()
     start = [sys.executable, "-m", "benchmarks.lookup_under_ingest.worker", sys.argv[1], "writer", str(peer.folder)]
@@ -244,7 +244,7 @@ def writers(peer: Peer, sizes: Sizes) -> Figures:
 
 
 def writer(peer: Peer, sizes: Sizes, first: int, out: Path) -> Figures:
-    """One of the writers: a commit that raises is tried again, the table opened anew, as an application would."""
+    """Run one of the writers: a commit that raises is retried with the table opened again, as by an application."""
     peer.open()
     out.with_suffix(".ready").touch()
     while not (out.parent / "go").exists():
@@ -271,19 +271,19 @@ def writer(peer: Peer, sizes: Sizes, first: int, out: Path) -> Figures:
 
 
 def said(error: BaseException) -> str:
-    """An error in a line, without paths: what a table has room for."""
+    """Return an error on one line, without paths, short enough for the table."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
     return f"{type(error).__name__}: {lines[0][:160]}"
 
 
 def on_disk(folder: Path) -> Figures:
-    """Bytes and files of everything below the folder."""
+    """Return bytes and files of everything below the folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {"size_bytes": sum(path.stat().st_size for path in files), "files": len(files)}
 
 
 def peak_mib() -> float:
-    """The most memory that this process held at once."""
+    """Return the peak memory of this process."""
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**20
 

@@ -1,4 +1,4 @@
-"""The picture: lookups as commits arrive, and commits as they add up. Runs in an environment of its own.
+"""The plots: lookups as commits arrive, and commits as they accumulate. Runs in an environment of its own.
 
 python -m benchmarks.lookup_under_ingest.plot FIGURES.json OUT_WITHOUT_SUFFIX
 """
@@ -16,7 +16,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-# Told apart also without colours: each has a mark of its own.
+# Distinguishable without colours: each has its own marker.
 STYLES = {
     "lakebed": ("#0b3c8c", "o"),
     "delta-rs": ("#e07b00", "s"),

@@ -1,4 +1,4 @@
-"""The figures as a table: a line a measure, a column a peer; what went wrong is said in the cell or in a note below."""
+"""The figures as a table: one line per measure, one column per peer; failures are in the cell or in a note below."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from benchmarks.lookup_under_ingest.rows import DELETED_ROWS
 
 Peers = dict[str, dict[str, Any]]
-"""For each peer the figures of each of its measures."""
+"""The figures of each measure, for each peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: of which measure, and how its figures become a cell."""
+    """One line: its measure, and how its figures are formatted as a cell."""
 
     name: str
     measure: str
@@ -24,19 +24,19 @@ class Line:
 
 @dataclass(slots=True)
 class Notes:
-    """What a cell has no room for, numbered in the order of its first use."""
+    """Notes to cells, numbered in the order of their first use."""
 
     said: list[str] = field(default_factory=list)
 
     def mark(self, text: str) -> str:
-        """The number that stands for the text."""
+        """Return the number of the text's note."""
         if text not in self.said:
             self.said.append(text)
         return f"[{self.said.index(text) + 1}]"
 
 
 def number(value: float) -> str:
-    """Three digits, and all digits before the point."""
+    """Format with three digits, and all digits before the point."""
     for digits, least in ((0, 99.95), (1, 9.995), (2, 0)):
         if abs(value) >= least:
             return f"{value:,.{digits}f}"
@@ -48,7 +48,7 @@ def pair(figures: dict[str, Any]) -> str:
 
 
 def lines(sizes: dict[str, Any]) -> list[Line]:
-    """All lines of the table, for a benchmark of that size."""
+    """Return all lines of the table, for a benchmark of that size."""
     commits = f"{sizes['commits']:,} x {sizes['rows']:,} rows"
     tiny, ten = f"{sizes['tiny']:,} commits of 10 rows", "10 rows a commit"
     many = f"{sizes['writers']} writers, {sizes['writers'] * sizes['writer_commits']} commits"
@@ -78,7 +78,7 @@ def lines(sizes: dict[str, Any]) -> list[Line]:
 
 
 def shortfall(measure: str, figures: dict[str, Any], sizes: dict[str, Any]) -> str:
-    """What a measure could not do in its time, or how it went wrong without ending; empty if neither."""
+    """Describe what a measure did not complete in its time, or errors that did not end it; empty if there are none."""
     wanted = {"ingest": sizes["commits"], "tiny": sizes["tiny"]}.get(measure)
     if wanted is not None and figures["commits"] < wanted:
         return (
@@ -90,7 +90,7 @@ def shortfall(measure: str, figures: dict[str, Any], sizes: dict[str, Any]) -> s
 
 
 def cell(line: Line, figures: dict[str, Any] | None, sizes: dict[str, Any], notes: Notes) -> str:
-    """One cell: the figure, or why there is none."""
+    """Return one cell: the figure, or why there is none."""
     first = not line.name.startswith("  ")
     if figures is None:
         return "not run"
@@ -98,16 +98,16 @@ def cell(line: Line, figures: dict[str, Any] | None, sizes: dict[str, Any], note
         return f"none {notes.mark(figures['none'])}" if first else "-"
     if "error" in figures:
         return f"error {notes.mark(figures['error'])}" if first else "-"
-    # A writer's errors belong to what they cost, the failures; what a time limit cut off, to the measure.
+    # Errors of a writer are noted at its failures; those of a time limit, at the measure.
     noted = "failed" in line.name if line.measure == "writers" else first
     why = shortfall(line.measure, figures, sizes) if noted else ""
     return f"{line.cell(figures)} {notes.mark(why)}" if why else line.cell(figures)
 
 
 def times_ours(peers: Peers) -> list[str] | None:
-    """How many times as long as Lakebed's a peer's lookup takes, by the medians; None if Lakebed was not asked.
+    """Return each peer's lookup time relative to Lakebed's, by the medians; None if Lakebed was not measured.
 
-    Only over as many commits as Lakebed had: a table of fewer files is no match for one of more.
+    Only for as many commits as Lakebed had: tables of fewer files are not comparable.
     """
     ours = peers.get("lakebed", {})
     if "get" not in ours.get("lookups", {}):
@@ -121,7 +121,7 @@ def times_ours(peers: Peers) -> list[str] | None:
 
 
 def grid(peers: Peers, sizes: dict[str, Any]) -> tuple[list[list[str]], Notes]:
-    """The table's cells, its first line the names; and its notes."""
+    """Return the table's cells, with the names in the first line, and its notes."""
     notes = Notes()
     made = [["", *peers]]
     for line in lines(sizes):
@@ -134,7 +134,7 @@ def grid(peers: Peers, sizes: dict[str, Any]) -> tuple[list[list[str]], Notes]:
 
 
 def table(peers: Peers, sizes: dict[str, Any]) -> str:
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     made, notes = grid(peers, sizes)
     widths = [max(len(row[column]) for row in made) for column in range(len(made[0]))]
     text = [
@@ -146,7 +146,7 @@ def table(peers: Peers, sizes: dict[str, Any]) -> str:
 
 
 def markdown(peers: Peers, sizes: dict[str, Any], date: str) -> str:
-    """The table for a page; ``date`` is that of the run."""
+    """Return the table for a page; ``date`` is that of the run."""
     cells, notes = grid(peers, sizes)
     made = [[re.sub(r"^ {2}", "… ", value).replace("|", "\\|") for value in row] for row in cells]
     rows = ["| " + " | ".join(row) + " |" for row in made]

@@ -1,7 +1,7 @@
-"""The rows that every peer gets, and the keys that it is asked for; both follow from a row's number.
+"""The rows for every peer, and the keys to look up; both are computed from a row's number.
 
-Keys are ``user-`` and 16 hex digits of a hash that is one to one (the last step of splitmix64): each commit's keys lie
-anywhere among those of all others, and no key comes twice. A row is about 80 bytes.
+Keys are ``user-`` and 16 hex digits of a one-to-one hash (the last step of splitmix64): each commit's keys are spread
+over those of all others, and no key is repeated. A row is about 80 bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST_TS = 1_600_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured. A measure that has taken ``seconds`` stops, and says how far it came."""
+    """The sizes of the measures. A measure that has taken ``seconds`` stops, and reports its progress."""
 
     commits: int = 100
     rows: int = 50_000
@@ -31,11 +31,11 @@ class Sizes:
 
 
 DELETED_ROWS = 10_000
-"""About how many rows the measured delete takes away."""
+"""The approximate number of rows that the measured delete removes."""
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Another number for each, spread evenly over all of 64 bits."""
+    """Return a different number for each, spread evenly over all of 64 bits."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -43,17 +43,17 @@ def hashed(numbers: np.ndarray) -> np.ndarray:
 
 
 def key_of(number: int) -> str:
-    """The key of a row."""
+    """Return the key of a row."""
     return f"user-{int(hashed(np.array([number]))[0]):016x}"
 
 
 def ts_of(number: int, version: int = 0) -> int:
-    """The time of a row, which tells the row and its version."""
+    """Return the time of a row, which identifies the row and its version."""
     return FIRST_TS + number + version * 10**12
 
 
 def rows_of(numbers: np.ndarray, version: int = 0) -> pa.Table:
-    """The rows of these numbers, in their order."""
+    """Return the rows of these numbers, in their order."""
     keys = hashed(numbers)
     columns = [
         pa.array(np.char.add("user-", np.char.mod("%016x", keys))),
@@ -65,17 +65,19 @@ def rows_of(numbers: np.ndarray, version: int = 0) -> pa.Table:
 
 
 def rows_between(begin: int, end: int) -> pa.Table:
-    """The rows of the numbers from ``begin`` on, below ``end``."""
+    """Return the rows of the numbers from ``begin`` on, below ``end``."""
     return rows_of(np.arange(begin, end))
 
 
 def some_numbers(total: int, count: int) -> list[int]:
-    """Numbers below the total, at random and always the same."""
+    """Return random numbers below the total, always the same."""
     return np.random.default_rng(7).integers(0, total, count).tolist()
 
 
 def some_ranges(total: int, rows: int, count: int) -> Iterator[tuple[str, str, int]]:
-    """Key ranges ``[min, max)`` of about so many of the rows below the total; how many exactly is the third."""
+    """Return key ranges ``[min, max)`` of about ``rows`` of the rows below the total, each with its exact number of
+    rows.
+    """
     keys = np.sort(hashed(np.arange(total)))
     width = min(2**63, rows * 2**64 // max(total, 1))
     for begin in np.random.default_rng(8).integers(0, 2**64 - width, count, dtype=np.uint64).tolist():

@@ -1,9 +1,8 @@
-"""One measure of one peer, in a process of the peer's environment; the figures go to a file as JSON.
+"""One measure of one peer, in a process of the peer's environment; the figures are written to a file as JSON.
 
     python -m benchmarks.lookup_under_ingest.worker PEER MEASURE FOLDER OUT SIZES
 
-Whatever it raises is a figure too: ``error``, or ``none`` where the peer does not proposal such a thing. Whoever finds
-no file knows that the process died.
+Exceptions are figures too: ``error``, or ``none`` if the peer lacks the feature. Without a file, the process died.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from benchmarks.lookup_under_ingest.rows import Sizes
 
 
 def figures_of(name: str, measure: str, folder: Path, out: Path, sizes: dict[str, float]) -> Figures:
-    """What the measure gives, or why it gives nothing."""
+    """Return the figures of the measure, or the reason why there are none."""
     first = int(sizes.pop("first", 0))
     asked = Sizes(**sizes)
     try:

@@ -1,4 +1,4 @@
-"""The systems that are compared: a module each, imported in the environment of that system alone."""
+"""The compared systems: a module each, imported only in the environment of that system."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ MODULES = {
 
 
 class NotOffered(Exception):
-    """The peer has no such thing; the message says what it has instead."""
+    """The peer lacks this feature; the message describes its alternative."""
 
 
 class Peer(ABC):
-    """One table of one system in one folder, with the defaults of that system where nothing else is said."""
+    """One table of one system in one folder, with the defaults of that system unless stated otherwise."""
 
     packages: ClassVar[tuple[str, ...]]
-    """Whose versions are shown."""
+    """The packages whose versions are shown."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @abstractmethod
     def create(self) -> None:
-        """Make the table and hold it open, to write and to read."""
+        """Create the table and hold it open, for writing and reading."""
 
     def create_for_many(self) -> None:
-        """Make the table so that several processes may write to it at once."""
+        """Create the table so that several processes may write to it at once."""
         self.create()
 
     @abstractmethod
     def open(self) -> None:
-        """Open the table that is there."""
+        """Open the existing table."""
 
     @abstractmethod
     def append(self, rows: pa.Table) -> None:
-        """Add rows in one commit, which other processes see when this returns."""
+        """Add rows in one commit, which is visible to other processes on return."""
 
     def refresh(self) -> None:  # noqa: B027 - most look by themselves
-        """See what was committed since the table was opened; nothing to do where every read looks."""
+        """Make commits since the opening of the table visible; does nothing if every read looks for them."""
 
     @abstractmethod
     def get(self, key: str) -> pa.Table:
-        """All columns of the rows of a key."""
+        """Return all columns of the rows of a key."""
 
     @abstractmethod
     def range(self, min: str, max: str) -> pa.Table:
-        """All columns of the rows of ``[min, max)``, in key order."""
+        """Return all columns of the rows of ``[min, max)``, in key order."""
 
     def upsert(self, rows: pa.Table) -> None:
-        """Put rows in place of those with the same keys, or beside them where there are none."""
+        """Replace the rows with the same keys; add rows whose keys are new."""
         raise NotOffered("no upsert")
 
     def delete(self, min: str, max: str) -> None:
@@ -70,25 +70,25 @@ class Peer(ABC):
         raise NotOffered("no delete")
 
     def maintain(self) -> None:
-        """Have the table put in order, as the system's users would to make its lookups fast again."""
+        """Run the system's maintenance, as its users would to make lookups fast again."""
         raise NotOffered("no maintenance from Python")
 
     @abstractmethod
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let the table go."""
+        """Close the table."""
 
 
 def peer_of(name: str, folder: Path) -> Peer:
-    """The system of that name over a folder."""
+    """Return the system of that name over a folder."""
     made: Peer = import_module(f"benchmarks.lookup_under_ingest.peers.{MODULES[name]}").PEER(folder)
     return made
 
 
 def versions_of(peer: Peer) -> dict[str, str]:
-    """The versions of the packages that make the peer."""
+    """Return the versions of the packages of the peer."""
     found = {}
     for package in peer.packages:
         try:

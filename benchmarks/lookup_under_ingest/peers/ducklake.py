@@ -17,7 +17,7 @@ COLUMNS = "key VARCHAR, ts BIGINT, count BIGINT, value VARCHAR"
 
 
 def extension(name: str) -> Path:
-    """The file of an extension that was installed as a package."""
+    """Return the file of an extension that was installed as a package."""
     spec = find_spec(f"duckdb_extension_{name}")
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"the package duckdb-extension-{name} is not installed")

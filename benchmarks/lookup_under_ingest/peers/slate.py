@@ -20,7 +20,7 @@ NUMBERS = struct.Struct("<qq")
 
 
 def rows_from(found: Iterable[tuple[bytes, bytes]]) -> pa.Table:
-    """Keys and values as rows."""
+    """Return keys and values as rows."""
     unpacked = [(key.decode(), *NUMBERS.unpack_from(value), value[NUMBERS.size :].decode()) for key, value in found]
     columns = [list(column) for column in zip(*unpacked, strict=True)] or [[], [], [], []]
     return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
