@@ -1,1 +1,1 @@
-"""Uses of the code that try to make it answer wrongly, lose rows or take more than it may."""
+"""Attempts to make the code give wrong answers, lose rows, or exceed its limits."""

@@ -1,12 +1,11 @@
-"""Run a path in a process of its own, and say how much memory it took above what its imports take.
+"""Run a case in a process of its own, and print its peak memory above that of its imports.
 
     python bounded.py CASE LIMIT_MIB FOLDER [MORE_MIB]
 
-What is measured is the peak of resident memory (VmHWM), reset after the imports and after the inputs are in place. It
-cannot flatter: it is the kernel's own account of every page that was touched, by whichever allocator, thread or
-library, and a page that was touched for a microsecond counts. Address space would not do: Arrow and DataFusion reserve
-gigabytes that they never touch. As a backstop, so that a broken bound fails fast and does not take the machine,
-RLIMIT_DATA stops the process at three times the allowance.
+The measure is the peak of resident memory (VmHWM), reset after the imports and after the inputs are in place. It is the
+kernel's own count of all pages touched by any allocator, thread or library, even for a microsecond. Address space is
+not a measure: Arrow and DataFusion reserve gigabytes that they never touch. RLIMIT_DATA stops the process at three
+times the allowance, so that a broken bound fails fast and does not exhaust the machine.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from pathlib import Path
 
 MIB = 1024 * 1024
 ALLOWANCE_MIB = 300
-"""What a path may take beside the setting memory_limit_bytes."""
+"""Memory that a case may use in addition to the setting memory_limit_bytes."""
 
 
 def run(case: str, folder: Path, *, limit_mib: int = 64, more_mib: int = 0) -> dict:
-    """Run ``case`` of :mod:`tests.adversarial.memory_cases` and return what it said.
+    """Run ``case`` of :mod:`tests.adversarial.memory_cases` and return its output.
 
-    Fails unless it ends well and its memory grew by no more than ``limit_mib``, the setting that it runs under, the
-    allowance, and ``more_mib``.
+    Fails unless it succeeds and its memory grew by at most ``limit_mib``, the setting that it runs under, plus the
+    allowance, plus ``more_mib``.
     """
     command = [sys.executable, __file__, case, str(limit_mib), str(folder), str(more_mib)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -39,7 +38,7 @@ def run(case: str, folder: Path, *, limit_mib: int = 64, more_mib: int = 0) -> d
 
 
 def status_mib(name: str) -> int:
-    """A line of the process's own account."""
+    """Return a line of /proc/self/status in MiB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) // 1024
 
@@ -58,8 +57,8 @@ def main(case: str, limit_mib: int, folder: Path, more_mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     told = act() or {}
     print(json.dumps({**told, "peak_mib": status_mib("VmHWM") - before}), flush=True)
-    # Memory is what is measured. A thread of a library that asks for Python's lock while Python ends is unwound through
-    # C++, which aborts the process: seen once in some hundred runs.
+    # Only memory is measured. A thread of a library that takes the GIL while Python exits is unwound through C++, which
+    # aborts the process: seen once in some hundred runs.
     os._exit(0)
 
 

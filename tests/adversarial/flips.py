@@ -1,8 +1,8 @@
-"""Flips single bits in stored files and reads the table through every door.
+"""Flips single bits in stored files and reads the table through every interface.
 
-A *door* is a way to read rows or counts. A *region* is a part of a file with one purpose: the pages of a column, their
-headers, a dictionary, a page index, a filter, the block digests, the footer, the summary. A read after a flip may give
-the right answer or raise a DamagedError that names the object. Anything else is a finding.
+A *door* is an interface that reads rows or counts. A *region* is a part of a file with one purpose: the pages of a
+column, their headers, a dictionary, a page index, a filter, the block digests, the footer, the summary. A read after a
+flip may return the right answer or raise a DamagedError that names the object. Anything else is a finding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SEVERAL = Schema(
 
 
 def rows_of(schema: Schema, file: int) -> pa.Table:
-    """Rows of one of the files; their keys lie among those of the others."""
+    """Return the rows of one of the files; their keys are spread among those of the others."""
     chance = random.Random(file)
     found = []
     for number in range(ROWS):
@@ -68,7 +68,7 @@ def rows_of(schema: Schema, file: int) -> pa.Table:
 
 
 def make(root: str, **options: Any) -> None:
-    """An instance with both tables at the root."""
+    """Make an instance with both tables at the root."""
     lake = lakebed.create(root, **options)
     for name, schema in (("flat", FLAT), ("several", SEVERAL)):
         settings = {"page_rows": 100, "row_group_rows": 1_000}
@@ -83,7 +83,7 @@ def _split(schema: Schema) -> tuple[Any, ...]:
 
 @contextmanager
 def opened(root: str, name: str, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """The instance and a table of it, as a new process would have them."""
+    """Open the instance and a table of it, as a new process."""
     lakebed.set_read_cache_bytes(0)
     lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
     lake = lakebed.open(root, **options)
@@ -100,7 +100,7 @@ Door = Callable[[Any, Any], Any]
 
 
 def _keys(table: Any) -> list[tuple[Any, ...]]:
-    """Some keys that are there, and one that is not."""
+    """Return some existing keys, and a missing one."""
     if table.schema.row_key_names == ("name",):
         return [(f"n{number:06}",) for number in (0, 7, 611, 1_222, 1_949, 9_999)]
     return [(f"z{at // 400}", at) for at in (0, 17, 1_345, 2_500, 3_899, 99_999)]
@@ -154,7 +154,7 @@ def _lazy(lake: Any, table: Any) -> Any:
 
 
 def _merged(lake: Any, table: Any) -> Any:
-    """A merge of more files than the memory limit lets one plan have."""
+    """Merge more files than one plan may have under the memory limit."""
     from lakebed.read.reader import Reader
 
     reader = Reader(table.storage, table.id, lambda file: True, lambda: 1 << 20)
@@ -167,7 +167,7 @@ def _where(table: Any) -> str:
 
 
 FOREIGN = ("register", "register_range", "to_duckdb")
-"""Doors through which an engine of the caller's reads."""
+"""Doors through which an engine of the caller reads."""
 
 
 def _aggregated(lake: Any, table: Any) -> Any:
@@ -219,7 +219,7 @@ class Region:
 
 
 def regions(content: bytes, schema: Schema, name: str) -> list[Region]:
-    """The regions of a data file."""
+    """Return the regions of a data file."""
     footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
     begin = len(content) - footer_bytes
     metadata = decode_struct(content[begin:-8])
@@ -252,7 +252,7 @@ def regions(content: bytes, schema: Schema, name: str) -> list[Region]:
 
 
 def regions_of(table: Any, root: Path) -> list[Region]:
-    """The regions of all objects of the table's newest files, on local disk."""
+    """Return the regions of all objects of the table's latest files, on local disk."""
     found = []
     for file in files_of(table):
         data, summary = data_name(table.id, file), summary_name(table.id, file)
@@ -263,7 +263,7 @@ def regions_of(table: Any, root: Path) -> list[Region]:
 
 
 def files_of(table: Any) -> list[DataFile]:
-    """The files of the newest version."""
+    """Return the files of the latest version."""
     state = table.state()
     return list({file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}.values())
 
@@ -281,20 +281,20 @@ class Flip:
 
     @classmethod
     def any_of(cls, regions: Sequence[Region], chance: random.Random) -> Flip:
-        """A bit in one of the regions, each as likely as the others whatever its size."""
+        """Return a bit in one of the regions, which are equally likely whatever their size."""
         region = chance.choice(regions)
         offset, length = chance.choice([place for place in region.places if place[1]])
         return cls(region, offset + chance.randrange(length), chance.randrange(8))
 
     def of(self, content: bytes) -> bytes:
-        """The object with the bit flipped."""
+        """Return the object with the bit flipped."""
         changed = bytearray(content)
         changed[self.offset] ^= 1 << self.bit
         return bytes(changed)
 
     @contextmanager
     def on_disk(self, root: Path) -> Iterator[None]:
-        """The bit is flipped in the file inside of the block."""
+        """Flip the bit in the file for the duration of the block."""
         descriptor = os.open(root / self.region.object, os.O_RDWR)
         try:
             (byte,) = os.pread(descriptor, 1, self.offset)
@@ -309,7 +309,9 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a door did after a flip, if it was neither the right answer nor a DamagedError that names the object."""
+    """The result of a door after a flip, if it was neither the right answer nor a DamagedError that names the
+    object.
+    """
 
     door: str
     flip: Flip
@@ -319,10 +321,10 @@ class Finding:
 def try_doors(
     lake: Any, table: Any, doors: Sequence[str], expected: Mapping[str, Any], flip: Flip, *, by_ranges: bool = False
 ) -> tuple[list[Finding], int]:
-    """Read through the doors; the findings, and how many doors raised the error that they should.
+    """Read through the doors; return the findings, and the number of doors that raised the expected error.
 
-    Of files that are read ``by_ranges`` an engine of the caller's finds the damage while it runs: its error has a class
-    of its own, and has to name the object in its text.
+    If files are read ``by_ranges``, an engine of the caller finds the damage while it runs: its error has its own
+    class, and must contain the name of the object.
     """
     found, told = [], 0
     for door in doors:

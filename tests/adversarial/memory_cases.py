@@ -1,7 +1,7 @@
-"""What is run under a memory bound: inputs that decode to much more than they are stored as, and the ways through them.
+"""The cases run under a memory bound: inputs that decode to much more than their stored size, and operations on them.
 
-A case is named ``path-input``. Inputs are made by :func:`make`, in a process of their own, and the tables that readers
-read are ingested by one more.
+A case is named ``path-input``. Inputs are made by :func:`make`, in a process of their own, and the tables for readers
+are ingested by another one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 
 def _table(values: Any, **columns: Any) -> pa.Table:
     count = len(values)
-    # Not in order, so that they have to be sorted.
+    # Unordered, so that they have to be sorted.
     keys = (np.arange(count, dtype=np.int64) * 7919) % count
     return pa.table({"k": keys, "v": values, **columns})
 
@@ -50,12 +50,12 @@ def _references(count: int, texts: list[str]) -> pa.Array:
 
 
 def bomb(count: int = 2000) -> tuple[pa.Table, dict]:
-    """References to one text of 1 MB: a few kilobytes, and 2 GB of rows."""
+    """References to one text of 1 MB: a few kilobytes stored, and 2 GB of rows."""
     return _table(_references(count, ["x" * 1_000_000])), {"compression": "zstd", "store_schema": False}
 
 
 def fuse() -> tuple[pa.Table, dict]:
-    """The same, a fifth of it."""
+    """The same with a fifth of the rows."""
     return bomb(400)
 
 
@@ -67,14 +67,14 @@ def skewed() -> tuple[pa.Table, dict]:
 
 
 def wide() -> tuple[pa.Table, dict]:
-    """400 values of 1 MiB that do not compress to nothing, after 20,000 small ones, in pages of a row each."""
+    """400 incompressible values of 1 MiB, after 20,000 small ones, in pages of one row each."""
     block = np.random.default_rng(1).bytes(MIB)
     values = [b"small"] * 20_000 + [block[i:] + block[:i] for i in range(400)]
     return _table(pa.array(values)), {"use_dictionary": False, "max_rows_per_page": 1}
 
 
 def megabytes(*, late: bool = False) -> tuple[pa.Table, dict]:
-    """220 values of 1 MiB that do not compress among 2,000 small ones; ``late``: with the last keys."""
+    """220 incompressible values of 1 MiB among 2,000 small ones; ``late``: with the last keys."""
     block = np.random.default_rng(1).bytes(MIB)
     rows = _table(pa.array([b"small"] * 2000 + [block[i:] + block[:i] for i in range(220)]))
     if late:
@@ -83,7 +83,7 @@ def megabytes(*, late: bool = False) -> tuple[pa.Table, dict]:
 
 
 def late() -> tuple[pa.Table, dict]:
-    """The same, with the large values last."""
+    """As :func:`megabytes`, with the large values last."""
     return megabytes(late=True)
 
 
@@ -95,7 +95,7 @@ def lists(count: int = 500) -> tuple[pa.Table, dict]:
 
 
 def short_lists() -> tuple[pa.Table, dict]:
-    """Of 275 rows: two runs of them are more than a reader is allowed."""
+    """As :func:`lists` with 275 rows: two runs of them exceed the memory of a reader."""
     return lists(275)
 
 
@@ -117,7 +117,7 @@ def columns() -> tuple[pa.Table, dict]:
 
 
 def attachable() -> tuple[pa.Table, dict]:
-    """:func:`fuse` with the field ids of the table, and in its order."""
+    """:func:`fuse` with the field ids of the table, in its order."""
     rows, options = fuse()
     schema = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.dictionary(pa.int32(), pa.string()))]
     ids = [field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(schema, 1)]
@@ -151,7 +151,7 @@ def schema_of(name: str, folder: Path) -> lakebed.Schema:
 
 
 def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
-    """The act of a case, with its imports done and its inputs at hand."""
+    """Return the operation of a case, after its imports and with its inputs in place."""
     import lakebed.read.datafusion_scan
     import lakebed.sorting.merge
 
@@ -175,7 +175,7 @@ def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
 
 
 def _write(value_bytes: int, limit: int, folder: Path) -> dict:
-    """Ten values of so many bytes, from a reader that makes one at a time."""
+    """Write ten values of ``value_bytes``, from a reader that makes one at a time."""
     schema = lakebed.Schema({"k": "int64"}, values={"v": "binary"})
     table = lakebed.create(str(folder / f"written-{lakebed.clock.new_id()}")).create_table("t", schema)
     table.set(memory_limit_bytes=limit)
@@ -189,7 +189,7 @@ def _write(value_bytes: int, limit: int, folder: Path) -> dict:
 
 
 def _map(name: str, limit: int, folder: Path) -> dict:
-    """A map task of a bulk import, and the reduce task of its one reducer."""
+    """Run a map task of a bulk import, and the reduce task of its only reducer."""
     from lakebed.spark.batch import Place
     from lakebed.spark.map_inputs import native_chunks
     from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
@@ -201,13 +201,13 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     (file,) = find_files(folder / f"{name}.parquet")
     read = RowsRead()
     chunks = native_chunks(((file, tuple(groups)),), shuffle, read, conformer=Conformer(shuffle.layout.schema))
-    # Spark takes the pieces from one and gives them to the other.
+    # Spark passes the pieces from one to the other.
     _, made = merge_pieces(send_pieces(0, chunks, shuffle, read), shuffle, folder)
     return {"rows": sum(new.file.rows for new in made.files)}
 
 
 def _ingest(name: str, limit: int, folder: Path) -> dict:
-    """Two runs of the input, so that readers have to merge."""
+    """Ingest two runs of the input, so that readers have to merge."""
     lake = lakebed.create(str(folder / f"lake-{name}"))
     table = lake.create_table("t", schema_of(name, folder))
     table.set(memory_limit_bytes=limit)
@@ -223,16 +223,16 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
 
 
 def _attach(name: str, limit: int, folder: Path) -> dict:
-    """What a task does with a file that it has copied."""
+    """Do the work of a task that has copied a file to attach."""
     schema = schema_of(name, folder)
     checked = check_sorted(folder / f"{name}.parquet", [schema], (), name, memory_limit_bytes=limit)
     return {"rows": checked.rows}
 
 
 def _documents(folder: Path) -> dict:
-    """A small lake of which one object of JSON has two gigabytes, that take no disk: which, and what is said of it."""
+    """Make a small lake in which one JSON object is a sparse file of two gigabytes; return which one, and the error."""
     at = folder / f"documents-{lakebed.clock.new_id()}"
-    # A checkpoint that is written behind would take the place of the one that is removed, and of the entry.
+    # A checkpoint written in the background would replace the removed one and the entry.
     with lakebed.create(str(at)) as lake:
         table = lake.create_table("t", lakebed.Schema({"k": "int64"}))
         table.write(pa.table({"k": [1, 2, 3]}))
@@ -242,7 +242,7 @@ def _documents(folder: Path) -> dict:
         for path in (
             next(at.glob("tables/*/pins/*")),
             at / "instance.json",
-            # Derived: the log is read in its place.
+            # Derived: the log is read instead.
             next(at.glob("tables/*/checkpoints/latest/manifest.ndjson")),
             max(at.glob("tables/*/log/*.ndjson")),
         ):
@@ -267,7 +267,7 @@ def _said(at: Path) -> str:
 
 
 def _segment(folder: Path) -> dict:
-    """A part of a checkpoint of less than 50 kB that decodes to 800 MB, digest and all as its manifest has it."""
+    """Return a checkpoint segment of less than 50 kB that decodes to 800 MB, with the digest that its manifest has."""
     storage = LocalStorage(folder)
     data = (folder / "segment").read_bytes()
     stored = StoredSegment("segment", digest_bytes(data), len(data), 100_000_000, 0, 0)

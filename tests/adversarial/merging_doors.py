@@ -1,4 +1,4 @@
-"""Every door to the rows of a table, each of which must give the rows that the oracle has."""
+"""All interfaces to the rows of a table, each of which must return the rows of the oracle."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ Door = Callable[["Visit"], None]
 
 
 class Visit:
-    """A table or a snapshot, the rows that it must show, and a source of chance."""
+    """A table or a snapshot, the rows that it must show, and a random source."""
 
     def __init__(self, lake: Instance, table: Readable, rows: list[Row], chance: Random, version: int) -> None:
         self.lake, self.table, self.rows, self.chance, self.version = lake, table, rows, chance, version
 
     def some_keys(self) -> list[tuple[str, int]]:
-        """Some keys, of which some have rows."""
+        """Return some keys, some of which have rows."""
         return [(self.chance.choice(GROUPS), self.chance.choice(NUMBERS)) for _ in range(3)]
 
     def range(self) -> tuple[KeyRange, list[Row]]:
-        """A range and its rows."""
+        """Return a range and its rows."""
         low, high = sorted([(self.chance.choice(GROUPS), self.chance.choice(NUMBERS)) for _ in range(2)])
         return KeyRange(low, high), [row for row in self.rows if low <= (row["g"], row["n"]) < high]
 
 
 def same(found: list[Row], wanted: list[Row], *, ordered: bool = True) -> None:
-    """The same rows, in key order if that is promised."""
+    """Assert the same rows, in key order if that is guaranteed."""
     keys = [(row["g"], row["n"], row[SORT_NAME]) for row in found]
     assert not ordered or keys == sorted(keys), f"not in key order: {keys}"
     missing = [row for row in wanted if wanted.count(row) > found.count(row)]
@@ -95,7 +95,7 @@ def scan_where(visit: Visit) -> None:
 
 
 def scan_limit(visit: Visit) -> None:
-    """The first rows, or the last; of equal keys any."""
+    """Read the first or last rows; any rows of equal keys may be returned."""
     text, wanted = _predicate(visit)
     limit, reverse = visit.chance.choice([1, 2, 5]), visit.chance.random() < 0.5
     found = visit.table.scan(where=text, limit=limit, reverse=reverse).read_all().to_pylist()
@@ -181,7 +181,7 @@ def register(visit: Visit) -> None:
 
 
 def files(visit: Visit) -> None:
-    """Files are handed out only where their rows are the table's."""
+    """Files are returned only if their rows are those of the table."""
     try:
         found = visit.table.files()
     except UsageError as error:
@@ -213,11 +213,11 @@ DOORS: tuple[Door, ...] = (
     register,
     files,
 )
-"""All of them. The first ones are quick."""
+"""All doors, quick ones first."""
 
 
 def applied(rows: list[Row], changes: list[dict[str, Any]]) -> list[Row]:
-    """The rows after changes of the feed."""
+    """Return the rows after changes of the feed."""
     left = list(rows)
     for change in changes:
         row = {name: value for name, value in change.items() if not name.startswith("_")}

@@ -1,8 +1,8 @@
 """A state machine over the public API of a table, beside a plain dictionary.
 
-Each step changes the table, or maintains it, and then some doors show the rows that the dictionary has; at the end all
-doors do. A compaction may have rows written while it runs. Remembered versions are read again later, restored, and the
-changes since them applied to their rows.
+Each step changes or maintains the table, and then compares the rows of some doors with those of the dictionary; at the
+end all doors are compared. Rows may be written while a compaction runs. Recorded versions are read again later,
+restored, and the changes since then applied to their rows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FILTERS = {"n <> 1": lambda key: key[1] != 1, "g >= 'b'": lambda key: key[0] >= 
 
 
 class Remembered(NamedTuple):
-    """A version, its rows, what arrived until then, and the filter that it had."""
+    """A version, its rows, the events until then, and its filter."""
 
     version: int
     rows: list[Row]
@@ -70,7 +70,7 @@ class MergingMachine(RuleBasedStateMachine):
     modes: Sequence[Mode] = tuple(MODES)
     doors: Sequence[Door] = DOORS
     focused = False
-    """Whether only the steps are taken that merges of rows depend on."""
+    """Whether to take only the steps that affect merges of rows."""
     steps = 0
     broken = True
 
@@ -116,7 +116,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.broken = False
 
     def some(self, seed: int) -> None:
-        """A few doors, mostly quick ones."""
+        """Compare a few doors, mostly quick ones."""
         type(self).steps += 1
         if len(self.doors) < len(DOORS):
             self.check(self.doors, seed)
@@ -145,7 +145,7 @@ class MergingMachine(RuleBasedStateMachine):
 
     @rule(drawn=ROWS, seed=SEEDS)
     def write_more(self, drawn: Any, seed: int) -> None:
-        """Twice as often as anything else."""
+        """A second rule for writes, so that they are twice as frequent as other steps."""
         self.write(drawn, seed)
 
     @precondition(lambda self: self.oracle.mode == "latest")
@@ -221,7 +221,7 @@ class MergingMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.focused and (self.filters == 0 or self.oracle.mode != "latest by sort key"))
     @rule(predicate=st.sampled_from([None, *FILTERS]), seed=SEEDS)
     def set_filter(self, predicate: str | None, seed: int) -> None:
-        """Which hidden rows are left depends on what was compacted; from then on they stay."""
+        """The remaining hidden rows depend on earlier compactions; from then on they stay."""
         oracle = self.oracle
         hidden = {key for key in oracle.events if oracle.shows and not oracle.shows(key)} | self.uncertain
         before = self.table.version
@@ -243,7 +243,7 @@ class MergingMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.focused and len(self.oracle.fields) == 2)
     @rule(mode=st.sampled_from(list(MODES)), seed=SEEDS)
     def set_merge(self, mode: Mode, seed: int) -> None:
-        """The mode changes while the table has no rows."""
+        """Change the mode while the table has no rows."""
         if self.oracle.mode == mode:
             return
         self.table.remove(KeyRange())

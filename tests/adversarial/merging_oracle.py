@@ -1,7 +1,7 @@
-"""A table as a plain dictionary: every row that arrived, in order, and what a reader must see of it.
+"""A table as a plain dictionary: every row in order of arrival, and the rows that a reader must see.
 
 It shares no code with Lakebed. Rows are dictionaries; a key is the pair ``(g, n)``. Values are kept by the id of their
-field, so that a field that was dropped does not come back with another of its name.
+field, so that a dropped field does not reappear in a new one of the same name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SORT_NAME = "s"
 
 @dataclass(frozen=True)
 class Event:
-    """A row that arrived. ``values`` are by field id, of the fields that it has."""
+    """A row that arrived, with ``values`` by field id for the fields that it has."""
 
     kind: Kind
     sort: int
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass
 class Oracle:
-    """The rows of a table with a mode. ``fields`` are the value fields by name: their ids."""
+    """The rows of a table with a mode. ``fields`` has the ids of the value fields by name."""
 
     mode: Mode
     fields: dict[str, int] = field(default_factory=lambda: {"a": 1, "b": 2})
@@ -44,18 +44,18 @@ class Oracle:
     # -- what happens -------------------------------------------------------------------------------------------
 
     def write(self, rows: Iterable[Row], kind: Kind = "whole") -> None:
-        """Rows arrive, in this order. A partial row has the values that it sets."""
+        """Add rows in this order. A partial row has only the values that it sets."""
         for row in rows:
             values = {self.fields[name]: row[name] for name in row if name in self.fields}
             self.events[row["g"], row["n"]].append(Event(kind, row.get(SORT_NAME, 0), values))
 
     def remove(self, going: Callable[[Key], bool]) -> None:
-        """All rows of keys go."""
+        """Remove all rows of keys."""
         for key in [key for key in self.events if going(key)]:
             del self.events[key]
 
     def rewrite(self, change: Callable[[Key, Row], Row]) -> None:
-        """Every row gets other values; a partial row sets no others than before."""
+        """Change the values of every row; a partial row sets the same fields as before."""
         for key, events in self.events.items():
             for place, event in enumerate(events):
                 row = {name: event.values.get(number) for name, number in self.fields.items()}
@@ -66,43 +66,43 @@ class Oracle:
                 events[place] = Event(event.kind, event.sort, values)
 
     def remembered(self) -> dict[Key, list[Event]]:
-        """The rows as they are, to restore them."""
+        """Return the current rows, to restore them later."""
         return deepcopy(dict(self.events))
 
     def rewrite_away(self, going: Callable[[Key], bool]) -> None:
-        """Whole and partial rows of keys go; deletes stay, which hide rows with a smaller sort key that are to come."""
+        """Remove whole and partial rows of keys; deletes stay, and hide later rows with a smaller sort key."""
         for key in [key for key in self.events if going(key)]:
             self.events[key] = [event for event in self.events[key] if event.kind == "delete"]
 
     def restore(self, events: dict[Key, list[Event]]) -> None:
-        """The rows become what they were."""
+        """Restore earlier rows."""
         self.events = defaultdict(list, deepcopy(events))
 
     def add_field(self, name: str, function: str) -> None:
-        """Rows that are there have null in it."""
+        """Add a field, null in existing rows."""
         self.fields[name], self.functions[self.next_field] = self.next_field, function
         self.next_field += 1
 
     def drop_field(self, name: str) -> None:
-        """Its values are gone for good."""
+        """Remove the values of a field for good."""
         number = self.fields.pop(name)
         for events in self.events.values():
             for event in events:
                 event.values.pop(number, None)
 
     def rename_field(self, name: str, new: str) -> None:
-        """The values stay."""
+        """Rename a field; its values stay."""
         self.fields = {new if one == name else one: number for one, number in self.fields.items()}
 
     # -- what a reader sees -------------------------------------------------------------------------------------
 
     def rows(self) -> list[Row]:
-        """The visible rows in key order; of equal keys and sort keys in a fixed order."""
+        """Return the visible rows in key order; rows with equal keys and sort keys are in a fixed order."""
         found = [row for key in sorted(self.events) if self.shows is None or self.shows(key) for row in self.of(key)]
         return sorted(found, key=in_order)
 
     def of(self, key: Key) -> list[Row]:
-        """The rows that a key has, filter or not."""
+        """Return the rows of a key, without the filter."""
         events = self.events.get(key, [])
         match self.mode:
             case "keep all":
@@ -151,6 +151,6 @@ class Oracle:
 
 
 def in_order(row: Row) -> tuple[Any, ...]:
-    """The key, the sort key and then all values: nulls first."""
+    """Return the sort order: the key, the sort key and then all values, nulls first."""
     others = [row[name] for name in sorted(row) if name not in (*KEY_NAMES, SORT_NAME)]
     return (row["g"], row["n"], row[SORT_NAME], [(value is not None, str(value)) for value in others])

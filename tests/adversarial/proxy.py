@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections: before a request reaches the server, or after it did and before the answer."""
+"""A TCP proxy that breaks connections: before a request reaches the server, or between the request and the answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CHUNK = 64 * 1024
 
 
 class FaultyProxy:
-    """Listens on a loopback port of its own. ``faults`` counts the connections that it broke."""
+    """Listens on its own loopback port. ``faults`` counts the connections that it broke."""
 
     def __init__(self, port: int, *, rate: float, seed: int, delay_s: float = 0.01) -> None:
-        """``rate``: the share of chunks, either way, at which a connection is broken."""
+        """``rate``: the share of chunks, in either direction, at which a connection is broken."""
         self._target = ("127.0.0.1", port)
         self._rate, self._delay_s = rate, delay_s
         self._chance = random.Random(seed)

@@ -1,7 +1,8 @@
-"""What the pipeline and the data source do on Spark, without a JVM: every call to the store is made in this process.
+"""The operations of the pipeline and the data source on Spark, without a JVM: all calls to the store are made in this
+process.
 
-The driver, its tasks and the workers of a stream open the store anew by the place that is sent to them, and get the one
-of the instance that the operation was given.
+The driver, its tasks and the workers of a stream open the store again by the address that is sent to them, and get that
+of the instance under test.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tests.unit.spark.sessions import Session, attempted
 
 @contextlib.contextmanager
 def places_of(lake: Instance) -> Iterator[None]:
-    """Every place is that of the instance."""
+    """Make every address open the store of the instance."""
     context = SimpleNamespace(getLocalProperty=lambda _: lake.id, partitionId=lambda: 0, attemptNumber=lambda: 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Place, "connect", lambda _: lake.storage)
@@ -55,7 +56,7 @@ def importer(lake: Instance) -> Importer:
 
 
 def imported(lake: Instance) -> None:
-    """Two files of text, which tasks stage before they are shuffled."""
+    """Import two text files, which tasks stage before they are shuffled."""
     with tempfile.TemporaryDirectory() as folder, places_of(lake):
         for number, letters in enumerate(("amz", "bcd")):
             made = {"k": list(letters), "v": [5] * 3, "w": ["x"] * 3}
@@ -76,20 +77,20 @@ def migrated(lake: Instance) -> None:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps of a query: where its batches end, and how many of them are done."""
+    """The checkpoint that Spark keeps of a query: the ends of its batches, and the number of completed ones."""
 
     ends: list[str] = field(default_factory=list)
     done: int = 0
 
 
 CHECKPOINTS: dict[str, Checkpoint] = {}
-"""By the id of the instance: a query that is started again goes on."""
+"""Checkpoints by the id of the instance: a restarted query continues."""
 
 
 def streamed(lake: Instance) -> None:
-    """A stream from table ``t`` into table ``copy``, until there is nothing more.
+    """Stream from table ``t`` into table ``copy`` to the end.
 
-    Any error ends the query, which says nothing of what was committed: its checkpoint does.
+    Any error ends the query, and tells nothing about commits: only the checkpoint does.
     """
     try:
         _streamed(lake, CHECKPOINTS.setdefault(lake.id, Checkpoint()))
@@ -113,7 +114,7 @@ def _streamed(lake, checkpoint):
                 end = reader.latestOffset(start, reader.getDefaultReadLimit())
                 if end == start:
                     return
-                # Spark writes where a batch ends before it begins the batch.
+                # Spark writes the end of a batch before it begins the batch.
                 checkpoint.ends.append(json.dumps(end))
             _batch(reader, start, json.loads(checkpoint.ends[number]), (given, schema), number)
             checkpoint.done += 1

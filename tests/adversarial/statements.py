@@ -1,4 +1,6 @@
-"""A child process that asks one thing of a small table, on a stack of a given size: it answers, refuses, or dies."""
+"""A child process that sends one statement to a small table, on a stack of a given size: it answers, refuses, or
+dies.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def ask(door, name, count):
 
 
 def main(door, cases, stack_kib):
-    """Print what became of each case, a line each."""
+    """Print the outcome of each case, one per line."""
 
     def all_of_them():
         for case in cases.split(","):

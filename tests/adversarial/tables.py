@@ -1,4 +1,4 @@
-"""What every table has to do, whatever was done to it before."""
+"""Requirements of every table, whatever was done to it before."""
 
 import lakebed
 from lakebed import clock
@@ -9,7 +9,9 @@ from lakebed.state.machine import TABLE
 
 
 def assert_whole(url, name, table=None):
-    """It is checkpointed, tagged, collected, listed and verified, and a fresh instance opens its checkpoint alone."""
+    """Assert that the table can be checkpointed, tagged, collected, listed and verified, and opened from its checkpoint
+    alone.
+    """
     table = lakebed.open(str(url)).table(name) if table is None else table
     tag = f"t-{clock.new_id()}"
     assert table.tag(tag) == table.version - 1

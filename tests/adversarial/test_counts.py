@@ -1,4 +1,4 @@
-"""Counts under hot keys: what is exact is right, and what is an estimate has bounds that hold, however rows lie."""
+"""Counts with hot keys: exact counts are right, and the bounds of estimates hold, for any distribution of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakebed.state.transactions import ProposeSplit
 
 SCHEMA = Schema({"user": "int64"}, {"at": "int64"}, {"v": "int64"})
 SHARE = 0.001
-"""What an estimate may be off for each end of a range, of the rows of a file that it cuts."""
+"""The maximum error of an estimate for each end of a range, as a share of the rows of the file that it cuts."""
 
 
 def zipf(rows, chance):
@@ -47,7 +47,7 @@ def groups_of_a_hundred(rows, chance):
 
 
 def one_hot_among_many(rows, chance):
-    """A quarter of the rows are of one user, the others of a user each."""
+    """A quarter of the rows have one user; each of the others has its own."""
     return np.concatenate([np.arange(rows - rows // 4) * 2, np.full(rows // 4, rows | 1)])
 
 
@@ -71,7 +71,7 @@ def encoded(values):
 
 
 def noted(values, chunk_rows, rows_estimate):
-    """The summary of rows that come in chunks, and the estimate of how many that is made from the first of them."""
+    """Return the summary of rows that come in chunks, with an estimate of their number from the first chunk."""
     notes = RankNotes(SCHEMA.codec, (), rows_estimate=rows_estimate)
     for begin in range(0, len(values), chunk_rows):
         notes.add(pa.table({"user": pa.array(values[begin : begin + chunk_rows], pa.int64())}))
@@ -86,7 +86,7 @@ def noted(values, chunk_rows, rows_estimate):
     st.data(),
 )
 def test_a_rank_is_known_to_within_a_thousandth_however_rows_lie(distribution, rows, seed, data):
-    """Also where a hot key goes on from chunk to chunk, and where the stride had to be doubled."""
+    """Also if a hot key continues from chunk to chunk, and if the stride had to be doubled."""
     values = np.sort(distribution(rows, np.random.default_rng(seed)))
     chunk_rows = data.draw(st.sampled_from([max(1, rows // 7), 3_001, rows]))
     summary = noted(values, chunk_rows, data.draw(st.sampled_from([1, chunk_rows])))
@@ -115,7 +115,7 @@ def test_the_rows_of_a_hot_key_are_counted_exactly_by_the_summary_alone(distribu
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("count", [2, 7])
 def test_cuts_by_summaries_are_as_even_as_the_keys_allow(distribution, count):
-    """No part is empty, and one is above its share by no more than a thousandth and a key's rows."""
+    """No part is empty, and none exceeds its share by more than a thousandth plus the rows of one key."""
     values = np.sort(distribution(60_000, np.random.default_rng(2)))
     summary, keys = noted(values, 60_000, 60_000), encoded(values)
     cuts = even_cuts([summary], count)
@@ -128,7 +128,7 @@ def test_cuts_by_summaries_are_as_even_as_the_keys_allow(distribution, count):
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_keys_that_stand_for_rows_are_spread_over_the_rows(distribution):
-    """What shares a read or an import out among tasks: a hot key has its weight, and what notes its end has none."""
+    """These keys divide a read or an import among tasks: a hot key has its weight, and its successor has none."""
     values = np.sort(distribution(60_000, np.random.default_rng(4)))
     spread, keys = noted(values, 7_000, 7_000).spread(), encoded(values)
     assert len(spread) == 1025
@@ -153,7 +153,7 @@ def write(table, users):
 
 
 def check(table, truth):
-    """Every partition's rows, the table's, and those of ranges against the rows as they were written."""
+    """Compare the rows of every partition, of the table and of ranges with the rows as written."""
     ordered = np.sort(truth)
 
     def rows_of(low, high):
@@ -179,7 +179,7 @@ def check(table, truth):
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_counts_stay_right_through_splits_removals_and_joins(table, distribution, monkeypatch, tmp_path):
-    """And all of them exact: where a partition is cut, its files are asked."""
+    """All counts are exact: at a cut of a partition, its files are read."""
     monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     chance = np.random.default_rng(3)
     truth = np.array([], np.int64)
@@ -211,7 +211,7 @@ def test_counts_stay_right_through_splits_removals_and_joins(table, distribution
 @pytest.mark.slow
 @pytest.mark.parametrize("exponent", [1.2, 1.5, 2.0])
 def test_millions_of_rows_of_few_users_are_counted_exactly(tmp_path, exponent):
-    """Users far apart, so that no user's end is another's beginning by chance."""
+    """Users far apart, so that the successor of no user is the prefix of another by chance."""
     table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, settings={"split_rows": 2_000_000})
     truth = np.minimum(np.random.default_rng(1).zipf(exponent, 5_400_000), 1_000_000) * 1_000
     write(table, truth)
@@ -227,7 +227,7 @@ def test_millions_of_rows_of_few_users_are_counted_exactly(tmp_path, exponent):
 
 
 def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, monkeypatch):
-    """A writer wins the race: his file is mapped onto partitions that he did not know, and his counts are estimates."""
+    """A writer wins the race: its file is mapped onto partitions that it had not read, and its counts are estimates."""
     monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     truth = np.concatenate([np.full(15_000, 50), np.arange(5_000)])
     write(table, truth)
@@ -242,7 +242,7 @@ def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, monkey
 
 
 def test_a_removal_next_to_damage_is_done_and_its_counts_are_marked(table):
-    """It may be what mends the table: the counts of a file that cannot be read stay estimates."""
+    """The removal may be what repairs the table: the counts of an unreadable file stay estimates."""
     write(table, np.arange(40_000))
     (file,) = table.state().referenced().values()
     assert file.summarised

@@ -1,7 +1,7 @@
-"""Operations that end at any of their calls to the store: all or nothing of them is done, and no object stays.
+"""Operations that are ended at any of their calls to the store take effect entirely or not at all, and leave no object.
 
-The process is killed before a call, or the call fails. The next process finds the table as it was before the operation
-or after it, completes it, and collects what was left over.
+The process is killed before a call, or the call fails. The next process finds the table as before the operation or
+after it, completes the operation, and collects leftover objects.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def kept(lake):
     table.write(rows("abcd", 1))
     table.tag("first")
     table.write(rows("cde", 2))
-    # The tag is the only one that holds a version.
+    # This tag is the only reason that the version is retained.
     table.remove(prefix="e")
 
 
@@ -96,7 +96,7 @@ def declared(lake):
 
 
 def migrated(lake):
-    """A folder of Parquet files, whose names have the values of a column."""
+    """A folder of Parquet files, with the values of a column in their names."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "w=z").mkdir()
         pq.write_table(rows("amz", 5).drop_columns("w"), f"{folder}/w=z/rows.parquet")
@@ -105,7 +105,7 @@ def migrated(lake):
 
 
 def applied(lake):
-    """All that a declaration can change; the changes before the one that failed stay."""
+    """Change everything that a declaration can change; the changes before a failed one stay."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(DECLARATION)
         file.flush()
@@ -195,7 +195,7 @@ OPERATIONS: dict[str, tuple[Act, Act]] = {
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """Checkpoints are written in turn, no pause is waited for, and jobs belong to a process that has ended."""
+    """Write checkpoints in turn, skip pauses, and make jobs belong to a process that has ended."""
     ended = ":".join([*this_process().split(":")[:3], "99999999", "1"])
     for module in (merge_jobs, claims):
         monkeypatch.setattr(module, "this_process", lambda: ended)
@@ -204,7 +204,7 @@ def alone(monkeypatch):
 
 
 def shown(lake):
-    """What readers see of the instance."""
+    """Return the content of the instance as readers see it."""
     return {
         name: (
             lake.table(name).tags(),
@@ -223,12 +223,12 @@ def made(before):
 
 
 def through(lake, storage):
-    """The instance as another process has it, which has read nothing yet."""
+    """Return the instance as opened by another process, which has read nothing yet."""
     return Instance(storage, {"instance": lake.id})
 
 
 def collected(lake):
-    """The instance after garbage collection, which leaves no object that is not in use."""
+    """Return the instance after garbage collection, which leaves only objects in use."""
     for _ in range(2):
         let_time_pass(lake.storage)
         report = gc(lake, force=True)
@@ -243,7 +243,7 @@ def collected(lake):
         assert table.verify(files=True, deep=True).sound
         left -= set(mine)
     assert not left
-    # Of a dropped table the log stays, with a checkpoint and its pins.
+    # The log of a dropped table stays, with a checkpoint and its pins.
     gone = {change.table for change in fresh.catalog_changes() if isinstance(change, PurgeTable)}
     known = ("instance.json", "catalog", *(f"tables/{one}" for one in {*fresh.table_ids(), *gone}))
     assert not [one.name for one in lake.storage.list("") if not one.name.startswith(known)]
@@ -251,7 +251,7 @@ def collected(lake):
 
 
 def failing(storage, fault, call):
-    """A store whose call of this number fails, and whether it has come to that."""
+    """Return a store whose n-th call fails, and a function that tells whether it has."""
     if fault is None:
         dying = Dying(storage, call)
         return dying, lambda: dying.left <= 0
@@ -260,7 +260,7 @@ def failing(storage, fault, call):
 
 
 def fails_at(name, fault, call):
-    """Run the operation so that this call fails; False if it makes fewer."""
+    """Run the operation with this call failing; False if it makes fewer calls."""
     before, act = OPERATIONS[name]
     lake = made(before)
     first = shown(lake)
@@ -277,7 +277,7 @@ def fails_at(name, fault, call):
     act(through(lake, lake.storage))
     last = shown(through(lake, lake.storage))
     if name != "apply":
-        # Unless an error says that the outcome is unknown, nothing was changed: a caller may repeat the request.
+        # Unless an error reports an unknown outcome, nothing was changed: a caller may repeat the request.
         assert found in ([last] if done else [first] if refused else [first, last])
     for table in lake.tables():
         assert lake.table(table).verify(files=True, deep=True).sound
@@ -296,7 +296,7 @@ def test_each_operation_commits(name):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_that_is_killed_is_done_or_not_and_can_be_repeated(name):
-    """Before some of its calls."""
+    """Killed before some of its calls."""
     assert sum(1 for _ in itertools.takewhile(lambda call: fails_at(name, None, call), itertools.count(1, 5))) > 1
 
 

@@ -19,7 +19,7 @@ TABLES = ("flat", "several")
 SEED = int(os.environ.get("LAKEBED_FLIPS_SEED", "12"))
 MANY = int(os.environ.get("LAKEBED_FLIPS", "20000"))
 DOORS_A_FLIP = 3
-"""In the small run each flip is read through so many doors, which take turns."""
+"""In the small run each flip is read through this many doors, in turns."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(root: Path, name: str) -> dict[str, Any]:
-    """What each door answers of whole files."""
+    """Return the answer of each door for undamaged files."""
     with opened(root.as_uri(), name) as (lake, table):
         return {door: read(lake, table) for door, read in DOORS.items()}
 
@@ -39,7 +39,9 @@ first_answers = functools.cache(expected)
 
 
 def flipped(root: Path, flips: int, doors_a_flip: int) -> tuple[list[Finding], Counter[str]]:
-    """Flip so many bits, one after another, of both tables; the findings, and in how many reads each region told."""
+    """Flip bits of both tables one after another; return the findings, and the number of reads that reported each
+    region.
+    """
     chance = random.Random(SEED)
     findings: list[Finding] = []
     told: Counter[str] = Counter()
@@ -63,7 +65,7 @@ def shown(findings: Sequence[Finding]) -> str:
 
 
 def test_every_door_answers_alike_when_asked_again(root: Path) -> None:
-    """Else a difference after a flip would say nothing."""
+    """Otherwise a difference after a flip would prove nothing."""
     for name in TABLES:
         assert expected(root, name) == first_answers(root, name)
 
@@ -90,7 +92,7 @@ def test_the_files_have_all_kinds_of_regions(root: Path) -> None:
 def test_no_flipped_bit_goes_unnoticed(root: Path) -> None:
     findings, told = flipped(root, 120, DOORS_A_FLIP)
     assert not findings, shown(findings)
-    # The flips were seen at all.
+    # The flips were detected at all.
     assert sum(told.values()) > 30
 
 

@@ -1,4 +1,4 @@
-"""Files that hold no block digests: attached ones, whose summary has them, and those from before there were any."""
+"""Files without block digests: attached ones, whose summary has them, and those of older versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ FOREIGN_FILE = {"compression": "zstd", "write_page_index": True, "write_page_che
 
 
 def attach(table: Any, folder: Path, *, with_digests: bool) -> None:
-    """Add files that PyArrow wrote, as attach does without Spark; one without digests is as an older Lakebed's."""
+    """Add files that PyArrow wrote, as attach does without Spark; one without digests is like one of an older
+    Lakebed.
+    """
     for version in range(FILES):
         path = folder / f"in-{version}.parquet"
         rows = rows_of(FLAT, version).sort_by([(name, "ascending") for name in FLAT.sort_names])
@@ -44,7 +46,7 @@ def read(lake: Any, table: Any) -> dict[str, Any]:
 
 
 def all_bytes(table: Any) -> list[Region]:
-    """The whole of each file, its indexes and filters, and the summaries."""
+    """Return the whole of each file, including its indexes and filters, and the summaries."""
     found = []
     for file in files_of(table):
         name = data_name(table.id, file)

@@ -1,4 +1,4 @@
-"""No flipped bit of a file on a store changes an answer without an error, whether it is fetched whole or by ranges."""
+"""No flipped bit of a file on a store changes an answer without an error, whether it is fetched whole or in ranges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MANY = int(os.environ.get("LAKEBED_FLIPS", "20000")) // 20
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The root of an instance in a bucket, how to open it, and what each door answers of each table."""
+    """The root of an instance in a bucket, how to open it, and the answer of each door for each table."""
 
     root: str
     options: dict[str, Any]
@@ -58,7 +58,7 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture
 def ranges_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file is small enough to be fetched whole, nor to come with its footer."""
+    """Make every file too large to be fetched whole, or together with its footer."""
     monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
     monkeypatch.setattr(open_files, "TAIL_BYTES", 4 * 1024)
 

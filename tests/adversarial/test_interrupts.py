@@ -1,4 +1,4 @@
-"""Ctrl-C anywhere in a call: no folder and no thread is left, the table is whole, and the next call works."""
+"""Ctrl-C at any point of a call leaves no folder and no thread, the table is valid, and the next call works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.workers import in_process
 
 ROWS = 600
 KEPT = {"lakebed-checkpoint", "lakebed-segments"}
-"""Threads that no call waits for."""
+"""Threads for which no call waits."""
 
 
 def rows(first: int) -> pa.Table:
@@ -32,8 +32,8 @@ def rows(first: int) -> pa.Table:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
-    # Made once in a process.
+    """The folder of temporary folders."""
+    # Made once per process.
     copies_folder()
     folder = tmp_path / "scratch"
     folder.mkdir()
@@ -43,13 +43,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
-    """Of a table whose rows one key has several of."""
+    """A pipeline of a table with several rows of one key."""
     lake = lakebed.create(tmp_path / "lake")
     table = lake.create_table("t", lakebed.Schema({"k": "string", "n": "int64"}, {}, {}), merge=lakebed.Latest())
     for first in (0, ROWS // 2):
         table.write(rows(first))
     with in_process(lake) as pipeline:
-        # Starts the workers, before the folder of the test is that of temporary files.
+        # Starts the workers before the test's folder becomes the temporary folder.
         pipeline.compact("t", strategy="full")
         yield pipeline
 
@@ -76,7 +76,7 @@ def export(pipeline: Pipeline) -> None:
 def test_an_interrupted_call_leaves_nothing_behind(
     pipeline: Pipeline, folder: Path, call: Callable[[Pipeline], None], step: int
 ) -> None:
-    """At every third of some thousand places in the code, and at fewer where workers are killed, and others started."""
+    """At every third of some thousand points in the code, and at fewer if workers are killed and others started."""
     before = {thread.name for thread in threading.enumerate()} | KEPT
     place, interrupted = 0, True
     while interrupted:
@@ -85,7 +85,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
         try:
             interrupted = interrupted_at(place, partial(call, pipeline))
         except Error as error:
-            # Python's rmtree closes a folder a second time if it was just closed when the interrupt came.
+            # Python's rmtree closes a folder twice if the interrupt comes just after the first time.
             if "Bad file descriptor" not in error.message:
                 raise
         assert not list(folder.iterdir()), place

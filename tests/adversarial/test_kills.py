@@ -1,4 +1,4 @@
-"""Processes are killed at random while they write and maintain a table: nothing that was told is lost or doubled."""
+"""Processes are killed at random while they write and maintain a table: no acknowledged row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_many_killed_processes_lose_and_double_nothing_on_local_disk(tmp_path, s
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_processes_lose_and_double_nothing_with_the_log_in_postgresql(tmp_path, monkeypatch, seed):
-    """The server crashes now and then as well: whoever was told keeps what he was told."""
+    """The server crashes now and then as well: acknowledged commits survive."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     cluster = Cluster.make()
     try:

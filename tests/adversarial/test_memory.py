@@ -1,8 +1,8 @@
-"""What a path holds follows the setting memory_limit_bytes, whatever its input decodes to.
+"""Memory is bounded by the setting memory_limit_bytes, whatever the input decodes to.
 
-Each case runs in a process of its own (:mod:`tests.adversarial.bounded`, which says what is measured), under the
-smallest limit that there is. It may take that and 300 MiB. Where single values are large, eight times the largest (if
-many are, sixteen times) stand in place of the limit, if that is more.
+Each case runs in a process of its own (:mod:`tests.adversarial.bounded` defines the measure), under the smallest limit.
+It may use the limit plus 300 MiB. If single values are large, eight times the largest (sixteen times if there are many)
+replaces the limit, if that is more.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.adversarial import bounded, memory_cases
 
 LIMIT_MIB = 64
 LARGE = {"skewed": 8 * 60}
-"""Of inputs with large values, what stands in place of the limit."""
+"""Replaces the limit for inputs with large values."""
 
 ROWS = {"fuse": 400, "bomb": 2000, "skewed": 50_000, "wide": 20_400, "lists": 500, "texts": 1500, "zeros": 16_384}
 ROWS |= {"columns": 4000, "megabytes": 2220, "late": 2220}
 READ = {"merge": 4440, "scan": 4440, "reverse": 4440, "where": 1480, "limit": 5, "get": 58, "values": 80}
-"""Of two runs of megabytes, what each path gives."""
+"""The result of each operation on two runs of megabytes."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(folder):
-    """Runs a case, on an input and a table that are made when they are needed."""
+    """Run a case, on an input and a table that are made on demand."""
     made = functools.partial(_made, folder)
 
     def act(path, name):
@@ -59,7 +59,7 @@ def _ingested(folder: Path, name: str) -> dict:
 
 
 def test_references_to_one_text_are_ingested_in_the_memory_of_the_limit(run, folder):
-    """And the file is a few kilobytes."""
+    """The file has only a few kilobytes."""
     _made(folder, "fuse")
     assert (folder / "fuse.parquet").stat().st_size < 10_000
     assert _ingested(folder, "fuse")["rows"] == 2 * ROWS["fuse"]
@@ -71,7 +71,7 @@ def test_a_bulk_import_keeps_to_the_limit(run, name):
 
 
 SLOW = ("reverse", "where")
-"""Tested nightly: they read as a scan does."""
+"""Tested nightly: these read like a scan."""
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):
 
 @pytest.mark.parametrize(("path", "rows"), [("scan", 2 * 275), ("limit", 5)])
 def test_lists_of_a_megabyte_are_read_in_the_memory_of_the_limit(run, path, rows):
-    """They are no few rows, however few they are."""
+    """A batch of few rows can still be large."""
     assert run(path, "short_lists")["rows"] == rows
 
 

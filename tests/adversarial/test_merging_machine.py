@@ -1,6 +1,6 @@
-"""Random steps over the public API, of tables of every merge mode, against a plain dictionary; and bugs that it finds.
+"""Random steps over the public API, on tables of every merge mode, compared with a plain dictionary; and planted bugs.
 
-Each planted bug is one line of the code made wrong. The machine has to find it, or it would prove nothing.
+Each planted bug makes one line of the code wrong. The machine has to find it; otherwise it would prove nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.adversarial.merging_oracle import Mode, Oracle
 
 STEPS = 30
 EXAMPLES, NIGHTLY = 3, 300
-"""Of each mode: some 50 steps in all, after each of which three doors are opened, and all at the end. The nightly run
+"""Examples of each mode: some 50 steps in all, with three doors after each, and all doors at the end. The nightly run
 has 5,000 of each mode, and takes one core 18 minutes."""
 
 
 def run(machine: type[MergingMachine], examples: int, **how: Any) -> None:
-    """Run a machine. Failing examples are made smaller if nothing else is said."""
+    """Run a machine. Failing examples are shrunk by default."""
     checks = list(HealthCheck)
     wanted = settings(max_examples=examples, stateful_step_count=STEPS, suppress_health_check=checks, **how)
     run_state_machine_as_test(machine, settings=wanted)
@@ -51,7 +51,7 @@ def test_every_door_shows_the_rows_of_a_plain_dictionary(mode):
 
 
 def test_a_rewrite_leaves_what_a_partial_row_does_not_set():
-    """The nightly run found the dictionary wrong: it set nulls, also where the rewrite was of other keys."""
+    """The nightly run found the dictionary wrong: it set nulls even if the rewrite was of other keys."""
     oracle = Oracle("latest")
     row = {"g": "b", "n": 2, "s": 2, "a": 7, "b": None}
     oracle.write([row])
@@ -67,7 +67,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: how it is planted, a mode of tables that show it, and the doors that are looked through."""
+    """A bug: how it is planted, a mode of tables that show it, and the doors to use."""
 
     name: str
     plant: Plant
@@ -134,7 +134,7 @@ def _below(**wrong: Callable[[Any], Any]) -> Plant:
 
 
 def _any_files_merged(patch: pytest.MonkeyPatch) -> None:
-    """Compaction chooses files by size alone, as in a table that keeps all rows."""
+    """Make compaction choose files by size alone, as in a table that keeps all rows."""
     patch.setattr(compaction_plan, "KeepAll", object)
     patch.setattr(job_changes, "_out_of_order", lambda _job, _state: None)
 

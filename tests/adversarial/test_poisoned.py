@@ -1,8 +1,8 @@
 """Tables whose log or checkpoints another program filled with strange values.
 
-The bytes of an entry are those of a good one, with one value changed, and the digests computed anew. A process that has
-never seen the table then reads it. A value that the format does not allow is damage, and named; one that it does allow
-is no reason to stop.
+The bytes of an entry are those of a valid one, with one value changed and the digests recomputed. A process that has
+never opened the table then reads it. A value that the format does not allow is damage, and is named; an allowed value
+is read.
 """
 
 import json
@@ -30,7 +30,7 @@ def rows(*keys):
 
 
 def rewrite_last(root, log, prefix, **changes):
-    """Change fields of the newest entry's one transaction; nothing follows it, so nothing names its digest."""
+    """Change fields of the only transaction of the latest entry, whose digest no other entry has."""
     version = log.head.version
     path = root / entry_name(prefix, version)
     head, _, body = path.read_bytes().partition(b"\n")
@@ -42,18 +42,18 @@ def rewrite_last(root, log, prefix, **changes):
 
 @pytest.fixture
 def table(tmp_path):
-    """A table whose log has no checkpoint, so that every reader has to believe the entries."""
+    """A table whose log has no checkpoint, so that every reader reads the entries."""
     return lakebed.create(str(tmp_path)).create_table("t", SCHEMA, settings={"history_s": 0})
 
 
 @pytest.fixture
 def inbox(tmp_path_factory):
-    """Outside of the instance, whose own files are no input."""
+    """Outside of the instance, whose own files are not valid input."""
     return tmp_path_factory.mktemp("inbox")
 
 
 def poisoned(tmp_path, table, **changes):
-    """The table as another process finds it once the newest entry says something else."""
+    """Return the table as opened by another process after the latest entry was changed."""
     for thread in threading.enumerate():
         if thread.name == "lakebed-checkpoint":
             thread.join()
@@ -74,7 +74,7 @@ def poisoned(tmp_path, table, **changes):
     ids=str,
 )
 def test_a_value_of_a_wrong_type_in_an_entry_is_damage_that_is_named(tmp_path, table, changes, field):
-    """Nothing is written behind it, and with the entry restored the table is whole."""
+    """The damaged entry is not written over, and with the entry restored the table is valid."""
     table.write(rows("a"))
     table.write(rows("b"), commit_id="second")
     path = tmp_path / entry_name(table_prefix(table.id), 3)
@@ -99,12 +99,12 @@ def test_a_fence_that_is_no_boolean_is_damage(tmp_path, table, fence):
 
 
 def as_stored(request):
-    """A request, as an entry has it."""
+    """Return a request as stored in an entry."""
     return msgspec.to_builtins(request)
 
 
 def device(size):
-    """A request for a device, as an entry has it."""
+    """Return a request for a device, as stored in an entry."""
     source = ["/dev/zero", size, "0"]
     return {"id": "device", "files": [source], "base_version": 1, "submitted": 0, "failures": 0, "rejected": 0}
 
@@ -133,7 +133,7 @@ def test_a_request_without_a_size_is_damage(tmp_path, table, inbox):
 
 @pytest.mark.parametrize("inline_bytes", [0, checkpoint.INLINE_BYTES])
 def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, inline_bytes, inbox):
-    """Its digests are right. It is a short cut: the log tells what it should be."""
+    """Its digests are valid. A checkpoint is derived: the log has the right state."""
     put(inbox, "ab")
     table.submit(inbox)
     state = table.state()
@@ -195,7 +195,7 @@ def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
     fresh = lakebed.open(str(tmp_path)).table("t")
     with pytest.raises(lakebed.DamagedError):
         fresh.log.checkpoints.read()
-    # It is a short cut: the log tells what it should be.
+    # A checkpoint is derived: the log has the right state.
     assert fresh.count().rows == 1
 
 

@@ -1,6 +1,6 @@
-"""Random tables against a plain model through every way to read; a failure names its seed and the steps that it needs.
+"""Random tables compared with a plain model through every interface that reads; a failure names its seed and steps.
 
-More of them: ``python -m tests.adversarial.test_random_tables FIRST_SEED LAST_SEED``, as ``make soak`` does.
+For more seeds: ``python -m tests.adversarial.test_random_tables FIRST_SEED LAST_SEED``, as ``make soak`` does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.adversarial.random_tables.readers import Ways, ways
 
 STEPS = range(16)
 SEEDS = (2, 3, 13, 19, 33)
-"""Every merge mode, way to read and reader, in tables of few files: one with a file for each row takes five times as
-long."""
+"""Seeds with every merge mode, way to read and reader, in tables of few files: a table with a file per row takes five
+times as long."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ PLANTED: dict[str, tuple[Any, str, Any, int, list[int]]] = {
         file_writer, "_bounds_floats", lambda layout, first: not file_writer._has_nan(layout.schema, first), 2, [4, 6],
     ),
 }  # fmt: skip
-"""Bugs: a function, what is in its place, a seed and steps that show it. Others do once the chances are others."""
+"""Planted bugs: a function, its replacement, a seed and steps that show it. If the random choices change, others do."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)
@@ -59,7 +59,7 @@ def test_a_planted_bug_is_found(opened: Ways, bug: str, monkeypatch: pytest.Monk
 
 
 def failure(opened: Ways, seed: int, steps: Sequence[int]) -> BaseException | None:
-    """How a history fails, if it does."""
+    """Return the failure of a history, if any."""
     try:
         play(opened, seed, steps)
     except Exception as error:  # noqa: BLE001 - it is printed with its history
@@ -68,7 +68,7 @@ def failure(opened: Ways, seed: int, steps: Sequence[int]) -> BaseException | No
 
 
 def soak(first: int, last: int) -> int:
-    """Play the histories of some seeds; print each kind of failure with the fewest steps, and return how many."""
+    """Play the histories of some seeds; print each kind of failure with the fewest steps, and return their number."""
     seen: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, ways(Path(folder)) as opened:
         for seed in range(first, last):

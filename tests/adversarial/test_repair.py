@@ -1,4 +1,6 @@
-"""Tables that took values which their types do not allow: read as far as can be, told how to repair, and repaired."""
+"""Tables that accepted values which their types do not allow: read as far as possible, reported with a remedy, and
+repaired.
+"""
 
 from decimal import Decimal
 
@@ -22,7 +24,7 @@ SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(
 
 @pytest.fixture
 def poisoned(tmp_path, monkeypatch):
-    """Makes tables as they were before such rows were refused: sound files, if any, around the one that is given."""
+    """Make tables as before such rows were refused, with valid files, if any, around the given one."""
 
     def make(schema, rows, sound, **options):
         table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
@@ -37,7 +39,7 @@ def poisoned(tmp_path, monkeypatch):
 
 
 def rows(k=b"b", s=b"1", v=b"v", item=b"i"):
-    """Three rows, the middle one with these bytes."""
+    """Return three rows, the middle one with these bytes."""
     return pa.table({"k": text(b"a", k, b"m"), "s": text(b"1", s, b"1"), "v": text(b"v", v, b"v"),
                      "l": lists(text(b"i", item, b"i"), 0, 1, 2, 3)})  # fmt: skip
 
@@ -73,7 +75,7 @@ def compact_all(table):
 
 
 def test_rows_beside_an_invalid_one_are_read_as_before(poisoned):
-    """In columns of plain text; the engine gives no page of a nested column that holds an invalid one."""
+    """In columns of plain text; the engine returns no page of a nested column with an invalid value."""
     flat = Schema({"k": "string"}, {"s": "string"}, {"v": "string"})
     table = poisoned(flat, rows(v=b"\xff").drop_columns("l"), rows().drop_columns("l"))
     assert table.get("a").num_rows == table.get("b").num_rows == 3
@@ -191,13 +193,13 @@ def test_partitions_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(p
 def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
     codec = Schema({"k": "string"}).codec
     (least,) = codec.decode_bound(escape(content)).values
-    # Above some bytes there is no text but one that is too long for a key.
+    # Above some bytes, the only text is one that is too long for a key.
     for one in [*texts, least] if len(least) < 2_000 else texts:
         assert (one.encode() >= content) == (one >= least)
 
 
 def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(tmp_path, monkeypatch):
-    """Deletes and partial rows stay what they are, and a later row still supersedes a mended one."""
+    """Deletes and partial rows remain such, and a later row still supersedes a repaired one."""
     schema = Schema({"k": "string"}, (), {"v": "string", "w": "string"})
     table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, merge=lakebed.Latest())
     table.write(pa.table({"k": ["a", "b", "c", "d"], "v": ["1"] * 4, "w": ["1"] * 4}))

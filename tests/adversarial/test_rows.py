@@ -1,5 +1,6 @@
-"""Rows that no table can keep, proposed through every way in: each is refused with its column and row, nothing
-lands."""
+"""Invalid rows, proposed through every interface that writes: each is refused with its column and row, and nothing is
+committed.
+"""
 
 import struct
 import tempfile
@@ -28,7 +29,7 @@ LAYOUTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.st
 
 
 def text(*values, kind=None):
-    """Text of these bytes, whatever they are."""
+    """Return text of these bytes, valid or not."""
     kind = kind or pa.string()
     return pa.array(values, pa.binary()).cast(LAYOUTS[kind]).view(kind)
 
@@ -61,7 +62,7 @@ FAULTS = {
     "time": pa.array([0, 86_399, 86_400], pa.int32()).view(pa.time32("s")),
     "time before midnight": pa.array([0, 1, -1], pa.int64()).view(pa.time64("ns")),
 }
-"""In each the last row of three is at fault."""
+"""In each, the last of three rows is invalid."""
 
 
 def table_of(column, *, key=False):
@@ -133,7 +134,7 @@ def test_a_key_that_is_not_utf8_is_refused_and_named_by_its_bytes():
 
 
 def test_a_null_over_bytes_that_are_no_text_is_a_null():
-    """What lies below a null is nobody's value."""
+    """The bytes below a null are not a value."""
     column = pa.Array.from_buffers(
         pa.string(), 2, [pa.py_buffer(b"\1"), pa.py_buffer(struct.pack("<iii", 0, 1, 2)), pa.py_buffer(b"a\xff")]
     )
@@ -168,7 +169,7 @@ def test_a_moment_that_the_unit_of_the_field_cannot_reach_is_refused(kind, field
 
 
 def stored(path, column=BAD):
-    """A Parquet file as a careless producer writes it, sorted by its key."""
+    """Return a Parquet file as written by a careless program, sorted by its key."""
     pq.write_table(rows(column), path)
     return str(path)
 
@@ -275,7 +276,7 @@ def test_list_views_are_taken_as_the_lists_that_they_are():
 # -- columns that are not there ---------------------------------------------------------------------------------
 
 GROWN = Schema({"k": "int64"}, {}, {"v": "string", "must": pa.field("must", pa.int64(), nullable=False)})
-"""``v`` may be null and so may be missing; ``must`` may not."""
+"""``v`` is nullable and so may be missing; ``must`` is not."""
 
 
 def grown(url=None):
@@ -458,7 +459,7 @@ def test_what_is_nested_as_deep_as_may_be_is_written_read_and_compacted(name):
 
 
 def compact_by_merge(table, jobs=1):
-    """As a compaction does it, with the merge of its tasks."""
+    """Compact with the merge of compaction tasks."""
 
     def execute(tasks):
         with tempfile.TemporaryDirectory() as scratch:

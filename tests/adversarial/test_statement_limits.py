@@ -1,4 +1,4 @@
-"""Statements with limits: whatever one takes, it is answered or stopped, and nothing of its process is left."""
+"""Statements with limits: each is answered or stopped, and leaves nothing of its process."""
 
 import asyncio
 import gc
@@ -50,7 +50,7 @@ def descriptors():
 
 
 def workers(of=None):
-    """The processes that run a statement for this one, dead ones too."""
+    """Return the processes that run a statement for this one, including dead ones."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""Statements made to kill: however long or deep, each is answered or refused, at every door and on every stack."""
+"""Statements made to crash the process: each is answered or refused, at every door and on every stack."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ FATAL = "the process died"
 
 
 def outcomes(door, cases, stack_kib=0):
-    """What became of each case in one child process."""
+    """Return the outcome of each case in one child process."""
     words = [sys.executable, "-m", "tests.adversarial.statements", door, ",".join(cases), str(stack_kib)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3_000, check=False)

@@ -1,7 +1,7 @@
-"""Values of every type for every public parameter: each call works as it says, or ends in a Lakebed error.
+"""Values of every type for every public parameter: each call works as documented, or raises a Lakebed error.
 
-Whatever was called, nothing of a wrong type is in the log: the table is checkpointed, collected, tagged and listed
-afterwards, and a fresh instance opens it. The whole, marked slow, gives two strange values at a time.
+After any call, the log has no value of a wrong type: the table is checkpointed, collected, tagged and listed
+afterwards, and a new instance opens it. The full test, marked slow, passes two strange values at a time.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ AWARE = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 
 class Hostile:
-    """An object whose own code raises whatever it is asked for."""
+    """An object whose methods all raise."""
 
     def __repr__(self):
         raise RuntimeError("no repr")
@@ -43,7 +43,7 @@ class Hostile:
 
 
 class BrokenStream:
-    """Claims to be a stream of rows."""
+    """An object with a stream protocol that raises."""
 
     def __arrow_c_stream__(self, requested_schema=None):
         raise RuntimeError("the producer broke")
@@ -272,7 +272,7 @@ INSTANCE_CALLS = {
 
 
 def named(value):
-    """A key field of that name, where a mapping can have it."""
+    """Return a key field of that name, if a mapping can have it."""
     try:
         return {value: "int64"}
     except TypeError:
@@ -291,7 +291,7 @@ def kept(set_bytes, value):
 
 
 def dropped(instance, table):
-    """A table that was made is whole, written to, and taken away again."""
+    """A created table is valid, written to, and dropped again."""
     assert_whole(instance.url, table.name)
     instance.drop_table(table.name)
 
@@ -304,7 +304,7 @@ def run(coroutine):
 
 @pytest.fixture
 def instance(monkeypatch, tmp_path):
-    # What is not there yet is waited for.
+    # Disables the wait for a version that does not exist yet.
     monkeypatch.setattr(table_reads, "WAIT_S", 0.0)
     monkeypatch.chdir(tmp_path)
     made = lakebed.create(f"memory://{clock.random_token()}")
@@ -314,7 +314,7 @@ def instance(monkeypatch, tmp_path):
 
 
 def strange(call, *arguments):
-    """The error if the call ends in one that is not Lakebed's; else what is to be known of it."""
+    """Return the error if it is not one of Lakebed's; else the facts to check."""
     try:
         call(*arguments)
     except lakebed.Error as error:
@@ -373,7 +373,7 @@ PIPELINE_CALLS = {
 
 @pytest.mark.parametrize("name", PIPELINE_CALLS)
 def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, name):
-    """As far as it comes without Spark, which is refused here in the place of its session."""
+    """As far as possible without Spark, whose session is replaced by one that refuses."""
     from lakebed.spark import Pipeline, pipeline
 
     def refuse(*_):

@@ -1,4 +1,4 @@
-"""Deep verification: whatever is wrong with a file is found and placed, and nothing stops it."""
+"""Deep verification finds and locates every fault of a file, and continues after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def instance(tmp_path):
 
 @pytest.fixture
 def table(instance, monkeypatch):
-    """Three files, of which one has a summary, in several partitions."""
+    """Three files, one of which has a summary, in several partitions."""
     monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 20_000)
     made = instance.create_table("t", SCHEMA, split_points=[("key-001000",)], settings={"split_rows": 10_000})
     made.write(rows(0, 20_000))
@@ -68,12 +68,14 @@ def kinds(report):
 
 
 def settled(report):
-    """The findings that do not depend on timing: a checkpoint is written in the background, and may be missing yet."""
+    """Return the findings that do not depend on timing: a checkpoint is written in the background, and may be missing
+    yet.
+    """
     return [finding for finding in report.findings if finding.kind != "checkpoint_missing"]
 
 
 def what(table):
-    """What the first finding of damage says."""
+    """Return the text of the first finding of damage."""
     return next(finding.what for finding in table.verify(deep=True).findings if finding.damage)
 
 
@@ -98,7 +100,7 @@ def test_a_sound_table_has_no_findings_and_all_of_it_was_read(table):
 
 @pytest.mark.parametrize("flips", [60, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_every_flipped_bit_is_found_and_placed(table, flips):
-    """Of one in any byte, by chance: names and sizes pass them all."""
+    """One random bit in any byte: names and sizes still match."""
     chance = random.Random(flips)
     files = list(table.state().referenced().values())
     for _ in range(flips):
@@ -138,7 +140,7 @@ def test_a_flip_in_a_summary_is_found(table):
 
 
 def test_one_object_that_cannot_be_read_does_not_stop_it(table):
-    """Two of three: one that the store refuses, and one that is no Parquet."""
+    """Two of three: one that the store refuses, and one that is not Parquet."""
     first, second, third = table.state().referenced().values()
 
     class Refusing(CountingStorage):
@@ -192,7 +194,7 @@ def test_digests_alone_are_checked_where_rows_are_not_asked_for(table):
 
 
 def test_an_entry_that_the_store_cannot_give_is_a_finding(table):
-    """And what came after it is looked at by itself."""
+    """Later entries are verified separately."""
 
     class Refusing(CountingStorage):
         def get(self, name):
@@ -222,7 +224,7 @@ def test_what_is_neither_true_nor_false_is_refused(table, wanted):
 
 
 def put(table, stored, *, said=None, summary=None, bounds=b""):
-    """Commit a file as a bug, or another program, would have made it; its digests are right."""
+    """Commit a file as made by a bug or another program; its digests are valid."""
     columns = {field.name: field.id for field in SCHEMA.fields}
     fields = [f.with_metadata({"PARQUET:field_id": str(columns[f.name])}) for f in stored.schema]
     stored = pa.Table.from_arrays(stored.columns, schema=pa.schema(fields))
@@ -261,7 +263,7 @@ def put_bytes(table, data, said, summary=None, bounds=b""):
 
 def found(table, file):
     report = table.verify(deep=True)
-    # A checkpoint is written while commits go on, and may not be there yet.
+    # A checkpoint is written while commits go on, and may not exist yet.
     told = [finding for finding in report.findings if finding.damage]
     assert told
     assert all(finding.file == file.id and finding.remedy for finding in told), told
@@ -349,7 +351,7 @@ def test_a_row_count_that_is_not_the_files_is_found(empty):
 
 
 def test_a_partition_that_counts_rows_wrong_is_found(instance):
-    """The summary said that the ranks of the boundaries are others than they are."""
+    """The summary had wrong ranks of the boundaries."""
     table = instance.create_table("cut", SCHEMA, split_points=[("key-000005",)])
     boundary = table.state().partitions.boundaries[0]
     base = rows(0, 30)
@@ -386,7 +388,7 @@ def test_a_summary_with_false_ranks_is_found(table):
 
 
 def test_rows_that_can_still_be_read_elsewhere_are_told_of(table, tmp_path):
-    """What a file was merged from is there until it is collected."""
+    """The inputs of a merged file exist until they are collected."""
     from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 
     def execute(tasks):
@@ -405,7 +407,7 @@ def test_rows_that_can_still_be_read_elsewhere_are_told_of(table, tmp_path):
 
 
 def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(instance):
-    """After a removal they are superseded, and no finding."""
+    """After a removal they are superseded, and not a finding."""
     table = instance.create_table("removed", SCHEMA)
     table.write(rows(0, 3_000))
     table.remove(KeyRange(("key-000100",), ("key-000300",)))
@@ -418,7 +420,7 @@ def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(ins
 
 
 def put_run(table, stored, schema, markers=None):
-    """Commit rows as a file, whose number of deletes and partial rows may be said wrongly."""
+    """Commit rows as a file, possibly with a wrong number of deletes and partial rows."""
     layout = dataclasses.replace(table.layout(), schema=schema)
     with tempfile.TemporaryDirectory() as scratch:
         run = write_run(stored.to_batches(), layout, Path(scratch), rows_estimate=stored.num_rows)
@@ -430,7 +432,7 @@ def put_run(table, stored, schema, markers=None):
 
 
 def one_row_a_key():
-    """30 rows with a key each."""
+    """Return 30 rows with one key each."""
     return rows(0, 90).take(list(range(0, 90, 3))).combine_chunks()
 
 

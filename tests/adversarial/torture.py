@@ -1,8 +1,9 @@
-"""Processes that write and maintain a table until they are killed, and a ledger outside that knows what they were told.
+"""Processes that write and maintain a table until they are killed, and an external ledger of the answers that they got.
 
-``python -m tests.adversarial.torture ROLE NAME CONFIG``: a writer notes in its ledger what it is about to add, adds it
-under that commit id, and notes the answer. After a kill it repeats what has no answer. So each id that was begun must
-be in the table once, whenever and wherever its process died. A maintainer compacts, splits, collects and sweeps.
+``python -m tests.adversarial.torture ROLE NAME CONFIG``: a writer records in its ledger the rows that it is about to
+add, adds them under that commit id, and records the answer. After a kill it repeats every write without an answer. So
+each started id must be in the table exactly once, whenever its process died. A maintainer compacts, splits and collects
+garbage.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ SETTINGS = {
 }
 ROWS_MAX = 60
 AGAIN = (ContentionError, RejectedError, StorageError, UnknownOutcomeError)
-"""What a caller meets where others win, a sweep came by, or the store fails: the same call is repeated."""
+"""Errors after lost races, garbage collection of orphans, or failures of the store: the same call is repeated."""
 
 SILENT_S = 15.0
-"""A write that is tried for longer says what it meets, so often."""
+"""A write that is retried for longer reports its errors this often."""
 
 SETTLE_S = 240
 SLOWEST_START_S = 3.0
@@ -54,7 +55,7 @@ SLOWEST_START_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a worker is told: where the instance is, and where its ledgers are."""
+    """The configuration of a worker: the location of the instance, and of its ledgers."""
 
     url: str
     folder: str
@@ -64,14 +65,14 @@ class Config:
 
     @property
     def stop(self) -> Path:
-        """The file that tells workers to come to an end."""
+        """The file that tells workers to stop."""
         return Path(self.folder, "stop")
 
     def ledger(self, name: str) -> Path:
         return Path(self.folder, f"{name}.ledger")
 
     def table(self) -> Table:
-        """Opened as by a new process; again while the store fails."""
+        """Open the table as a new process; retry while the store fails."""
         while True:
             try:
                 lake = lakebed.open(
@@ -83,7 +84,7 @@ class Config:
 
 
 def rows_of(commit_id: str) -> pa.Table:
-    """The rows of an id, the same each time: some over all keys, some of a few hot ones."""
+    """Return the rows of an id, always the same: some over all keys, some of a few hot ones."""
     chance = random.Random(commit_id)
     count = chance.randint(1, ROWS_MAX)
     keys = [chance.choice((chance.randrange(10**6), chance.randrange(10))) for _ in range(count)]
@@ -91,7 +92,7 @@ def rows_of(commit_id: str) -> pa.Table:
 
 
 def note(ledger: Path, *words: object) -> None:
-    """A line, on disk before anything follows."""
+    """Write a line, synced to disk before anything follows."""
     with ledger.open("a") as lines:
         lines.write(" ".join(map(str, words)) + "\n")
         lines.flush()
@@ -133,7 +134,7 @@ def add(table: Table, ledger: Path, commit_id: str) -> None:
 
 
 def what_it_does(pid: int) -> str:
-    """Where the kernel holds the threads of a process that does not end. Its own stacks go to its stderr."""
+    """Return the kernel stacks of the threads of a process that does not end. Its own stacks go to its stderr."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGUSR1)
     time.sleep(2)
@@ -174,7 +175,7 @@ ROLES = {"write": write, "maintain": maintain}
 
 
 class Torture:
-    """Workers, killed one after another and started again."""
+    """Workers that are killed one after another and started again."""
 
     def __init__(self, config: Config, seed: int, writers: int = 2) -> None:
         self.config, self.chance = config, random.Random(seed)
@@ -187,7 +188,7 @@ class Torture:
         return subprocess.Popen(command, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
 
     def kill(self) -> None:
-        """After a while, any of them; one that died by itself is a fault."""
+        """Kill a random worker after a while; a worker that died by itself is a fault."""
         time.sleep(self.chance.uniform(0.1, SLOWEST_START_S))
         self.check_alive()
         name = self.chance.choice(sorted(self.running))
@@ -203,7 +204,7 @@ class Torture:
                 raise AssertionError(f"{name} ended by itself: {worker.communicate()[1].decode()[-3000:]}")
 
     def end(self) -> None:
-        """Let all come to an end by themselves."""
+        """Let all workers stop by themselves."""
         self.config.stop.touch()
         for name, (_, worker) in self.running.items():
             said = worker.communicate(timeout=SETTLE_S)[1].decode()
@@ -216,7 +217,7 @@ class Torture:
 
 
 def tortured(config: Config, *, kills: int, seed: int) -> int:
-    """Kill so often, then hold the table against the ledgers; returns how many commits there were."""
+    """Kill this often, then compare the table with the ledgers; return the number of commits."""
     lake = lakebed.create(config.url, storage_options=config.options, log_url=config.log_url)
     lake.create_table("t", SCHEMA, settings=SETTINGS)
     torture = Torture(config, seed)

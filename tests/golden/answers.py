@@ -1,4 +1,6 @@
-"""What the public calls answer about the golden instance, as JSON: values only, so that no name of a column matters."""
+"""The answers of the public calls about the golden instance, as JSON: values only, so names of columns do not
+matter.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from tests.golden.listing import KINDS
 
 ROWS_MAX = 40
 ROWS_READ_MAX = 4100
-"""All rows of each table but ``wide``, whose partitions take milliseconds each."""
+"""All rows of each table except ``wide``, whose partitions take milliseconds each."""
 
 
 def answers(root):
-    """By table and question. Reads, and changes nothing."""
+    """Return answers by table and query. Only reads."""
     lake = lakebed.open(str(root / "lake"))
     return {
         "tables": lake.tables(),
@@ -80,7 +82,7 @@ def _versions(table, tag):
 
 
 def _rows(table):
-    """The rows; of many only the first, and a digest of all."""
+    """Return the rows; of large tables only the first, and a digest of all."""
     rows = [[repr(value) for value in row.values()] for row in table.to_pylist()]
     if len(rows) <= ROWS_MAX:
         return rows

@@ -1,4 +1,4 @@
-"""A short history with every kind of transaction, each of which means something in it."""
+"""A short history with every kind of transaction, each of which has an effect."""
 
 from dataclasses import replace
 
@@ -60,23 +60,23 @@ REQUESTS = tuple(
 
 
 def hour(number):
-    """An hour of 1970, in microseconds."""
+    """Return an hour of 1970, in microseconds."""
     return number * 3_600_000_000
 
 
 def by_key(states):
-    """The key field, as it is named at last."""
+    """Return the key field, by its last name."""
     return (states[-1].created.by_name["key"],)
 
 
 def of_the_past(name):
-    """A file with rows of the first minute of 1970, by its sort key."""
+    """Return a file with rows of the first minute of 1970, by its sort key."""
     new = new_file(name, "ab", last_modified_us=9)
     return replace(new, file=replace(new.file, bounds=encode_bounds([(SCHEMA.sort_key[0], 0, 59)])))
 
 
 def everything():
-    """The transactions, one an entry, and the states after each. The last one drops the table."""
+    """Return the transactions, one per entry, and the states after each. The last one drops the table."""
     low = EncodedRange(b"", key("m"))
     proposals = [
         ProposeFiles((new_file("f1", "abyz"),), "request", 1),
@@ -131,7 +131,7 @@ def everything():
         if isinstance(proposal, ProposeFeed):
             transactions += resolve(proposal, states[-1])
         else:
-            # Of a view, nothing else is accepted.
+            # A view accepts nothing else.
             transactions.append(resolve(proposal, replace(states[-1], view=None)))
         states.append(apply(states[-1], transactions[-1], len(transactions)))
     return transactions, states

@@ -75,7 +75,7 @@ NESTED = {
 
 @contextmanager
 def built(root):
-    """Everything below ``root``; a pin is alive inside the block."""
+    """Write everything below ``root``; a pin is alive inside the block."""
     lake = lakebed.create(str(root / "lake"))
     lake.set(page_rows=100)
     pipeline = Pipeline(lake, launcher=InProcess(workers=1))
@@ -254,7 +254,7 @@ def _exports(lake, pipeline, root):
 
 
 def _quarantine(root):
-    """As a bulk import partitions it; the import itself needs Spark."""
+    """Make a quarantine as a bulk import leaves it; the import itself needs Spark."""
     from lakebed.spark.batch import Place
     from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 

@@ -1,8 +1,9 @@
-"""The shape of every object of a store as text: what a reader has to know, without what differs from run to run.
+"""The shape of every object of a store as text: the structure that readers depend on, without values that vary from run
+to run.
 
-JSON is shown field by field, Parquet by its footer, Arrow by its schema. In place of ids, digests, times, sentences and
-numbers above 99 stands their kind. Long lists and texts are cut, and so are the rows of an export as text. A word that
-is stored anywhere shows here.
+JSON is shown field by field, Parquet by its footer, Arrow by its schema. Ids, digests, times, sentences and numbers
+above 99 are replaced by their kind. Long lists and texts are cut, and so are the rows of an export as text. Every
+stored word is in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LIST_MAX = 3
 SCALARS_MAX = 6
 TEXT_MAX = 96
 NUMBER_MAX = 99
-# A text with as many blanks is for people.
+# A text with this many blanks is for people.
 SENTENCE_BLANKS_MIN = 4
 
 KINDS = (
@@ -32,7 +33,7 @@ KINDS = (
 
 
 def listing(root) -> str:
-    """Every object below ``root`` in the order of the names, each with its shape."""
+    """Return every object below ``root`` in the order of the names, each with its shape."""
     shown, tables = [], _tables(root)
     for path in root.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
@@ -44,7 +45,9 @@ def listing(root) -> str:
 
 
 def _tables(root):
-    """Ids by name. Whatever the transaction is called: its document has three texts, the type, an id, and a name."""
+    """Return ids by name. The document of the transaction, whatever its name, has three texts: the type, an id, and a
+    name.
+    """
     found = {}
     for path in sorted((root / "lake" / "catalog" / "log").glob("*.ndjson")):
         for line in path.read_text().splitlines()[1:]:

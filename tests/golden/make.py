@@ -26,11 +26,11 @@ from tests.golden.listing import listing
 FOLDER = Path(__file__).parent
 ARCHIVE, LISTING, ANSWERS = "instance.tar.xz", "listing.txt", "answers.json"
 CURRENT = Path("/tmp/lakebed-golden")
-"""Where the instance is written: URLs of sources are stored in it, so it is the same on every machine."""
+"""The instance is always written here: URLs of sources are stored in it, so it is the same on every machine."""
 
 
 def make(to: Path, root: Path) -> None:
-    """The three files, in ``to``; the instance is written below ``root``, which is emptied."""
+    """Make the three files in ``to``; the instance is written below ``root``, which is emptied."""
     with tempfile.TemporaryDirectory(prefix="lakebed-golden-") as scratch:
         build(root, to / ARCHIVE)
         extract(to / ARCHIVE, Path(scratch))
@@ -39,7 +39,7 @@ def make(to: Path, root: Path) -> None:
 
 
 def build(root: Path, archive: Path) -> None:
-    """Write the instance in a seeded process, and put it into the archive."""
+    """Write the instance in a seeded process, and archive it."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     command = [sys.executable, "-m", "tests.golden.make", "--build", str(root), "--to", str(archive)]
@@ -48,14 +48,14 @@ def build(root: Path, archive: Path) -> None:
 
 
 def answers_of(root: Path) -> str:
-    """The answers about an instance as JSON text."""
+    """Return the answers about an instance as JSON text."""
     from tests.golden.answers import answers
 
     return _lines(answers(root)) + "\n"
 
 
 def _lines(value: Any, indent: str = "") -> str:
-    """JSON with a list or an object of plain values on a line of its own."""
+    """Return JSON with each list or object of plain values on a line of its own."""
     inside = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list) or not any(isinstance(item, dict | list) for item in inside):
         return json.dumps(value, ensure_ascii=False)
@@ -69,14 +69,14 @@ def _lines(value: Any, indent: str = "") -> str:
 
 
 def extract(archive: Path, root: Path) -> Path:
-    """The objects below ``root``, with their modification times."""
+    """Extract the objects below ``root``, with their modification times."""
     with tarfile.open(archive) as stored:
         stored.extractall(root, filter="data")
     return root
 
 
 def digest() -> str:
-    """Of all golden files: names and bytes, SHA-256, the first 32 hex digits."""
+    """Return the digest of all golden files: names and bytes, SHA-256, the first 32 hex digits."""
     files = [FOLDER / name for name in (ARCHIVE, LISTING, ANSWERS)]
     files += [path for path in (FOLDER / "store").rglob("*") if path.is_file() and not path.name.startswith(".")]
     lines = sorted(f"{path.relative_to(FOLDER).as_posix()} {_sha256(path)}" for path in files)

@@ -1,16 +1,16 @@
 """A process in which the same calls write the same bytes: clocks, randomness, host and file times are seeded.
 
-All but one is patched in the standard library and below :mod:`lakebed.clock`, so that names of Lakebed's hardly matter:
-a pipeline's worker is this process. For a process of its own: nothing is restored.
+All patches except one (a pipeline's worker is this process) are in the standard library and below :mod:`lakebed.clock`,
+so that they hardly depend on names of Lakebed. Run it in a process of its own: nothing is restored.
 
 Rules:
 
-* A thread that the library starts beside the caller (not made a daemon, not of a pool) is *background*, and so is what
-  it starts. No other thread draws a random number or creates a file while one is alive, so their order is always the
-  same.
+* A thread that the library starts beside the caller (not made a daemon, not of a pool) is *background*, and so are
+  threads that it starts. No other thread draws a random number or creates a file while one is alive, so their order is
+  always the same.
 * Pools have one thread.
-* Each name of a thread has a random stream of its own, and a clock that goes on by a second whenever it is read.
-* A file's modification time is the tick at which it got its name. Ticks are two seconds apart.
+* Each name of a thread has a random stream of its own, and a clock that advances by a second at each read.
+* The modification time of a file is the tick at which it got its name. Ticks are two seconds apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEGIN_S = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
 TICK_S = 2
 SETTLE_S = 10.0
 
-# What tells a process from every other, as the owner of a job has it.
+# The identity of a process, as in the owner of a job.
 _PROC_TEXTS = {
     Path("/proc/sys/kernel/random/boot_id"): "00000000-0000-4000-8000-000000000000",
     Path("/proc/1/stat"): f"1 (golden) S {' '.join(map(str, range(4, 50)))}",
@@ -69,15 +69,15 @@ def seed() -> None:
     _one_thread_a_pool()
     on_one_core()
     worker_pool._TaskWorker = _WorkerHere
-    # Records of job runs are written when the program says so.
+    # Records of job runs are written only on request.
     Recorder._start_writing = lambda _: None
 
 
 class _WorkerHere:
-    """In place of a worker process: runs the tasks of a pipeline in this one."""
+    """Replaces a worker process: runs the tasks of a pipeline in this one."""
 
     def __init__(self, scratch):
-        """As a worker process is made."""
+        """Accepts the arguments of a worker process."""
 
     def ask(self, message):
         return attempt(*pickle.loads(message))
@@ -86,7 +86,7 @@ class _WorkerHere:
         return False
 
     def end(self):
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
 
 def settle() -> None:
@@ -177,7 +177,7 @@ def _note_threads() -> None:
 
     def init(thread, *args, daemon=None, **kwargs):
         begin(thread, *args, daemon=daemon, **kwargs)
-        # One that was not asked to be a daemon may be one, as the thread that made it is.
+        # A thread without an explicit setting inherits that of the thread that made it.
         if daemon:
             _daemons.add(thread)
 

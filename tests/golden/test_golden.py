@@ -1,4 +1,4 @@
-"""What an earlier Lakebed wrote is read as it was meant, and would be written again byte for byte."""
+"""Objects written by an earlier Lakebed are read correctly, and would be written again byte for byte."""
 
 import shutil
 from typing import get_args
@@ -23,12 +23,12 @@ from tests.golden.write import FOLDER, PREFIX, TABLE_ID, encoded
 
 @pytest.fixture
 def storage(tmp_path):
-    """A copy: a store may put things of its own beside what it holds."""
+    """A copy, because a store may add its own objects."""
     return LocalStorage(shutil.copytree(FOLDER, tmp_path / "store"))
 
 
 def stored(storage):
-    """The bytes of every entry, in order."""
+    """Return the bytes of every entry, in order."""
     found, version = [], 1
     while (data := storage.get(entry_name(PREFIX, version))) is not None:
         found.append(data)
@@ -37,7 +37,7 @@ def stored(storage):
 
 
 def test_every_entry_is_written_again_byte_for_byte(storage):
-    """And there is one of every kind of transaction and mark; a new kind needs a new golden table."""
+    """There is one of every kind of transaction and watermark; a new kind needs a new golden table."""
     kinds, marks, previous = set(), set(), ""
     for version, data in enumerate(stored(storage), 1):
         entry = entries.decode(data, TABLE_ID, version, previous)
@@ -51,7 +51,7 @@ def test_every_entry_is_written_again_byte_for_byte(storage):
 
 
 def test_the_entries_lead_to_the_state_of_the_checkpoint(storage):
-    """So neither applying nor reading a checkpoint has changed its meaning; the document is written again as it was."""
+    """So neither applying nor reading a checkpoint has changed its meaning; the document is written again unchanged."""
     log = Log(ObjectLog(storage, PREFIX), CheckpointLocation(storage, PREFIX), TABLE_ID, TABLE)
     checkpoint = log.checkpoints.read()
     head = Head(0, "", TABLE.empty)
@@ -71,7 +71,7 @@ def test_the_entries_lead_to_the_state_of_the_checkpoint(storage):
 
 
 def test_the_checkpoint_is_written_again_as_it_was(storage, tmp_path):
-    """Its state's line: the bytes of Arrow's parts may differ from one of its versions to the next, their rows not."""
+    """The line of the state: the bytes of Arrow's parts may differ between versions of Arrow, their rows may not."""
     place = CheckpointLocation(storage, PREFIX)
     found = Checkpoints(place, TABLE_ID, TABLE).read()
     again = CheckpointLocation(LocalStorage(tmp_path / "again"), PREFIX)

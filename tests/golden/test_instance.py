@@ -1,7 +1,7 @@
-"""An instance that was written once is read as it was meant, and would be written again in the same shape.
+"""A stored instance is read correctly, and would be written again in the same shape.
 
 The golden files beside this module are made by ``python -m tests.golden.make``. They change only together with
-docs/format.md, which holds their digest.
+docs/format.md, which contains their digest.
 """
 
 import json
@@ -46,8 +46,10 @@ def test_the_listing_is_that_of_the_objects(root):
 
 
 def test_the_same_calls_write_objects_of_the_same_shape(tmp_path):
-    """Fields of JSON, columns and metadata of Parquet and Arrow, names of objects: a stored word that changed shows."""
-    # Its name is stored in entries, and their length decides when a checkpoint is written.
+    """Fields of JSON, columns and metadata of Parquet and Arrow, names of objects: any changed stored word is
+    detected.
+    """
+    # The name of the folder is stored in entries, and their length determines when a checkpoint is written.
     root = make.CURRENT.with_name(f"lakebed-{random_token()[:6]}")
     assert len(str(root)) == len(str(make.CURRENT))
     make.build(root, tmp_path / make.ARCHIVE)

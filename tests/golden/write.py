@@ -1,9 +1,9 @@
 """Writes the golden table: ``python -m tests.golden.write``.
 
-What is beside this module is a store as an earlier Lakebed left it: the log of one table, one entry a transaction, and
-a checkpoint of the state before the last. The test reads it and writes it again. Where the format changes on purpose,
-which version 0 may, this is run once more, and the difference is looked at line by line; a version that keeps its word
-gets a folder of its own, and the older ones stay.
+The files beside this module are a store written by an earlier Lakebed: the log of one table, one entry per transaction,
+and a checkpoint of the state before the last. The test reads it and writes it again. After a deliberate change of the
+format, which version 0 allows, run this again and review the difference line by line; a stable version gets a folder of
+its own, and the older ones stay.
 """
 
 import shutil
@@ -23,7 +23,7 @@ PREFIX = table_prefix(TABLE_ID)
 
 
 def encoded(version, documents, previous):
-    """An entry's bytes; what is by chance or of the time in others is fixed here."""
+    """Return an entry's bytes, with fixed values in place of random and time-dependent ones."""
     last_modified_us = None if version == 1 else 1_900_000_000_000_000 + version
     time = f"2030-03-17T17:46:{version:02d}+00:00"
     writer = "lakebed 0.0.1 on golden, pid 1"
@@ -32,7 +32,7 @@ def encoded(version, documents, previous):
 
 
 def write():
-    """The store anew."""
+    """Write the store again."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     storage = LocalStorage(FOLDER)

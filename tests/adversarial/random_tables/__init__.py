@@ -1,1 +1,1 @@
-"""Random tables of random types, against a plain model, through every way to read."""
+"""Random tables of random types, compared with a plain model through every interface that reads."""

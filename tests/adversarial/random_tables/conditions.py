@@ -1,4 +1,4 @@
-"""Random predicates: SQL, and what it means for a row of the model in three-valued logic."""
+"""Random predicates: as SQL, and as three-valued logic over a row of the model."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Condition:
     of: Callable[[Row], Truth]
 
     def rows(self, model: Model) -> list[Row]:
-        """The rows for which it is true, in key order."""
+        """Return the rows for which it is true, in key order."""
         return [row for row in model.sorted() if self.of(row) is True]
 
 
 def condition(chance: Random, columns: list[Column], depth: int = 2, *, alone: bool = True) -> Condition:
-    """A random predicate over some columns.
+    """Return a random predicate over some columns.
 
-    ``alone`` says that no other condition is on these. DataFusion 55 joins two conditions on one column, and does so
-    wrongly in two cases, left out here: it forgets nulls where it makes one list of two (its pull request 24258), as
-    in ``k IN (1, 2) AND k NOT IN (2, NULL)``; and of ``k <= DATE '2026-01-01' AND DATE '2026-01-01' > k`` the second.
+    ``alone``: no other condition has these columns. DataFusion 55 combines two conditions on one column, wrongly in two
+    cases that are left out here: it loses nulls when it makes one list of two (its pull request 24258), as in ``k IN
+    (1, 2) AND k NOT IN (2, NULL)``; and it drops the second of ``k <= DATE '2026-01-01' AND DATE '2026-01-01' > k``.
     """
     if not depth or chance.random() < 0.4:
         return _leaf(chance, chance.choice(columns), alone=alone)

@@ -1,4 +1,4 @@
-"""A random table, and random steps of it. Each step has a seed of its own, so any may be left out."""
+"""A random table, and random steps on it. Each step has its own seed, so any step may be left out."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from tests.unit.read.merging_tables import reading_by
 MODES: dict[str, Any] = {"keep all": KeepAll(), "latest": Latest(), "first": First()}
 OFTEN = ("keep all", "keep all", "latest", "latest", "first", "aggregate")
 READS: Counter[str] = Counter()
-"""How often each reader was opened."""
+"""How often each reader was used."""
 
 
 class History:
-    """One table, its model, and what was remembered of earlier versions."""
+    """One table, its model, and the recorded earlier versions."""
 
     def __init__(self, ways: Ways, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> None:
         chance = Random(seed)
         self.ways, self.kinds = ways, kinds
-        # A service remembers for a second which table a name stands for.
+        # A service caches for a second which table a name refers to.
         self.name = f"t{clock.random_token()}"
         mode = chance.choice(OFTEN)
         keys = [KINDS[name] for name in kinds if KINDS[name].is_key]
@@ -99,12 +99,12 @@ class History:
         return f"{self.name}: {self.model.mode} ({columns}), {self.layout}, read by {self.way}"
 
     def visit(self, chance: Random) -> Visit:
-        """A visit of the latest version."""
+        """Return a visit of the latest version."""
         return Visit(self.ways, self.name, self.table, self.table.version, self.model, chance)
 
     @contextmanager
     def small(self) -> Iterator[None]:
-        """Small pages, row groups and files, read in this history's way."""
+        """Use small pages, row groups and files, and the way of reading of this history."""
         of = Layout.of
 
         def smaller(_: Any, *how: Any) -> Layout:
@@ -125,7 +125,7 @@ class History:
             raise
 
     def read(self, visit: Visit, readers: Sequence[Reader]) -> None:
-        """Open some readers."""
+        """Use some readers."""
         for reader in readers:
             READS[reader.__name__] += 1
             try:
@@ -136,13 +136,13 @@ class History:
                 raise
 
     def check(self, chance: Random) -> None:
-        """A scan, and some other readers."""
+        """Use a scan, and some other readers."""
         self.read(self.visit(chance), [scan_all, *chance.sample(READERS, 5)])
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def row(self, chance: Random) -> Row:
-        """A random row."""
+        """Return a random row."""
         row = {c.number: chance.choice(c.kind.contents) for c in self.model.columns}
         for c in self.model.values:
             if c.nullable and chance.random() < 0.25:
@@ -190,7 +190,7 @@ class History:
         self.model.remove(lambda row: id(row) in gone)
 
     def erase(self, chance: Random) -> None:
-        """Rows go from the files that hold them; caches are warm."""
+        """Erase rows from their files, while caches are warm."""
         if self.model.mode not in ("keep all", "latest"):
             return
         where = condition(chance, self.model.row_key)
@@ -237,7 +237,7 @@ class History:
         number = self.next_number
         self.next_number += 1
         what = chance.choice(["add", "drop", "rename", "widen", "nulls"])
-        # A table with a filter keeps the fields that it names as they are.
+        # A table with a filter does not change the fields that it names.
         column = chance.choice(values) if values and not self.filtered else None
         if what == "add" or column is None:
             added = replace(self._value(number, model.mode, chance), nullable=True)
@@ -266,7 +266,7 @@ class History:
             model.columns[model.columns.index(column)] = replace(column, nullable=True)
 
     def set_filter(self, chance: Random) -> None:
-        """Rows that do not pass are gone: a compaction may have left none of them."""
+        """Rows that do not pass are removed: a compaction may have dropped them."""
         if self.filtered or chance.random() < 0.7:
             return
         columns = self.model.columns if self.model.mode == "keep all" else self.model.row_key
@@ -336,7 +336,9 @@ STEPS = (
 
 
 def play(ways: Ways, seed: int, steps: Sequence[int]) -> None:
-    """Make the table of a seed, and take some of its steps; readers are opened after each. The table is dropped."""
+    """Make the table of a seed, and take some of its steps, with readers after each. The table is dropped at the
+    end.
+    """
     history = History(ways, seed)
     step = None
     try:
@@ -352,7 +354,7 @@ def play(ways: Ways, seed: int, steps: Sequence[int]) -> None:
 
 
 def shrunk(fails: Callable[[Sequence[int]], bool], steps: Sequence[int]) -> list[int]:
-    """Steps of a history that fails, none of which can be left out."""
+    """Return the steps of a failing history, none of which can be left out."""
     left = list(steps)
     for step in reversed(steps):
         fewer = [one for one in left if one != step]

@@ -1,6 +1,6 @@
-"""Types of columns, each with a few values in order: the plain meaning of what a table stores.
+"""Types of columns, each with a few values in order, as plain contents.
 
-A content is what the model holds for a value: an integer for times, else a plain Python value.
+A content is the model's representation of a value: an integer for times, else a plain Python value.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Kind:
-    """A type and the contents that columns of it are made of, in order if the type has one."""
+    """A type and the contents of its columns, in order if the type has one."""
 
     name: str
     type: pa.DataType
     contents: tuple[Content, ...]
     is_key: bool = True
     ladder: tuple[str, ...] = ()
-    """What fields of this type can be widened to."""
+    """The types to which fields of this type can be widened."""
 
     @cached_property
     def _ranks(self) -> dict[str, int]:
@@ -40,11 +40,11 @@ class Kind:
         return pa.types.is_temporal(self.type)
 
     def rank(self, content: Content) -> int:
-        """The place of a content in the order of its type."""
+        """Return the position of a content in the order of its type."""
         return self._ranks[repr(content)]
 
     def array(self, contents: list[Content]) -> pa.Array:
-        """A column of contents; None is null."""
+        """Return a column of contents; None is null."""
         plain = pa.types.is_dictionary(self.type)
         wanted = self.type.value_type if plain else self.type
         if pa.types.is_temporal(wanted):
@@ -56,7 +56,9 @@ class Kind:
         return found.dictionary_encode() if plain else found
 
     def contents_of(self, column: pa.ChunkedArray) -> list[Content]:
-        """The contents of a column that a reader gave; a value that was never written is shown as it is."""
+        """Return the contents of a column that a reader returned; a value that was never written is returned
+        unchanged.
+        """
         wanted = self.type.value_type if pa.types.is_dictionary(self.type) else self.type
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -74,7 +76,7 @@ class Kind:
         return [NAN if isinstance(one, float) and math.isnan(one) else one for one in found]
 
     def literals(self, content: Content) -> list[str]:
-        """SQL that means a content: in its exact type, and as people write it."""
+        """Return SQL literals of a content: of its exact type, and as people write it."""
         [scalar] = self.array([content])
         found = [literal(scalar)]
         kind = scalar.type

@@ -1,4 +1,4 @@
-"""What a table must show: a list of rows, and the meaning of each step for them. No code of Lakebed's own."""
+"""The expected content of a table: a list of rows, and the effect of each step on them. Uses no code of Lakebed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.adversarial.random_tables.kinds import NAN, Content, Kind
 
 Row = dict[int, Content]
-"""The contents by the number of their column, which a column keeps when it is renamed."""
+"""Contents by the number of their column, which does not change when the column is renamed."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Column:
     role: str = "value"
     nullable: bool = True
     function: str = "last"
-    """How an aggregating table merges it."""
+    """The function by which an aggregating table merges it."""
 
 
 @dataclass
@@ -55,17 +55,17 @@ class Model:
     # -- order --------------------------------------------------------------------------------------------------
 
     def place(self, row: Row, columns: Sequence[Column] | None = None) -> tuple[int, ...]:
-        """The rank of a row among others by its key."""
+        """Return the rank of a row by its key."""
         return tuple(column.kind.rank(row[column.number]) for column in columns or self.keys)
 
     def sorted(self) -> list[Row]:
-        """The rows in key order."""
+        """Return the rows in key order."""
         return sorted(self.rows, key=self.place)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def write(self, rows: Iterable[Row], *, partial: bool = False) -> None:
-        """Rows arrive, in this order; a partial one has the values that it sets."""
+        """Add rows in this order; a partial row has only the values that it sets."""
         for row in rows:
             self._arrive(row, partial=partial)
         self.rows = [row for row in self.rows if self.shows(row)]
@@ -85,35 +85,35 @@ class Model:
                 held[0][column.number] = _aggregated(column, held[0][column.number], whole[column.number])
 
     def remove(self, going: Callable[[Row], bool]) -> None:
-        """The rows of which it is true go."""
+        """Remove the rows for which ``going`` is true."""
         self.rows = [row for row in self.rows if not going(row)]
 
     def restored(self, then: Model) -> None:
-        """The rows of an earlier version, in the columns of now."""
+        """Restore the rows of an earlier version, in the current columns."""
         self.rows = [{column.number: row.get(column.number) for column in self.columns} for row in deepcopy(then.rows)]
         self.rows = [row for row in self.rows if self.shows(row)]
 
     def copy(self) -> Model:
-        """The model as it is now."""
+        """Return a copy of the model."""
         return replace(self, columns=list(self.columns), rows=deepcopy(self.rows))
 
     # -- Arrow --------------------------------------------------------------------------------------------------
 
     def table(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> pa.Table:
-        """Rows as Arrow data."""
+        """Return rows as Arrow data."""
         arrays = {c.name: c.kind.array([row.get(c.number) for row in rows]) for c in columns or self.columns}
         fields = [pa.field(c.name, arrays[c.name].type, c.nullable) for c in columns or self.columns]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
     def read(self, found: pa.Table, names: Sequence[str] | None = None) -> list[Row]:
-        """The rows of Arrow data that a reader gave."""
+        """Return the rows of Arrow data that a reader returned."""
         columns = [self.named(name) for name in names or [column.name for column in self.columns]]
         assert found.column_names == [column.name for column in columns], found.column_names
         contents = [column.kind.contents_of(found.column(i)) for i, column in enumerate(columns)]
         return [dict(zip([c.number for c in columns], row, strict=True)) for row in zip(*contents, strict=True)]
 
     def show(self, row: Row) -> dict[str, Any]:
-        """A row for people."""
+        """Return a row in readable form."""
         return {column.name: row.get(column.number) for column in self.columns if column.number in row}
 
 
@@ -131,12 +131,12 @@ def _aggregated(column: Column, one: Content, other: Content) -> Content:
 
 
 def texts(rows: Iterable[Row]) -> list[str]:
-    """Rows as text, which compares as NaN and lists do not."""
+    """Return rows as text, which is comparable, unlike NaN and lists."""
     return [repr(sorted(row.items())) for row in rows]
 
 
 def same(model: Model, found: list[Row], wanted: list[Row], *, ordered: bool = False) -> None:
-    """The same rows; in key order if that is promised."""
+    """Assert the same rows, in key order if that is guaranteed."""
     given, needed = texts(found), texts(wanted)
     missing = [
         model.show(row) for row, text in zip(wanted, needed, strict=True) if needed.count(text) > given.count(text)

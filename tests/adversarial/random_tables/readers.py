@@ -1,4 +1,4 @@
-"""Every way to read a table, each of which must show the rows of the model."""
+"""All interfaces that read a table, each of which must return the rows of the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.web.serving import serving
 
 @dataclass
 class Ways:
-    """An instance, and the services through which it is read as well."""
+    """An instance, and the services through which it is also read."""
 
     lake: lakebed.Instance
     connected: Any
@@ -43,7 +43,7 @@ class Ways:
     folder: Path
     url: str
     made: int = 0
-    """Tables, files and folders that readers made."""
+    """The number of tables, files and folders made by readers."""
 
 
 Reader = Callable[["Visit"], None]
@@ -51,7 +51,7 @@ Reader = Callable[["Visit"], None]
 
 @contextmanager
 def ways(folder: Path) -> Iterator[Ways]:
-    """A new instance in a folder, with its services."""
+    """Make a new instance in a folder, with its services."""
     lake = lakebed.create(str(folder / "lake"))
     server = FlightServer(Service(lake), limits=StatementLimits(None))
     with (
@@ -65,7 +65,7 @@ def ways(folder: Path) -> Iterator[Ways]:
 
 @dataclass
 class Visit:
-    """A table or a snapshot, what it must show, and a source of chance."""
+    """A table or a snapshot, the rows that it must show, and a random source."""
 
     ways: Ways
     name: str
@@ -87,7 +87,7 @@ class Visit:
         same(model, model.read(found, names), wanted, ordered=ordered and names is None)
 
     def names(self) -> list[str] | None:
-        """Some columns, in any order; None: all."""
+        """Return some columns, in any order; None: all."""
         names = [column.name for column in self.model.columns]
         return self.chance.sample(names, self.chance.randint(1, len(names))) if self.chance.random() < 0.5 else None
 
@@ -95,7 +95,7 @@ class Visit:
         return condition(self.chance, self.model.columns)
 
     def key(self) -> Row:
-        """A key, often one that is there."""
+        """Return a key, often an existing one."""
         if self.model.rows and self.chance.random() < 0.7:
             return self.chance.choice(self.model.rows)
         return {c.number: self.chance.choice(c.kind.contents) for c in self.model.keys}
@@ -106,7 +106,7 @@ class Visit:
         return tuple(row[c.number] for c in columns[: self.chance.randint(1, len(columns))])
 
     def range(self) -> tuple[KeyRange, list[Row]]:
-        """A range, and its rows in key order."""
+        """Return a range, and its rows in key order."""
         model, columns = self.model, self.model.row_key
 
         def rank(bound: tuple[Any, ...]) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class Visit:
 
 
 def _scan(visit: Visit, table: Any) -> None:
-    """Any options of a scan together."""
+    """Combine any options of a scan."""
     chance, names, model = visit.chance, visit.names(), visit.model
     ranges, wanted = [], model.sorted()
     if chance.random() < 0.4:
@@ -247,9 +247,9 @@ def explain(visit: Visit) -> None:
 
 
 def _queries(visit: Visit, table: str, run: Callable[[str], pa.Table]) -> None:
-    """A predicate, a count, an order and groups in SQL."""
+    """Query with a predicate, a count, an order and groups in SQL."""
     where, names = visit.where(), visit.names()
-    # The driver of Flight SQL ends a statement there.
+    # The Flight SQL driver ends a statement at NUL.
     while "\0" in where.sql:
         where = visit.where()
     shown = ", ".join(f'"{name}"' for name in names) if names else "*"
@@ -276,7 +276,7 @@ def sql(visit: Visit) -> None:
 
 
 def remote_sql(visit: Visit) -> None:
-    """Seldom: a process for each statement."""
+    """Rare, because each statement takes a process."""
     if visit.chance.random() < 0.95:
         return
     _queries(visit, visit.named, lambda text: visit.ways.connected.sql(text).read_all())
@@ -298,7 +298,7 @@ def register(visit: Visit) -> None:
 
 
 def pandas(visit: Visit) -> None:
-    # pandas has no nanoseconds of a day, one null for NaN and null, and no integers beside nulls.
+    # pandas has no nanoseconds of a day, one null for NaN and null, and no integers with nulls.
     lossy = ("float", "double", "half", "time_ns")
     fits = [c for c in visit.model.columns if c.kind.name not in lossy and not (c.nullable and "int" in c.kind.name)]
     names = [c.name for c in fits]
@@ -315,7 +315,7 @@ def arrow(visit: Visit) -> None:
 
 
 def _check_unsupported(error: UsageError) -> None:
-    """Raise an error that is not about a type."""
+    """Raise any error that is not about an unsupported type."""
     if error.code is not Code.TYPE_UNSUPPORTED:
         raise error
 
@@ -358,7 +358,7 @@ def to_duckdb(visit: Visit) -> None:
 
 
 def _copy(visit: Visit, source: Path, wanted: list[Row]) -> None:
-    """Files that Lakebed wrote, written into a table that keeps all rows."""
+    """Write files that Lakebed wrote into a table that keeps all rows."""
     schema = visit.at.snapshot().schema
     groups = [
         {field.name: pa.field(field.name, field.returned_type, field.nullable) for field in group}
@@ -376,7 +376,9 @@ def _copy(visit: Visit, source: Path, wanted: list[Row]) -> None:
 
 
 def _fits(visit: Visit, format: str, *, exported: bool) -> bool:
-    """Whether a format holds every value of the table: exports of JSON have no NaN, and text has no NUL in CSV."""
+    """Return whether a format can represent every value of the table: JSON exports have no NaN, and CSV text has no
+    NUL.
+    """
     kinds = [column.kind for column in visit.model.columns]
     match format:
         case "csv":
@@ -414,7 +416,7 @@ ACCEPTED = {"json": "application/x-ndjson", "csv": "text/csv", "parquet": "appli
 
 
 def http(visit: Visit) -> None:
-    """The formats of an answer."""
+    """Read the formats of an answer."""
     format = visit.chance.choice(list(ACCEPTED))
     if not _fits(visit, format, exported=False):
         return
