@@ -1,14 +1,14 @@
-"""What the golden instance holds: every kind of stored object, written through the public calls.
+"""The content of the golden instance: every kind of stored object, written through the public calls.
 
 ``kinds``     every key and value type, nested values, sort key, a generated field, several schema versions, nulls
 ``keys``      a key field of each type that keys may have, values of uuid and json
-``events``    one text key: Parquet's own filters, a summary, requests in every standing, tags, a pin, a fence, cuts
+``events``    one text key: Parquet's own filters, a summary, requests in every state, tags, a pin, a fence, cuts
 ``wide``      more partitions than a log entry names: sidecars, a checkpoint whose rows are objects
-``truncated``   a log whose beginning is gone: its start, retained checkpoints, files that were collected
-``attached``  an export of ``events``, taken back as it is
+``truncated`` a log whose beginning is gone: its start, retained checkpoints, files that were collected
+``attached``  an export of ``events``, attached again
 
-Beside it: exports in three formats, and a quarantine. Words that a call has today stand here and nowhere else in this
-folder, so this is the module that a renaming touches.
+Besides: exports in three formats, and a quarantine. Names of current calls are only in this module of the folder, so a
+renaming changes no other one.
 """
 
 from __future__ import annotations

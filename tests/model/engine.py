@@ -1,12 +1,12 @@
-"""Schedules for the models: one integer is one random schedule, a depth-first search is all of them.
+"""Schedules for the models: an integer seeds one random schedule; a depth-first search covers all of them.
 
 An actor is a generator. It yields a request, `(function, *arguments)`, and is sent the answer; between two requests it
-runs alone, as a process does. The request takes effect when the schedule lets the actor go on, so an actor that is not
-chosen for a while is a process that is stopped, or a packet that is late. An actor that waits for another one of its
-process parks, until that one wakes it. No clock, no I/O.
+runs alone, as a process does. The request takes effect when the schedule resumes the actor, so an actor that is not
+chosen for a while represents a stopped process or a late packet. An actor that waits for another one of its process
+parks until that one wakes it. No clock, no I/O.
 
-What an actor knows is a function of the answers it has had since it last began anew. The search takes the hash of these
-as its state, and so looks at each state of the world once.
+The state of an actor is a function of the answers it has received since it last restarted. The search uses their hash
+as its state, and so visits each state of the world once.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ Request = tuple[Any, ...]
 Steps = Generator[Request, Any, T]
 
 STEPS_MAX = 3_000  # no schedule needs a tenth of it
-SLICE_SCHEDULES = 10_000  # that one process runs before it is given more; some seconds
+SLICE_SCHEDULES = 10_000  # run by one process before it gets more; some seconds
 
 
 class Violation(Exception):
-    """A promise was broken. `kind` names it."""
+    """A broken promise; `kind` names it."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(kind, detail)
@@ -38,11 +38,11 @@ class Violation(Exception):
 
 
 class Crash(Exception):
-    """Raised by a request whose sender dies: it starts anew, and remembers nothing."""
+    """Raised by a request whose sender dies: it restarts without its memory."""
 
 
 class Actor:
-    """A generator and the request it waits to make."""
+    """A generator and its next request."""
 
     __slots__ = ("history", "index", "make", "name", "request", "steps")
 
@@ -58,16 +58,16 @@ class Actor:
 
 
 class Chooser(Protocol):
-    """Decides everything that a model partitions open."""
+    """Makes all decisions that a model leaves open."""
 
     def actor(self, actors: Sequence[Actor]) -> Actor:
-        """Who goes next."""
+        """Choose the next actor."""
 
     def below(self, options: int) -> int:
-        """Any version below `options`."""
+        """Choose a number below `options`."""
 
     def fault(self, kinds: int) -> int | None:
-        """Which fault, if any, strikes a request."""
+        """Choose the fault, if any, of a request."""
 
 
 class World:
@@ -75,14 +75,14 @@ class World:
 
     def __init__(self, chooser: Chooser) -> None:
         self.chooser = chooser
-        self.actors: list[Actor] = []  # who can go on
+        self.actors: list[Actor] = []  # those that can run
         self.parked: list[Actor] = []
         self.running: Actor | None = None
         self.counts: Counter[str] = Counter()
         self._spawned = 0
 
     def spawn(self, name: str, make: Callable[[], Steps[None]], knows: Hashable = None) -> Actor:
-        """Let another actor take part, who knows this from before. `make` is called again after a crash."""
+        """Add an actor, with this initial knowledge. `make` is called again after a crash."""
         actor = Actor(self._spawned, name, make)
         self._spawned += 1
         self.actors.append(actor)
@@ -98,39 +98,41 @@ class World:
     # -- what an actor may call between two requests ----------------------------------------------------------------
 
     def begin(self, knows: Hashable) -> None:
-        """The running actor begins anew: of all before it remembers only this."""
+        """Restart the running actor: it keeps only this from before."""
         assert self.running is not None, "called by an actor"
         self.running.history = hash(knows)
 
     def park(self) -> Actor:
-        """The running actor makes its next request only once somebody has woken it."""
+        """Make the running actor wait with its next request until it is woken."""
         assert self.running is not None, "called by an actor"
         self.actors.remove(self.running)
         self.parked.append(self.running)
         return self.running
 
     def wake(self, actor: Actor) -> None:
-        """A parked actor can go on."""
+        """Let a parked actor run."""
         self.parked.remove(actor)
         self.actors.append(actor)
 
     # -- what the explorers ask -------------------------------------------------------------------------------------
 
     def private(self) -> Actor | None:
-        """An actor whose next step nobody can notice or disturb, so that its place in the order does not matter."""
+        """Return an actor whose next step no other can observe or disturb, so that its place in the order does not
+        matter.
+        """
         return None
 
     def fingerprint(self) -> Hashable:
-        """Equal for two runs only if all that the actors can find in the world is equal."""
+        """Equal for two runs only if everything that the actors can find in the world is equal."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Nobody can go on: the last checks."""
+        """No actor can run: do the last checks."""
         raise NotImplementedError
 
 
 def run_alone(steps: Steps[T]) -> T:
-    """Run steps to their end while nobody else does anything."""
+    """Run steps to their end without other actors."""
     try:
         request = next(steps)
         while True:
@@ -141,7 +143,7 @@ def run_alone(steps: Steps[T]) -> T:
 
 
 def advance(world: World, actor: Actor, heard: Callable[[Actor, Any], None] | None = None) -> None:
-    """The actor's request takes effect, and it runs to its next one."""
+    """Let the actor's request take effect, and run it to its next one."""
     world.running = actor
     request = actor.request
     try:
@@ -157,7 +159,7 @@ def advance(world: World, actor: Actor, heard: Callable[[Actor, Any], None] | No
 
 
 class RandomChooser:
-    """Draws every decision. Often one actor sleeps for a while, since rare races need somebody very slow."""
+    """Draws every decision. Often one actor sleeps for a while, since rare races need a very slow actor."""
 
     __slots__ = ("_asleep", "_awake", "_fault_share", "_random", "_sleeper", "_step")
 
@@ -187,7 +189,7 @@ class RandomChooser:
 
 @dataclass(slots=True)
 class Tally:
-    """What a number of random schedules showed."""
+    """The results of a number of random schedules."""
 
     schedules: int = 0
     bad: Counter[str] = field(default_factory=Counter)
@@ -195,7 +197,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
-        """Take in what later seeds showed."""
+        """Add the results of later seeds."""
         self.schedules += other.schedules
         self.bad += other.bad
         self.first_bad = self.first_bad or other.first_bad
@@ -203,7 +205,7 @@ class Tally:
 
 
 def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | None = None) -> World:
-    """The schedule of this seed, always the same one. Raises Violation if it breaks a promise."""
+    """Run the schedule of this seed, always the same one. Raises Violation if it breaks a promise."""
 
     def note(actor: Actor, answer: Any) -> None:
         assert trace is not None, "noted only on demand"
@@ -240,7 +242,7 @@ def run_seeds(seeds: Iterable[int], build: Callable[[Chooser], World], enough: i
 
 
 def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedules: int = SLICE_SCHEDULES) -> Tally:
-    """Run the seeds below a number up to the first bad one, more than a slice of them on all cores."""
+    """Run the seeds below a number up to the first bad one; more than a slice of them on all cores."""
     slices = [range(first, schedules)[:slice_schedules] for first in range(0, schedules, slice_schedules)]
     if len(slices) == 1:
         return run_seeds(slices[0], build)
@@ -255,7 +257,7 @@ def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedule
 
 
 class _PathChooser:
-    """Follows a path of decisions, then takes the first option each time and notes how many there were."""
+    """Follows a path of decisions, then takes the first option each time and records the number of options."""
 
     def __init__(self, path: list[int]) -> None:
         self.path = path
@@ -280,7 +282,7 @@ class _PathChooser:
 
 @dataclass(slots=True)
 class Search:
-    """What a search has seen. `complete` unless it was cut at its limit of states."""
+    """The result of a search. `complete` unless it reached its limit of states."""
 
     states: int = 0
     runs: int = 0
@@ -291,8 +293,8 @@ class Search:
 def search(build: Callable[[Chooser], World], states_max: int) -> Search:
     """Every schedule of a world, depth first, each state once.
 
-    A generator cannot be copied, so each run starts anew and replays the path to where it branches off. A run ends
-    where it meets a state seen before: that one is explored already, or is being so further up this very path.
+    A generator cannot be copied, so each run starts again and replays the path to its branch. A run ends at a state
+    seen before, which is explored already, or is being explored further up this path.
     """
     result = Search()
     seen: set[int] = set()

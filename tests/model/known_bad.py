@@ -1,7 +1,7 @@
-"""What is shown of each model: it keeps its promises, and each of its rules is needed.
+"""The exhibits of each model: it keeps its promises, and each of its rules is needed.
 
 Random schedules of casts drawn from a seed, and all schedules of the tiny casts, break no promise. Each wrong form, a
-protocol with one rule stated too simply, is found out. A model that could not see that would prove nothing.
+protocol with one rule stated too simply, is found. A model that missed one would prove nothing.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from .engine import Chooser, Search, World, run_seed, run_seeds, run_slices, sea
 
 ENOUGH = 3
 SEARCHED = 50_000  # states, of a wrong form
-STATES_MAX = 3_000_000  # of a cast of which every schedule is searched
+STATES_MAX = 3_000_000  # of a cast whose schedules are all searched
 WITHIN_REACH = 100_000  # states of a cast that has too many
 
 
 @dataclass(frozen=True, slots=True)
 class WrongForm:
-    """A protocol to be found out, why it is wrong, and how it shows.
+    """A wrong protocol, why it is wrong, and the violations that it causes.
 
-    `one_in` is the rate measured in random schedules, of the swarm or of a small cast where the swarm is too diffuse; a
-    find is demanded within twenty times as many. Where it is None the form is too rare, and all schedules are searched.
+    `one_in` is the rate measured in random schedules, of the swarm or of a small cast if the swarm is too diffuse; it
+    must be found within twenty times as many. If it is None, the form is too rare, and all schedules are searched.
     """
 
     name: str
@@ -37,11 +37,10 @@ class WrongForm:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model on show. Casts are by name; what a cast is, and what the rules are, is the model's own affair.
+    """A model with its exhibits. Casts are by name; the model defines what a cast and the rules are.
 
     The schedules of a tiny cast are searched in seconds, of a small one in minutes, of a large one only in part.
-    `quota` says what must have happened, how often in 1,000 random schedules at least: a green run in which nothing
-    happens proves nothing.
+    `quota` has the minimum number of events in 1,000 random schedules: a green run without events proves nothing.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Model:
     large: Mapping[str, Any] = field(default_factory=dict)
 
     def world_of(self, cast: Any, rules: Any) -> Callable[[Chooser], World]:
-        """What builds a world: of this cast, or of one that is drawn if it is None."""
+        """Return a function that builds a world: of this cast, or of a drawn one if it is None."""
         if cast is None:
             return partial(_drawn_world, self.draw, self.stage, rules)
         return partial(_cast_world, self.stage, rules, cast)
@@ -70,7 +69,9 @@ def _cast_world(stage: Callable[..., World], rules: Any, cast: Any, chooser: Cho
 
 
 def show_at_random(model: Model, schedules: int, cast: Any = None) -> None:
-    """No promise is broken in this many random schedules, and with drawn casts enough has happened in them."""
+    """Check that this many random schedules break no promise and, with drawn casts, that enough events happen in
+    them.
+    """
     counts = run_slices(schedules, model.world_of(cast, model.rules()))
     for name, count in sorted(counts.counts.items()):
         print(f"{count:>10,}  {name}")
@@ -80,13 +81,13 @@ def show_at_random(model: Model, schedules: int, cast: Any = None) -> None:
 
 
 def show_every_schedule(model: Model, cast: Any) -> None:
-    """No schedule of a cast breaks a promise."""
+    """Check that no schedule of a cast breaks a promise."""
     result = _searched(model, cast, STATES_MAX)
     assert result.complete, f"more than {STATES_MAX:,} states"
 
 
 def show_within_reach(model: Model, cast: Any) -> None:
-    """No state met before the search is cut short breaks a promise."""
+    """Check that no state visited before the limit of the search breaks a promise."""
     _searched(model, cast, WITHIN_REACH)
 
 
@@ -98,7 +99,7 @@ def _searched(model: Model, cast: Any, states_max: int) -> Search:
 
 
 def show_found(model: Model, form: WrongForm) -> None:
-    """A wrong form is found, and shows as it is said to."""
+    """Check that a wrong form is found, with the stated violation."""
     build = model.world_of(form.cast, form.rules)
     kinds: set[str] = set()
     if form.one_in is None:
@@ -113,7 +114,7 @@ def show_found(model: Model, form: WrongForm) -> None:
 
 
 def show_replay(model: Model, seeds: Iterable[int] = range(20)) -> None:
-    """A seed gives the same schedule again."""
+    """Check that a seed gives the same schedule again."""
     for seed in seeds:
         traces: list[list[str]] = [[], []]
         for trace in traces:
@@ -123,7 +124,7 @@ def show_replay(model: Model, seeds: Iterable[int] = range(20)) -> None:
 
 
 def untried(model: Model) -> list[str]:
-    """The wrong values of rules that no form in the known-bad variants has."""
+    """Return the wrong values of rules that no known-bad variant has."""
     rules = model.rules
     shown = {(f.name, getattr(form.rules, f.name)) for form in model.wrong_forms for f in dataclasses.fields(rules)}
     missing = []

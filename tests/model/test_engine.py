@@ -1,4 +1,4 @@
-"""The same schedules are run however they are shared out."""
+"""The same schedules are run however they are divided among processes."""
 
 from .engine import run_seeds, run_slices
 from .truncation.model import TRIMMING

@@ -16,7 +16,7 @@ MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION)
 
 
 def each(exhibits: Callable[[Model], Iterable[tuple[str, Any]]]) -> list[Any]:
-    """Something of each model, by its name."""
+    """Return exhibits of each model, by its name."""
     return [
         pytest.param(model, value, id=f"{model.name}: {name}") for model in MODELS for name, value in exhibits(model)
     ]

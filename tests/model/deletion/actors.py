@@ -1,4 +1,4 @@
-"""Those who write, read and delete. Every `yield` is one request; whatever others do may come before it."""
+"""The actors that write, read and delete. Every `yield` is one request; other actors may act before it takes effect."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,13 +9,13 @@ from .store import Store
 
 ROUNDS = 8
 REPEATS = 3
-SKEW = 3  # how far a writer's clock is ahead, for the wrong form that asks it
+SKEW = 3  # ticks that a writer's clock is ahead, for the wrong form that uses it
 
 End = Literal["committed", "refused", "unknown", "not committed"]
 
 
 def commit(store: Store, snapshot: State, resolve: Callable[[State], State | None]) -> Steps[tuple[End, State]]:
-    """Judge on a snapshot, put, and judge again on the newest state after each lost race."""
+    """Validate on a snapshot, put, and validate again on the latest state after each lost race."""
     for _ in range(ROUNDS):
         after = resolve(snapshot)
         newest: State = snapshot
@@ -35,7 +35,7 @@ def commit(store: Store, snapshot: State, resolve: Callable[[State], State | Non
 
 
 def held(store: Store, name: str) -> Steps[State]:
-    """The state that a process has held since before the schedule; after a crash, the newest."""
+    """Return the state that a process has held since before the schedule; after a crash, the latest."""
     snapshot = store.snapshots.pop(name, None)
     if snapshot is None:
         snapshot = yield (store.read_head,)
@@ -46,7 +46,7 @@ def held(store: Store, name: str) -> Steps[State]:
 
 
 def write(store: Store, name: str) -> Steps[None]:
-    """Write a file and add it. Asks again with the same file if the outcome is unknown, with another if it is old."""
+    """Write a file and add it. If the outcome is unknown, retry with the same file; if it is too old, with another."""
     key = f"batch of {name}"
     snapshot = yield from held(store, name)
     for _ in range(REPEATS):
@@ -63,7 +63,7 @@ def write(store: Store, name: str) -> Steps[None]:
 
 
 def ask_again(store: Store, name: str) -> Steps[None]:
-    """A writer who was told unknown of the oldest file, and wakes up late."""
+    """A writer with an unknown outcome for the oldest file, which retries late."""
     snapshot = yield from held(store, name)
     file = store.history[1].files[0].name
     yield from commit(store, snapshot, _adding(store, file, file, store.objects.get(file, 0)))
@@ -87,7 +87,7 @@ def _adding(store: Store, key: str, file: str, last_modified: int) -> Callable[[
 
 
 def too_old(store: Store, state: State, last_modified: int) -> bool:
-    """Whether a new file may have been swept already."""
+    """Return whether a new file may have been swept already."""
     if store.rules.last_modified == "of the writer":
         last_modified += SKEW
     return last_modified < (state.cutoff if store.rules.cutoff == "in the log" else store.oldest_safe)
@@ -134,7 +134,7 @@ def close(store: Store, name: str) -> Steps[None]:
 
 
 def read_pinned(store: Store, name: str) -> Steps[None]:
-    """Pin the state that is held, look whether it is retained still, and read all its files."""
+    """Pin the held state, check that it is still retained, and read all its files."""
     rules = store.rules
     snapshot = yield from held(store, name)
     for _ in range(ROUNDS):
@@ -163,7 +163,7 @@ def read_pinned(store: Store, name: str) -> Steps[None]:
 
 
 def put_tag(store: Store, name: str) -> Steps[None]:
-    """Tag the state that is held, so that it can be read for ever."""
+    """Tag the held state, so that it can always be read."""
     rules = store.rules
     snapshot = yield from held(store, name)
     version = snapshot.version
@@ -183,8 +183,9 @@ def put_tag(store: Store, name: str) -> Steps[None]:
 
 
 def collect(store: Store, name: str) -> Steps[None]:
-    """Retire, read the pins, delete what no pinned state needs, purge it. The rest waits for the next
-    round."""
+    """Retire, read the pins, delete the files that no pinned state needs, and purge them. The rest waits for the next
+    round.
+    """
     rules = store.rules
     snapshot = yield from held(store, name)
     planned = collectable(snapshot)
@@ -202,7 +203,7 @@ def collect(store: Store, name: str) -> Steps[None]:
         yield from commit(store, snapshot, resolve)
     if rules.others_marks == "pins before" and early is None:
         early = yield (store.read_pins,)
-    snapshot = yield (store.read_head,)  # others may have marked files too, and died
+    snapshot = yield (store.read_head,)  # other actors may have marked files too, and died
     retired = tuple(file.name for file in snapshot.files if file.retired)
     pins: tuple[int, ...] = (yield (store.read_pins,)) if early is None else early
     doomed = _doomed(snapshot, retired, pins)
@@ -213,12 +214,12 @@ def collect(store: Store, name: str) -> Steps[None]:
 
 
 def _doomed(state: State, names: tuple[str, ...], pins: tuple[int, ...]) -> tuple[str, ...]:
-    """Of these files, those that no state from the least pin on needs."""
+    """Return those of the files that no state from the least pin on needs."""
     return tuple(f.name for f in state.files if f.name in names and not any(pin < f.dropped for pin in pins))
 
 
 def sweep(store: Store, name: str) -> Steps[None]:
-    """List, commit the cutoff, read the state again, delete what is older and on no record."""
+    """List, commit the cutoff, read the state again, delete older objects that are not on record."""
     rules = store.rules
     snapshot = yield from held(store, name)
     objects: tuple[tuple[str, int], ...] = yield (store.list_objects,)

@@ -1,7 +1,7 @@
-"""Who takes part in a schedule: drawn from the seed, or one of a few tiny casts.
+"""The actors of a schedule: drawn from the seed, or one of a few tiny casts.
 
-A schedule begins with a table of some age: files were added, and the first of them merged away, so that there is
-something to collect; whoever takes part may hold an older state.
+A schedule begins with a table with a history: files were added, and the first of them merged away, so that there is
+something to collect. Actors may hold an older state.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .store import TICKS, Store
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """How many of each (`waking`: writers who ask again late), and by how many entries their states are old at most."""
+    """The number of each actor (`waking`: writers that retry late), and the maximum age of their states in entries."""
 
     writers: int = 0
     waking: int = 0
@@ -32,7 +32,7 @@ class Cast:
 
 
 def _past() -> tuple[State, ...]:
-    """Files a and b are added; a job merges a to c."""
+    """Files a and b are added; a job merges them to c."""
     job = Job("past", ("a",), 2)
     changes: tuple[Callable[[State], State | None], ...] = (
         lambda state: add(state, "a", "a"),
@@ -52,7 +52,7 @@ PAST = _past()
 
 
 class Aged(Store):
-    """A table with a past, and its cast."""
+    """A table with a history, and its cast."""
 
     def __init__(self, chooser: Chooser, rules: Rules, cast: Cast) -> None:
         super().__init__(chooser, rules, cast.faults)
@@ -79,7 +79,7 @@ class Aged(Store):
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser; each draw partitions much out."""
+    """Return a cast drawn by the chooser; each draw leaves out many actors."""
     below = chooser.below
     return Cast(
         writers=below(3),

@@ -1,4 +1,4 @@
-"""The model of deletion on show."""
+"""The exhibits of the model of deletion."""
 
 from ..known_bad import Model
 from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG, Aged, Cast, swarm

@@ -1,6 +1,6 @@
-"""The rules of deletion, each with the simpler form that looks right and is not.
+"""The rules of deletion, each with simpler forms that look right but are wrong.
 
-`Rules()` is the protocol. A field set to any other of its values is a wrong form. The version behind a field is that of
+`Rules()` is the protocol. A field set to any other of its values is a wrong form. The number after a field is that of
 the rule in docs/decisions/0013.
 """
 

@@ -1,6 +1,7 @@
-"""The state of a table as far as deletion goes, and its transactions: each gives the next state, or None if refused.
+"""The state of a table for the purposes of deletion, and its transactions: each returns the next state, or None if
+refused.
 
-A file is live while `dropped` is 0, the state in which its last reference went otherwise: older states need it.
+A file is live while `dropped` is 0; otherwise that is the state that dropped its last reference: older states need it.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,9 @@ from .rules import Rules
 
 
 class File(NamedTuple):
-    """A file on record: in which state it came, in which its last reference went, whether it is retired."""
+    """A file on record: the state that added it, the state that dropped its last reference, and whether it is
+    retired.
+    """
 
     name: str
     added: int
@@ -18,7 +21,7 @@ class File(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An open job: its inputs, and a last-modified time of the store that is not later than its opening."""
+    """An open job: its inputs, and a last-modified time of the store no later than its opening."""
 
     id: str
     inputs: tuple[str, ...]
@@ -47,7 +50,7 @@ class State(NamedTuple):
 
 
 def needed_by(state: State, version: int) -> tuple[str, ...]:
-    """The files that the state of this version refers to, as the given later state has them on record."""
+    """Return the files that the state of this version refers to, from the record of the given later state."""
     return tuple(f.name for f in state.files if f.added <= version and (not f.dropped or f.dropped > version))
 
 
@@ -81,7 +84,7 @@ def replace(state: State, job: Job, output: str, rules: Rules) -> State | None:
 
 
 def raise_cutoff(state: State, cutoff: int, rules: Rules) -> State | None:
-    """Nothing older than the cutoff may be added any more. An open job's outputs must stay young enough."""
+    """Raise the cutoff: older files may no longer be added. It stays below the outputs of open jobs."""
     if cutoff <= state.cutoff:
         return None
     if rules.open_jobs == "hold the cutoff" and any(job.start < cutoff for job in state.jobs):
@@ -90,7 +93,7 @@ def raise_cutoff(state: State, cutoff: int, rules: Rules) -> State | None:
 
 
 def collectable(state: State) -> tuple[str, ...]:
-    """Files that no reference and no tag needs, not marked yet."""
+    """Return the files that no reference and no tag needs, and that are not marked yet."""
     return tuple(
         f.name
         for f in state.files
@@ -99,7 +102,7 @@ def collectable(state: State) -> tuple[str, ...]:
 
 
 def retire_files(state: State, names: tuple[str, ...]) -> State | None:
-    """Retire what will be deleted: no tag and no reader may come to need it after this."""
+    """Retire files to delete: no tag and no reader can need them after this."""
     marked = [f for f in state.files if f.name in names and not f.retired]
     if not marked:
         return None

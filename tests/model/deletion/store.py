@@ -1,8 +1,8 @@
-"""Objects, pins and the newest entry, with what may never happen. Violations by name:
+"""Objects, pins and the latest entry, and the violations, by name:
 
-dangling           an entry adds or tags what is not there
-live deleted       an object was deleted that the newest state, or a tag, refers to
-pinned deleted     a reader who holds a pin and has checked it misses a file
+dangling           an entry adds or tags an object that does not exist
+live deleted       an object was deleted that the latest state, or a tag, refers to
+pinned deleted     a file is missing for a reader with a checked pin
 job for nothing    an open job was refused for the age of its output
 committed twice    a request key took effect a second time
 """
@@ -20,7 +20,7 @@ TICKS = 2  # requests in one tick: last-modified times are coarse, two objects m
 
 
 class Store(World):
-    """One run: the objects with their last-modified times, the pins, all states, and the faults left."""
+    """One run: the objects with their last-modified times, the pins, all states, and the remaining faults."""
 
     def __init__(self, chooser: Chooser, rules: Rules, faults_max: int) -> None:
         super().__init__(chooser)
@@ -34,19 +34,19 @@ class Store(World):
         self.snapshots: dict[str, State] = {}
         self.ticks = 0
         self.names = 0
-        self.oldest_safe = 0  # what a wrong form takes for the cutoff: a delay before now, by a clock
+        self.oldest_safe = 0  # what a wrong form uses as cutoff: a delay before now, by a clock
 
     def name(self, prefix: str) -> str:
-        """A name never used before. No request."""
+        """Return a name never used before. Not a request."""
         self.names += 1
         return f"{prefix}.{self.names}"
 
     def read_head(self) -> State:
-        """The newest state."""
+        """Return the latest state."""
         return self.history[-1]
 
     def put_entry(self, after: State) -> Literal["won", "lost", "unknown"]:
-        """Put the entry that leads to this state, if none of its version is there."""
+        """Put the entry that leads to this state, if its version does not exist."""
         if after.version != len(self.history):
             self.counts["race lost"] += 1
             return "lost"
@@ -64,35 +64,35 @@ class Store(World):
         return "unknown"
 
     def put_object(self, name: str) -> int:
-        """Write an object; its last-modified time."""
+        """Write an object; return its last-modified time."""
         self.objects[name] = self._last_modified()
         return self.objects[name]
 
     def get_object(self, name: str) -> bool:
-        """Whether the object is there."""
+        """Return whether the object exists."""
         return name in self.objects
 
     def list_objects(self) -> tuple[tuple[str, int], ...]:
-        """All objects with their last-modified times."""
+        """Return all objects with their last-modified times."""
         return tuple(self.objects.items())
 
     def delete_object(self, name: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object, if it exists."""
         head = self.history[-1]
         if name in head.live() or any(name in needed_by(head, tag) for tag in head.tags):
             raise Violation("live deleted", f"{name} at {head.version}")
         self.counts["object deleted"] += self.objects.pop(name, None) is not None
 
     def put_pin(self, reader: str, version: int) -> None:
-        """Say that a reader needs the state of this version."""
+        """Pin the state of this version for a reader."""
         self.pins[reader] = version
 
     def drop_pin(self, reader: str) -> None:
-        """The reader is done."""
+        """Remove the pin of a reader."""
         self.pins.pop(reader, None)
 
     def read_pins(self) -> tuple[int, ...]:
-        """The numbers that are pinned."""
+        """Return the pinned versions."""
         return tuple(sorted(self.pins.values()))
 
     def _last_modified(self) -> int:

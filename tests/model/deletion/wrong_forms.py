@@ -1,4 +1,4 @@
-"""The known-bad variants of deletions by a rule stated too simply. The model must find each of them."""
+"""The known-bad variants of deletion, each with one rule stated too simply. The model must find each of them."""
 
 from ..known_bad import WrongForm
 from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG

@@ -1,4 +1,4 @@
-"""Those that change a table. Each looks, plans on what it saw, and commits when the schedule lets it."""
+"""The actors that change a table. Each reads a state, plans on it, and commits when the schedule allows."""
 
 from functools import partial
 from itertools import combinations
@@ -11,7 +11,7 @@ from .store import Store
 
 
 def write(store: Store, name: str, batches: tuple[tuple[Row, ...], ...]) -> Steps[None]:
-    """Write a file a batch: its own rows merged, proposed once, committed when it gets there."""
+    """Write a file per batch: its own rows are merged, proposed once, and committed when the schedule allows."""
     for turn, rows in enumerate(batches):
         snapshot: State = yield (store.look,)
         file = tuple(row for _, row in sorted(merged(rows, snapshot.mode, store.rules).items()))
@@ -19,7 +19,7 @@ def write(store: Store, name: str, batches: tuple[tuple[Row, ...], ...]) -> Step
 
 
 def compact(store: Store, name: str, jobs: int, whole: bool) -> Steps[None]:
-    """Open a job over files of a partition, or of two whose files lie in them, as they come; commit its outputs."""
+    """Open a job over files of a partition, or of two partitions, in order of arrival; commit its outputs."""
     for turn in range(jobs):
         snapshot: State = yield (store.look,)
         choices = _choices(snapshot, whole, store.rules)
@@ -29,7 +29,7 @@ def compact(store: Store, name: str, jobs: int, whole: bool) -> Steps[None]:
         subsets = [files, *combinations(files, 2)] if len(files) > 2 else [files]
         inputs = tuple(subsets[(yield store.choose, len(subsets))])
         job = Job(f"{name}-{turn}", lower, upper, inputs)
-        # Whether it is complete is for the table to say: a planner that can be, asks for it.
+        # The table decides whether it is complete: a planner proposes it if possible.
         complete = job._replace(complete=True)
         if (yield store.commit, "open", partial(open_job, job=complete, rules=store.rules)) and (
             yield store.commit, "open", partial(open_job, job=job, rules=store.rules)
@@ -48,14 +48,14 @@ def compact(store: Store, name: str, jobs: int, whole: bool) -> Steps[None]:
 
 
 def _choices(state: State, whole: bool, rules: Rules) -> list[tuple[int, int, tuple[File, ...]]]:
-    """Ranges and files that a job could be opened over."""
+    """Return ranges and files over which a job could be opened."""
     choices = [(p.min, p.max, p.files) for p in state.partitions if len(p.files) > 1]
     for lower, upper in zip(state.partitions, state.partitions[1:], strict=False) if whole else ():
         files = joined(lower.files, upper.files, rules.input_order)
         inside = tuple(file for file in files if within(file, lower.min, upper.max) == file.rows)
         if len(inside) > 1:
             choices.append((lower.min, upper.max, inside))
-        # A single file may be made anew whatever else is there.
+        # A single file may be rewritten whatever other files there are.
         choices += [(lower.min, upper.max, (file,)) for file in files]
     return choices
 
@@ -73,7 +73,7 @@ def cut(store: Store, at: int) -> Steps[None]:
 
 
 def unite(store: Store, looks: int) -> Steps[None]:
-    """Join two partitions, once there are two that may."""
+    """Join two partitions, once two may be joined."""
     for _ in range(looks):
         snapshot: State = yield (store.look,)
         boundaries = [partition.min for partition in snapshot.partitions if partition.min]
@@ -89,7 +89,7 @@ def erase(store: Store, lower: int, upper: int, fence: int) -> Steps[None]:
 
 
 def go_back(store: Store) -> Steps[None]:
-    """Remember a version, and restore it."""
+    """Record a version, and restore it."""
     target: State = yield (store.remember,)
     yield store.restore, target
 

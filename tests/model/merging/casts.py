@@ -1,4 +1,4 @@
-"""Who takes part in a schedule, and the files that are there before: drawn from the seed, or a tiny cast."""
+"""The actors of a schedule, and the files at its start: drawn from the seed, or a tiny cast."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +13,17 @@ from .store import Store
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`files` and `batches` are drawings, a character a key: `+` a whole row, `-` a delete, `a` and `b` a partial row
-    with that column, `.` no row. Digits after a `/` are the ages of the rows. Drawings of one write are separated by
-    blanks, in input order.
+    """`files` and `batches` are drawings, one character per key: `+` a whole row, `-` a delete, `a` and `b` a partial
+    row with that column, `.` no row. Digits after a `/` are the ages of the rows. Drawings of one write are separated
+    by blanks, in input order.
     """
 
     files: tuple[str, ...]
     mode: Mode = "latest"
-    spans: tuple[tuple[int, int], ...] = ()  # of the files, where jobs and joins made them
-    batches: tuple[str, ...] = ()  # each a writer's
-    compactors: tuple[int, ...] = ()  # the jobs of each
-    whole: bool = False  # jobs over two partitions too
+    spans: tuple[tuple[int, int], ...] = ()  # of the files, if jobs and joins made them
+    batches: tuple[str, ...] = ()  # each of one writer
+    compactors: tuple[int, ...] = ()  # the number of jobs of each
+    whole: bool = False  # also jobs over two partitions
     closers: int = 0
     splits: tuple[int, ...] = ()
     joiners: int = 0
@@ -36,7 +36,7 @@ class Cast:
 
 
 def rows_of(drawings: str, label: str) -> tuple[Row, ...]:
-    """The rows of the drawings of one write."""
+    """Return the rows of the drawings of one write."""
     rows = []
     for turn, drawing in enumerate(drawings.split()):
         marks, _, ages = drawing.partition("/")
@@ -58,7 +58,7 @@ def rows_of(drawings: str, label: str) -> tuple[Row, ...]:
 
 
 def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
-    """A world of this cast."""
+    """Return a world of this cast."""
     spans = cast.spans or tuple((number, number) for number in range(1, len(cast.files) + 1))
     files = tuple(
         File(f"f{index}", *spans[index], rows_of(drawing, f"f{index}")) for index, drawing in enumerate(cast.files)
@@ -88,7 +88,7 @@ def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser; each draw leaves much out."""
+    """Return a cast drawn by the chooser; each draw leaves out many actors."""
     below = chooser.below
     mode: Mode = ("latest", "latest", "latest", "by sort key", "first")[below(5)]
     marks = {"latest": "..++-ab", "by sort key": "..++-", "first": "..+++"}[mode]

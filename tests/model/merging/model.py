@@ -1,4 +1,4 @@
-"""The model of tables that merge rows, on show."""
+"""The exhibits of the model of tables that merge rows."""
 
 from ..known_bad import Model
 from .casts import (

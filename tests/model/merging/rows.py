@@ -1,7 +1,7 @@
-"""Rows, and what rows with one key become.
+"""Rows, and the merge of rows with one key.
 
 Keys are integers in `[0, KEYS)`. A row has two value columns and an age, which is its sort key in a table whose rows
-are merged by it. A column that a row does not have is None; a partial row leaves it as older rows have it.
+are merged by it. A column that a row lacks is None; a partial row keeps the value of older rows in it.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ Mode = Literal["latest", "by sort key", "first"]
 
 
 class Kind(IntEnum):
-    """What a row stands for."""
+    """The kind of a row."""
 
     WHOLE = 0
     PARTIAL = 1
@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 
 class Row(NamedTuple):
-    """A row of a key. The columns hold the label of the write that they come from."""
+    """A row of a key. The columns contain the label of the write from which they come."""
 
     key: int
     kind: Kind
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def folded(older: Row | None, newer: Row, rules: Rules) -> Row:
-    """What two rows of a key become by arrival."""
+    """Merge two rows of a key by arrival."""
     if older is None or newer.kind is not Kind.PARTIAL:
         return newer
     if older.kind is Kind.DELETE:
@@ -45,7 +45,7 @@ def folded(older: Row | None, newer: Row, rules: Rules) -> Row:
 
 
 def merged(rows: Iterable[Row], mode: Mode, rules: Rules) -> dict[int, Row]:
-    """What rows become, in order of arrival; by key."""
+    """Merge rows in order of arrival; by key."""
     result: dict[int, Row] = {}
     if mode == "first":
         for row in rows:
@@ -63,13 +63,13 @@ def _age(row: Row) -> int:
 
 
 class Filter(NamedTuple):
-    """Which rows a table shows: of keys of one parity, or of all (None), whose age is not below the cut."""
+    """The rows that a table shows: keys of one parity, or all (None), whose age is not below the cut."""
 
     parity: int | None = None
     cut: int = 0
     version: int = 0
 
     def shows(self, row: Row, mode: Mode, rules: Rules) -> bool:
-        """Whether a row is shown. The age of a row is its key, unless rows are merged by their age."""
+        """Return whether a row is shown. The age of a row is its key, unless rows are merged by their age."""
         age = row.age if mode == "by sort key" or rules.filter_field == "any" else row.key
         return self.parity in (None, row.key % 2) and age >= self.cut

@@ -1,6 +1,6 @@
-"""The rules of tables that merge rows, each with the simpler form that looks right and is not.
+"""The rules of tables that merge rows, each with simpler forms that look right but are wrong.
 
-`Rules()` is the protocol. A field set to any other of its values is a wrong form. The number behind a field is that of
+`Rules()` is the protocol. A field set to any other of its values is a wrong form. The number after a field is that of
 the rule in docs/decisions/0012.
 """
 

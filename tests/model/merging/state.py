@@ -1,7 +1,7 @@
-"""The state of a table that merges rows, and its transactions: each gives the next state, or why it is refused.
+"""The state of a table that merges rows, and its transactions: each returns the next state, or why it is refused.
 
-The files of a partition are a list in order of arrival. A file has a span of sequence: its own number when it was
-added, from the least to the greatest of its inputs when a job made it.
+The files of a partition are a list in order of arrival. A file has a sequence span: its own number if it was added;
+from the least to the greatest of its inputs if a job made it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from .rules import Rules
 
 
 class File(NamedTuple):
-    """A sorted file, at most one row a key."""
+    """A sorted file, with at most one row per key."""
 
     name: str
     low: int
@@ -23,7 +23,7 @@ class File(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A key range in force and the files it refers to, in order of arrival."""
+    """A current key range and the files it refers to, in order of arrival."""
 
     min: int
     max: int
@@ -31,7 +31,7 @@ class Partition(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An open job. `complete`: no file is older than its inputs, so that deletes have nothing left to hide."""
+    """An open job. `complete`: no file is older than its inputs, so deletes have nothing left to hide."""
 
     id: str
     min: int
@@ -42,7 +42,7 @@ class Job(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """A range that was removed for good at a version."""
+    """A range that was removed permanently at a version."""
 
     min: int
     max: int
@@ -65,17 +65,17 @@ class State(NamedTuple):
 
 
 def within(file: File, lower: int, upper: int) -> tuple[Row, ...]:
-    """The file's rows whose key lies in `[lower, upper)`."""
+    """Return the file's rows whose key is in `[lower, upper)`."""
     return tuple([row for row in file.rows if lower <= row.key < upper])
 
 
 def stored(partition: Partition) -> list[Row]:
-    """The rows of a partition in order of arrival."""
+    """Return the rows of a partition in order of arrival."""
     return [row for file in partition.files for row in within(file, partition.min, partition.max)]
 
 
 def visible(state: State, rules: Rules) -> dict[int, Row]:
-    """What a reader sees: each partition by its own files, their rows merged and then filtered."""
+    """Return the rows that a reader sees: those of each partition's own files, merged and then filtered."""
     seen = {}
     for partition in state.partitions:
         for key, row in merged(stored(partition), state.mode, rules).items():
@@ -85,9 +85,9 @@ def visible(state: State, rules: Rules) -> dict[int, Row]:
 
 
 def outputs(job: Job, state: State, rules: Rules, cut: int = 0, clock: int = 0) -> tuple[File, ...]:
-    """The files that a job makes of its inputs: one, or two that meet at `cut`; none where no row is left."""
+    """Return the files that a job makes of its inputs: one, or two that meet at `cut`; none if no row is left."""
     filtered = state.filter._replace(cut=clock) if rules.cut_of_job == "of a clock" else state.filter
-    # Of the partitions that have it alone: a file may hold more rows, which were removed.
+    # Only of the partitions that have the file: it may have more rows, which were removed.
     held = [(p, file) for file in job.inputs for p in state.partitions if file in p.files]
     rows = merged(
         chain.from_iterable(within(file, max(job.min, p.min), min(job.max, p.max)) for p, file in held),
@@ -112,8 +112,8 @@ def _under_fence(state: State, lower: int, upper: int, base: int) -> bool:
 
 
 def add(state: State, name: str, rows: tuple[Row, ...], base: int, rules: Rules) -> State | str:
-    """Add a file; it is the latest. Refused if it reaches a range that was removed for good since it was proposed, or
-    if its rows were merged by another mode.
+    """Add a file as the latest. Refused if it reaches a range that was removed permanently since it was proposed, or if
+    its rows were merged by another mode.
     """
     validated = base if rules.fence_base == "of the first proposal" else state.version
     if rules.fence_adds == "refused" and any(_under_fence(state, row.key, row.key + 1, validated) for row in rows):
@@ -132,7 +132,7 @@ def add(state: State, name: str, rows: tuple[Row, ...], base: int, rules: Rules)
 
 
 def fit(rows: Iterable[Row], mode: Mode) -> bool:
-    """Whether a mode takes rows of these kinds."""
+    """Return whether a mode accepts rows of these kinds."""
     takes = {"latest": (Kind.WHOLE, Kind.PARTIAL, Kind.DELETE), "by sort key": (Kind.WHOLE, Kind.DELETE)}
     return all(row.kind in takes.get(mode, (Kind.WHOLE,)) for row in rows)
 
@@ -150,7 +150,7 @@ def _gain(partition: Partition, files: Iterable[File], place: int | None = None)
 
 
 def open_job(state: State, job: Job, rules: Rules) -> State | str:
-    """Claim inputs over one partition in force that holds them all, or over several that hold all of their rows."""
+    """Claim inputs over one current partition that has them all, or over several that have all of their rows."""
     inside = [partition for partition in state.partitions if job.min <= partition.min and partition.max <= job.max]
     if not inside or inside[0].min != job.min or inside[-1].max != job.max:
         return "no such partitions"
@@ -175,13 +175,13 @@ def open_job(state: State, job: Job, rules: Rules) -> State | str:
 
 
 def _missing(file: File, inside: Sequence[Partition], inputs: int) -> bool:
-    """Whether some row of a file is in none of the partitions; of a single input, whether every row is."""
+    """Return whether some row of a file is in none of the partitions; for a single input, whether every row is."""
     held = [within(file, partition.min, partition.max) for partition in inside if file in partition.files]
     return sum(map(len, held)) != len(file.rows) if inputs > 1 else not held
 
 
 def _in_order(partition: Partition, inputs: Sequence[File], rules: Rules) -> bool:
-    """Whether one file can stand where the inputs stand."""
+    """Return whether one file can take the place of the inputs."""
     if rules.inputs == "any":
         return True
     listed = sorted(partition.files, key=attrgetter("low", "high")) if "lowest" in rules.inputs else partition.files
@@ -190,7 +190,7 @@ def _in_order(partition: Partition, inputs: Sequence[File], rules: Rules) -> boo
 
 
 def _between(inside: Sequence[Partition], inputs: Sequence[File]) -> bool:
-    """Whether a partition that holds an input has another file that arrived between the first and the last of them."""
+    """Return whether a partition with an input has another file that arrived between the first and the last of them."""
     first, last = min(file.high for file in inputs), max(file.high for file in inputs)
     return any(
         first <= file.high <= last
@@ -202,7 +202,7 @@ def _between(inside: Sequence[Partition], inputs: Sequence[File]) -> bool:
 
 
 def _is_oldest(inside: Sequence[Partition], inputs: Sequence[File], rules: Rules) -> bool:
-    """Whether no partition that holds an input has a file before all of them."""
+    """Return whether no partition with an input has a file before all of them."""
     if rules.complete == "least sequence":
         least = min(file.low for file in inputs)
         return all(file.low >= least for partition in inside for file in partition.files)
@@ -214,14 +214,14 @@ def _overlaps(job: Job, lower: int, upper: int) -> bool:
 
 
 def close_job(state: State, job_id: str) -> State | str:
-    """Give a job up."""
+    """Close a job without a commit."""
     jobs = tuple(job for job in state.jobs if job.id != job_id)
     return state.next(jobs=jobs) if jobs != state.jobs else "no such open job"
 
 
 def replace(state: State, job_id: str, made: tuple[File, ...], rules: Rules) -> State | str:
-    """Partition by partition over what is now inside the job's range: one that holds inputs loses them and gains the
-    outputs where they stood.
+    """Commit partition by partition over the current partitions inside the job's range: one with inputs loses them and
+    gains the outputs in their place.
     """
     job = next((job for job in state.jobs if job.id == job_id), None)
     if job is None:
@@ -278,8 +278,8 @@ def split(state: State, at: int) -> State | str:
 
 
 def join(state: State, at: int, rules: Rules) -> State | str:
-    """Make one partition of the two that meet at a key: no open job in them, no file of just one reaches into the
-    other.
+    """Join the two partitions that meet at a key: requires no open job in them, and no file of just one that reaches
+    into the other.
     """
     lower = next((partition for partition in state.partitions if partition.max == at), None)
     upper = next((partition for partition in state.partitions if partition.min == at), None)
@@ -299,7 +299,7 @@ def join(state: State, at: int, rules: Rules) -> State | str:
 
 
 def joined(lower: Sequence[File], upper: Sequence[File], order: str) -> list[File]:
-    """The files of two lists in one, which keeps the order of both."""
+    """Merge two lists of files into one that keeps the order of both."""
     files = [*lower, *(file for file in upper if file not in lower)]
     if order == "one list after the other":
         return files
@@ -309,7 +309,7 @@ def joined(lower: Sequence[File], upper: Sequence[File], order: str) -> list[Fil
     ordered: list[File] = []
     lists = [list(lower), list(upper)]
     while any(lists):
-        # The first of a list goes next unless the other list has files before it. (By a wrong form both may have.)
+        # The first of a list goes next unless the other list has files before it. (In a wrong form both may have.)
         ready = [of[0] for of, other in (lists, lists[::-1]) if of and of[0] not in other[1:]]
         chosen = min(ready or [of[0] for of in lists if of], key=attrgetter("high", "low", "name"))
         ordered.append(chosen)
@@ -318,7 +318,7 @@ def joined(lower: Sequence[File], upper: Sequence[File], order: str) -> list[Fil
 
 
 def remove(state: State, gone: Fence) -> State | str:
-    """Drop every reference in a range, and put up a fence if the removal is for good (its version is 1, else 0)."""
+    """Drop every reference in a range, and set a fence if the removal is permanent (its version is 1, else 0)."""
     partitions = tuple(
         partition._replace(files=()) if gone.min <= partition.min and partition.max <= gone.max else partition
         for partition in _cut(_cut(state.partitions, gone.min), gone.max)
@@ -328,8 +328,8 @@ def remove(state: State, gone: Fence) -> State | str:
 
 
 def restore(state: State, target: State, rules: Rules) -> State | str:
-    """The partitions of an older version take the place of those in force, region by region; a region of one partition
-    with the same files stays. Jobs over the others are closed.
+    """Replace the current partitions by those of an older version, region by region; a region of one partition with the
+    same files is unchanged. Jobs over the others are closed.
     """
     if rules.mode_restore == "refused" and state.mode_version != target.mode_version:
         return "of another mode"
@@ -370,7 +370,7 @@ def set_cut(state: State, cut: int, rules: Rules) -> State | str:
 
 
 def set_mode(state: State, mode: Mode, rules: Rules) -> State | str:
-    """Merge rows by another mode, while there are none and no job is open."""
+    """Merge rows by another mode, if there are none and no job is open."""
     if rules.mode_rows == "none" and any(partition.files for partition in state.partitions):
         return "the table has rows"
     if rules.mode_rows == "none" and state.jobs:

@@ -1,13 +1,13 @@
-"""The newest state, and the oracle: what the log means, key by key. Violations by name:
+"""The latest state, and the oracle: the meaning of the log, key by key. Violations by name:
 
-wrong answer       a reader sees other rows than the log says, or rows change where no row was written or removed
+wrong answer       the rows of a reader differ from the log, or rows change where no row was written or removed
 under the fence    a write that was proposed before a fenced removal is committed into its range
-erased rows kept   a file made after a fenced removal holds rows that were erased
-false refusal      a write was refused with no reason to
+erased rows kept   a file made after a fenced removal has rows that were erased
+false refusal      a write was refused without a reason
 
-The oracle keeps every row of a key as it was written, in log order, and merges them all when it is asked. A change of
-the filter starts it anew from the rows in the files: which hidden rows are left by then depends on what was compacted,
-and only that nothing changes afterwards is promised.
+The oracle keeps every row of a key as it was written, in log order, and merges them all for each query. A change of the
+filter restarts it from the rows in the files: the remaining hidden rows depend on earlier compactions, and the only
+promise is that nothing changes afterwards.
 """
 
 from collections.abc import Callable, Hashable
@@ -49,22 +49,22 @@ class Store(World):
         self.fences: list[Fence] = []
         for file in files:
             self.add(file.name, file.rows, file.rows, self.head.version)
-        # As jobs and joins before left them.
+        # As left by earlier jobs and joins.
         self.head = self.head._replace(partitions=(Partition(0, KEYS, tuple(files)),)) if files else self.head
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     def look(self) -> State:
-        """The newest state, to plan on."""
+        """Return the latest state, to plan on it."""
         return self.head
 
     def remember(self) -> State:
-        """The newest state, to restore it."""
+        """Return the latest state, to restore it."""
         self.remembered[self.head.version] = dict(self.written)
         return self.head
 
     def add(self, name: str, given: tuple[Row, ...], rows: tuple[Row, ...], base: int) -> str:
-        """Commit a write that was first proposed when the log was at `base`: of these rows, merged into those."""
+        """Commit a write first proposed when the log was at `base`: `given` rows, merged into `rows`."""
         after = add(self.head, name, rows, base, self.rules)
         late = any(f.min <= row.key < f.max and base < f.version for f in self.fences for row in rows)
         if isinstance(after, str):
@@ -78,7 +78,7 @@ class Store(World):
         return self._settle("add", after)
 
     def remove(self, lower: int, upper: int, fence: int) -> str:
-        """Remove a range; for good if `fence` is 1."""
+        """Remove a range; permanently if `fence` is 1."""
         if fence:
             held = {file for partition in self.head.partitions for file in partition.files}
             held.update(file for job in self.head.jobs for file in job.inputs)
@@ -90,7 +90,7 @@ class Store(World):
         return self._settle("remove", remove(self.head, Fence(lower, upper, int(wall))))
 
     def restore(self, target: State) -> str:
-        """Restore a version that was remembered."""
+        """Restore a recorded version."""
         after = restore(self.head, target, self.rules)
         if not isinstance(after, str):
             self.written = dict(self.remembered[target.version])
@@ -115,7 +115,7 @@ class Store(World):
         return self._settle("mode", after)
 
     def commit(self, name: str, transaction: Callable[[State], State | str]) -> str:
-        """Commit what writes and removes no row."""
+        """Commit a transaction that writes and removes no row."""
         return self._settle(name, transaction(self.head))
 
     def commit_outputs(self, transaction: Callable[[State], State | str], made: tuple[File, ...]) -> str:
@@ -152,7 +152,7 @@ class Store(World):
         return expected
 
     def finish(self) -> None:
-        """Nothing is left to check."""
+        """No check is left."""
 
     def fingerprint(self) -> Hashable:
         return (

@@ -1,4 +1,4 @@
-"""The known-bad variants of tables that merge rows, by a rule stated too simply. The model must find each of them."""
+"""The known-bad variants of tables that merge rows, each with one rule stated too simply. The model must find each."""
 
 from ..known_bad import WrongForm
 from .casts import (

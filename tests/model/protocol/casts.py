@@ -1,15 +1,15 @@
-"""Who takes part in a schedule: drawn from the seed, or a small cast, the fewest actors in which a wrong form shows.
+"""The actors of a schedule: drawn from the seed, or a small cast, the fewest actors in which a wrong form shows.
 
-cast          who                                          what must meet
-two_writers   two writers of two batches each              lost, late and repeated answers
-restarted     two writers of one batch (a stream again)    request keys
-small_table   two writers, splitter, compactor             everything at once
-late_job      two compactors, closer                       a job closed while its task runs, its inputs shared
-halved_job    two compactors, splitter                     a job opened late over a partition split since
-wide_job      two compactors, one of them wide             over two partitions; an input is merged away in one
-wide_split    wide compactor, splitter, remover, writer    a job over two partitions that are split and emptied
-meanwhile emptied_leaf  compactor, remover, joiner                   half of a job's range emptied, then joined again
-rejoined      writer, compactor, splitter, joiner          a file merged away in one of two partitions
+cast               who                                          what must meet
+two_writers        two writers of two batches each              lost, late and repeated answers
+restarted          two writers of one batch (a stream again)    request keys
+small_table        two writers, splitter, compactor             everything at once
+late_job           two compactors, closer                       a job closed while its task runs, its inputs shared
+halved_job         two compactors, splitter                     a job opened late over a partition split since
+wide_job           two compactors, one of them wide             over two partitions; an input is merged away in one
+wide_split         wide compactor, splitter, remover, writer    a job over two partitions split and emptied meanwhile
+emptied_partition  compactor, remover, joiner                   half of a job's range emptied, then joined again
+rejoined           writer, compactor, splitter, joiner          a file merged away in one of two partitions
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from .state import Partition, TableState, cut
 from .store import Desk, Fault, Store
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-START_FILES = 3  # the writes 0, 1, 2; batches take the versions after
+START_FILES = 3  # the writes 0, 1, 2; batches take the numbers after
 
 
 class Cast(NamedTuple):
-    """The table at first, the clients, the faults allowed. `looks` says whose view a client plans on."""
+    """The initial table, the clients, the allowed faults. `looks`: whose view a client plans on."""
 
     start: TableState
     clients: tuple[Client, ...]
@@ -39,7 +39,7 @@ class Cast(NamedTuple):
 
 
 def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
-    """A world of this cast: the committer of each process, then the clients."""
+    """Return a world of this cast: the committer of each process, then the clients."""
     store = Store(chooser, rules, cast.start, faults=cast.faults, faults_max=cast.faults_max)
     store.looks = cast.looks
     processes = [client.process for client in cast.clients]
@@ -54,7 +54,7 @@ def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
 
 
 def table(files: tuple[DataFile, ...], *boundaries: int) -> TableState:
-    """A table at version 0 whose partitions refer to these files."""
+    """Return a table at version 0 whose partitions refer to these files."""
     partitions: tuple[Partition, ...] = (Partition(0, KEYS, files),)
     for at in boundaries:
         partitions = cut(partitions, at, Rules())
@@ -62,8 +62,9 @@ def table(files: tuple[DataFile, ...], *boundaries: int) -> TableState:
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser, of two to three processes with at least one writer; each draw partitions much
-    out."""
+    """Return a cast drawn by the chooser, of two to three processes with at least one writer; each draw leaves out many
+    actors.
+    """
     below = chooser.below
     processes = "pqr"[: 2 + (below(10) < 3)]
 
@@ -94,7 +95,7 @@ def swarm(chooser: Chooser) -> Cast:
 
 
 def _writers(chooser: Chooser, process: Callable[[], str]) -> tuple[Writer, ...]:
-    """One to three writers; the last one may be another one's stream, started again."""
+    """Return one to three writers; the last one may restart the stream of another."""
     writers: list[Writer] = []
     write = START_FILES
     for index in range(_drawn(chooser, 0, 7, 8, 5)):
@@ -110,14 +111,14 @@ def _writers(chooser: Chooser, process: Callable[[], str]) -> tuple[Writer, ...]
 
 
 def _rows(chooser: Chooser, write: int) -> int:
-    """One to four rows: often narrow, sometimes at both ends of the key space."""
+    """Return one to four rows: often narrow, sometimes at both ends of the key space."""
     below = chooser.below
     low, width = (0, KEYS) if below(5) < 3 else (below(2) * KEYS // 2, KEYS // 2)
     return write_rows(write, {low + below(width) for _ in range(1 + below(4))})
 
 
 def _drawn(chooser: Chooser, *weights: int) -> int:
-    """0, 1, 2 … with these weights."""
+    """Return 0, 1, 2 … with these weights."""
     point = chooser.below(sum(weights))
     for value, weight in enumerate(weights):
         point -= weight
@@ -156,7 +157,9 @@ def restarted(faults_max: int = 1) -> Cast:
 
 
 def small_table(writers: int, batches: int, faults_max: int) -> Cast:
-    """Writers, a splitter at the middle and a compactor, each in a process of its own, over two files of two keys."""
+    """Return writers, a splitter at the middle and a compactor, each in a process of its own, over two files of two
+    keys.
+    """
     files = (_file(0, (1, KEYS - 1)), _file(1, (1, KEYS - 1)))
     clients: list[Client] = [Splitter("s", "s0", splits=1, at=(KEYS // 2,)), Compactor("c", "c0", jobs=1)]
     for index in range(writers):

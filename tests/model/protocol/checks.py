@@ -1,7 +1,7 @@
-"""What must hold, checked whenever the log grows and whenever somebody is told an outcome.
+"""The invariants, checked whenever the log grows and whenever a caller gets an outcome.
 
-The oracle sees the log as the store holds it and knows what each transaction meant, not how it was resolved: the rows
-a write added, the range a removal emptied. From that alone it knows what a reader must see. Violations by name:
+The oracle reads the log in the store and the intent of each transaction, not how it was resolved: the rows a write
+added, the range a removal emptied. From these it derives the rows that a reader must see. Violations by name:
 
     overwritten          an entry was replaced
     gap                  an entry was put beyond the next version
@@ -10,12 +10,12 @@ a write added, the range a removal emptied. From that alone it knows what a read
     rows doubled         a partition shows a row twice (P2)
     rows risen           a partition shows a row that was removed
     not tiled            the partitions leave a gap or overlap
-    false committed      told "committed", but the entry does not hold the key
-    false refusal        told "rejected", but the key is in the log, or the transaction would have been valid on every
-                         state that the log has had since it was proposed
-    false not committed  told "not committed" or "rejected", but the attempt is in the log, then or later
-    views differ         two replicas at one version hold different states (P4)
-    stuck                somebody waits for ever
+    false committed      reported "committed", but the entry does not have the key
+    false refusal        reported "rejected", but the key is in the log, or the transaction would have been valid on
+                         every state that the log has had since it was proposed
+    false not committed  reported "not committed" or "rejected", but the attempt is in the log, then or later
+    views differ         two replicas at one version have different states (P4)
+    stuck                an actor waits for ever
 """
 
 from ..engine import Violation
@@ -28,7 +28,7 @@ RIGHT = Rules()
 
 
 def visible_rows(state: TableState, rules: Rules) -> int:
-    """What a scan of every partition returns: each looks at its own references only, cut to its range.
+    """Return the result of a scan of every partition: each reads only its own references, cut to its range.
 
     Raises `Violation` if a row shows twice or the partitions do not tile the key space.
     """
@@ -49,7 +49,7 @@ def visible_rows(state: TableState, rules: Rules) -> int:
 
 
 class Oracle:
-    """Follows the log from the side of the store and knows what every reader must see."""
+    """Follows the log on the side of the store and computes the rows that every reader must see."""
 
     def __init__(self, start: TableState, rules: Rules) -> None:
         self.rules = rules
@@ -61,7 +61,7 @@ class Oracle:
         self.rows = visible_rows(start, Rules())
 
     def grown(self, version: int, entry: Entry) -> None:
-        """Entry `version` is in the store now."""
+        """Entry `version` is now in the store."""
         if version <= len(self.entries):
             raise Violation("overwritten", f"{self.entries[version - 1].id} by {entry.id} at {version}")
         if version > len(self.entries) + 1:
@@ -92,7 +92,7 @@ class Oracle:
             raise Violation("rows risen", f"keys {keys_of(risen)} at {state.version}")
 
     def told(self, transaction: Transaction, base: int, end: str, version: int) -> None:
-        """The caller of a transaction, proposed when the log was at `base`, has been told how it ended."""
+        """The caller of a transaction, proposed when the log was at `base`, got its outcome."""
         key, attempt = transaction.key, transaction.attempt
         if end == "committed":
             if self.keys.get(key) != version:
@@ -109,8 +109,9 @@ class Oracle:
             self.denied.add(attempt)
 
     def _refusable(self, transaction: Transaction, base: int) -> bool:
-        """Whether some state since the proposal, also within an entry, refuses the transaction under the right
-        rules."""
+        """Return whether some state since the proposal, also within an entry, refuses the transaction under the right
+        rules.
+        """
         state = self.states[base]
         if isinstance(resolve(transaction, state, RIGHT), Refusal):
             return True

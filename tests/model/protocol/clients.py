@@ -1,7 +1,7 @@
-"""The clients: what writers and maintenance ask of a table. Each plans on some view, commits, and minds the outcome.
+"""The clients: writers and maintenance. Each plans on some view, commits, and acts on the outcome.
 
-A client whose outcome is unknown, or that lost every race, asks again as a restarted process would: the same request
-key, but a new attempt with new files. Plans may be old by the time they are validated; no client looks twice.
+A client whose outcome is unknown, or that lost every race, retries like a restarted process: with the same request key,
+but a new attempt with new files. Plans may be old when they are validated; no client reads a second time.
 """
 
 from typing import NamedTuple, assert_never
@@ -27,7 +27,9 @@ REPEATS = 3
 
 
 class Writer(NamedTuple):
-    """Adds one file a batch, given as (batch version, rows). Two writers with one batch are a restarted stream."""
+    """Adds one file per batch, given as (batch number, rows). Two writers with the same batch are a restarted
+    stream.
+    """
 
     process: str
     name: str
@@ -37,7 +39,7 @@ class Writer(NamedTuple):
 class Compactor(NamedTuple):
     """Opens a job over some references of a partition and runs it, or runs a job that another one opened.
 
-    `turns` is how often its task lets others go first before it commits. A `wide` one opens jobs over all partitions.
+    `turns` is how often its task lets others run before it commits. A `wide` one opens jobs over all partitions.
     """
 
     process: str
@@ -65,7 +67,7 @@ class Splitter(NamedTuple):
 
 
 class Joiner(NamedTuple):
-    """Joins two partitions that meet, once it sees any in as many looks as it has."""
+    """Joins two adjacent partitions, once it finds any within its number of looks."""
 
     process: str
     name: str
@@ -85,7 +87,7 @@ Client = Writer | Compactor | Closer | Splitter | Joiner | Remover
 
 
 def run(desk: Desk, client: Client) -> Steps[None]:
-    """The client's whole life, as steps. In each turn it remembers nothing of those before but that they were."""
+    """Return the client's steps. A turn keeps nothing of earlier ones but their number."""
     match client:
         case Writer():
             return _write(desk, client)
@@ -116,7 +118,7 @@ def _choose(desk: Desk, options: int) -> Steps[int]:
 
 
 def _insist(desk: Desk, name: str, snapshot: TableState, key: str, effect: Effect) -> Steps[Outcome]:
-    """Commit, asking again with the same key while the outcome is open. Each attempt names files of its own."""
+    """Commit, retrying with the same key while the outcome is open. Each attempt names its own files."""
     outcome = Outcome("unknown")
     for attempt in range(REPEATS):
         label = f"{name}.{attempt}"
@@ -157,7 +159,7 @@ def _compact(desk: Desk, client: Compactor) -> Steps[None]:
 
 
 def _choose_open_job(desk: Desk, snapshot: TableState) -> Steps[Job | None]:
-    """Perhaps run a job that is open already: a task is often started twice."""
+    """Return an open job to run, or None: a task is often started twice."""
     if not snapshot.jobs:
         return None
     chosen = yield from _choose(desk, len(snapshot.jobs) + 1)
@@ -184,7 +186,7 @@ def _opened(desk: Desk, client: Compactor, snapshot: TableState, job: Job) -> St
 
 
 def _merged(job: Job) -> DataFile | None:
-    """The job's output: all rows of its inputs inside its range. An empty output is no file."""
+    """Return the job's output: all rows of its inputs inside its range. An empty output is no file."""
     rows = 0
     for file in job.inputs:
         rows |= within(file.rows, job.min, job.max)

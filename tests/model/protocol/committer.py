@@ -1,16 +1,16 @@
 """The committer: one per process, it commits all waiting transactions in one entry.
 
     take all that wait
-    judge each on the snapshot as its neighbours leave it      -> changes, refusals, repeats
+    validate each on the snapshot after its neighbours      -> changes, refusals, repeats
     put the entry at the next version                       -> ours, another's, unknown
-      ours      tell every outcome
-      another's read forward and judge again, at most ATTEMPTS times, then "not committed"
-      unknown   tell everybody "unknown": the entry may yet be there, whole
+      ours      report every outcome
+      another's read forward and validate again, at most ATTEMPTS times, then "not committed"
+      unknown   report "unknown" to all: the entry may still appear, whole
 
-What is told early: a repeat of a key that the snapshot, a prefix of the log, has on record. What is told late: a
-refusal. It holds on the state it was validated on, so that state must be in the log (our entry was created) or be its
-head (a read of the next version, made after the proposal, finds nothing). A snapshot that merely was the head once is
-not enough: the caller may have seen more of the log than its committer has.
+A repeat of a key that the snapshot, a prefix of the log, has on record is answered early. A refusal is answered late:
+it holds on the state it was validated on, so that state must be in the log (our entry was created) or be its head (a
+read of the next version, made after the proposal, finds nothing). A snapshot that was once the head is not enough: the
+caller may have read more of the log than its committer.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Validated(NamedTuple):
 
 
 def commit_forever(desk: Desk) -> Steps[None]:
-    """Serve the desk for as long as the process lives. A new process reads the log first."""
+    """Serve the desk for the life of the process. A new process reads the log first."""
     store = desk.store
     yield from read_forward(desk)
     while True:
@@ -46,7 +46,7 @@ def commit_forever(desk: Desk) -> Steps[None]:
 
 
 def read_forward(desk: Desk) -> Steps[bool]:
-    """Apply entries until the next version is not there; whether there were any."""
+    """Apply entries until the next version does not exist; return whether there were any."""
     store = desk.store
     start = desk.snapshot
     while True:
@@ -57,9 +57,9 @@ def read_forward(desk: Desk) -> Steps[bool]:
 
 
 def commit_group(desk: Desk, proposals: tuple[Proposal, ...]) -> Steps[None]:
-    """Bring each proposal to an outcome and tell it."""
+    """Bring each proposal to an outcome and report it."""
     rules = desk.store.rules
-    skipped = 0  # numbers given up as unclear: only a wrong form ever does that
+    skipped = 0  # versions given up as unclear: only in a wrong form
     for _ in range(ATTEMPTS):
         proposals = tell_recorded(desk, proposals, rules)
         validated = validate(desk.snapshot, proposals, rules)
@@ -90,11 +90,11 @@ def commit_group(desk: Desk, proposals: tuple[Proposal, ...]) -> Steps[None]:
 
 
 def put_entry(desk: Desk, validated: Validated, version: int) -> Steps[str]:
-    """Put one entry and find out what became of it: "ours", "another's" (then applied to the snapshot) or "unknown".
+    """Put one entry and find its outcome: "ours", "another's" (then applied to the snapshot) or "unknown".
 
-    An unclear put is settled by putting the same bytes at the same number again, until the version is seen filled; then
-    nothing of ours that is still under way can win it. "Exists" may be our own earlier put, or our client's silent
-    retry: look whose it is.
+    An unclear put is settled by putting the same bytes at the same version again, until the version is taken; then no
+    put of ours that is still under way can win it. "Exists" may be our own earlier put, or our client's silent retry,
+    so the entry is read.
     """
     store, rules = desk.store, desk.store.rules
     desk.entries += 1
@@ -124,7 +124,7 @@ def put_entry(desk: Desk, validated: Validated, version: int) -> Steps[str]:
 
 
 def validate(snapshot: TableState, proposals: tuple[Proposal, ...], rules: Rules) -> Validated:
-    """Judge each proposal on the state its valid neighbours leave. A refused one changes nothing for the others."""
+    """Validate each proposal on the state after its valid neighbours. A refused one changes nothing for the others."""
     state = snapshot
     changes: list[Change] = []
     outcomes: list[tuple[Proposal, Outcome]] = []
@@ -148,7 +148,7 @@ def rejected(reason: str) -> Outcome:
 
 
 def validate_one(state: TableState, proposal: Proposal, rules: Rules) -> Change | Outcome:
-    """A repeat of a request key answers with the first outcome and adds nothing; anything else is resolved."""
+    """Answer a repeat of a request key with the first outcome and add nothing; resolve anything else."""
     recorded = state.record_of(proposal.transaction.key)
     if recorded is not None and rules.repeat != "forgotten":
         if rules.repeat == "compare content" and recorded.attempt != proposal.transaction.attempt:
@@ -160,7 +160,7 @@ def validate_one(state: TableState, proposal: Proposal, rules: Rules) -> Change 
 
 
 def tell_recorded(desk: Desk, proposals: tuple[Proposal, ...], rules: Rules) -> tuple[Proposal, ...]:
-    """Answer the repeats of keys on record in the snapshot, a prefix of the log; the proposals that are left."""
+    """Answer the repeats of keys on record in the snapshot, a prefix of the log; return the remaining proposals."""
     left = []
     for proposal in proposals:
         known = desk.snapshot.record_of(proposal.transaction.key) if rules.repeat == "first outcome" else None
@@ -172,7 +172,9 @@ def tell_recorded(desk: Desk, proposals: tuple[Proposal, ...], rules: Rules) -> 
 
 
 def tell_early(desk: Desk, proposals: tuple[Proposal, ...], validated: Validated, rules: Rules) -> tuple[Proposal, ...]:
-    """Wrong forms: tell refusals, or repeats of a neighbour's key, before their entry is put; the proposals left."""
+    """Wrong forms: report refusals, or repeats of a neighbour's key, before their entry is put; return the remaining
+    proposals.
+    """
     early: list[tuple[Proposal, Outcome]] = []
     own = {change.transaction.attempt for change in validated.changes}
     for proposal, outcome in validated.outcomes:

@@ -1,4 +1,4 @@
-"""The model of the protocol on show."""
+"""The exhibits of the model of the protocol."""
 
 from ..known_bad import Model
 from .casts import (

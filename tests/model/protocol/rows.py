@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 KEYS = 8
 WRITES = 9
-SAMPLED_KEYS = frozenset(range(0, KEYS + 1, 2))  # the keys whose exact rank a file's summary holds
+SAMPLED_KEYS = frozenset(range(0, KEYS + 1, 2))  # the keys whose exact rank is in a file's summary
 
 BELOW = tuple((1 << (key * WRITES)) - 1 for key in range(KEYS + 1))
 
 
 class DataFile(NamedTuple):
-    """An immutable sorted file: a name never used twice, and a set of rows that is not empty."""
+    """An immutable sorted file: a unique name, and a set of rows that is not empty."""
 
     name: str
     rows: int
@@ -26,24 +26,24 @@ class DataFile(NamedTuple):
 
 
 def write_rows(write: int, keys: Iterable[int]) -> int:
-    """The rows that one write puts at these keys."""
+    """Return the rows that one write puts at these keys."""
     return sum(1 << (key * WRITES + write) for key in keys)
 
 
 def within(rows: int, lower: int, upper: int) -> int:
-    """The rows whose key lies in `[lower, upper)`."""
+    """Return the rows whose key is in `[lower, upper)`."""
     return rows & BELOW[upper] & ~BELOW[lower]
 
 
 def keys_of(rows: int) -> tuple[int, ...]:
-    """The distinct keys of some rows, for messages."""
+    """Return the distinct keys of some rows, for messages."""
     return tuple(key for key in range(KEYS) if within(rows, key, key + 1))
 
 
 def proven_empty(file: DataFile, lower: int, upper: int) -> bool:
-    """Whether bounds, or two exact ranks, prove that the file has no row in `[lower, upper)`.
+    """Return whether bounds, or two exact ranks, prove that the file has no row in `[lower, upper)`.
 
-    Not the same as being empty there: a range that ends between two sampled keys is validated by the bounds alone.
+    A range may be empty without such proof: one that ends between two sampled keys is checked by the bounds alone.
     """
     if not file.rows & BELOW[upper] or not file.rows & ~BELOW[lower]:
         return True
@@ -51,7 +51,7 @@ def proven_empty(file: DataFile, lower: int, upper: int) -> bool:
 
 
 def estimated_rows(file: DataFile, lower: int, upper: int) -> int:
-    """What a reader who knows only bounds and row count thinks the file holds in `[lower, upper)`: an even spread."""
+    """Estimate the rows of the file in `[lower, upper)` from only its bounds and row count: an even spread."""
     first = ((file.rows & -file.rows).bit_length() - 1) // WRITES
     last = (file.rows.bit_length() - 1) // WRITES
     overlap = min(last + 1, upper) - max(first, lower)

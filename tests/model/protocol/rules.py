@@ -1,7 +1,7 @@
-"""The rules of the protocol, each with the simpler form that looks right and is not.
+"""The rules of the protocol, each with simpler forms that look right but are wrong.
 
 `Rules()` is the protocol. A field set to any other of its values is a wrong form; the model then follows that form
-everywhere. `WRONG_FORMS` lists them with the damage that shows.
+everywhere. `WRONG_FORMS` lists them with the violations that they cause.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Rules:
     read: Literal["slice", "whole file"] = "slice"
     join_files: Literal["must not reach over", "any"] = "must not reach over"
     join_jobs: Literal["none open", "any"] = "none open"
-    # Jobs, as 0005 and 0030 have them.
+    # Jobs, by 0005 and 0030.
     open_inputs: Literal["in no open job", "any"] = "in no open job"
     open_range: Literal["every row counts", "inputs somewhere in it"] = "every row counts"
     replace: Literal["partition by partition", "original partition", "every partition in range"] = (

@@ -1,8 +1,8 @@
-"""Table state of the protocol model, the changes an entry holds, and how a replica applies them.
+"""The table state of the protocol model, the changes in an entry, and how a replica applies them.
 
-Everything here is an immutable value. `apply` is total and deterministic: it only cuts, joins, drops and adds what the
-change names, so replicas that read the same log agree. It never refuses: whether a transaction is valid was decided
-before its entry was put (`transactions.py`), and the create-if-absent put proves that nothing came in between.
+All values are immutable. `apply` is total and deterministic: it only cuts, joins, drops and adds what the change names,
+so replicas that read the same log agree. It never refuses: a transaction was validated before its entry was put
+(`transactions.py`), and the create-if-absent put proves that no entry came in between.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from .rules import Rules
 
 
 class Partition(NamedTuple):
-    """A key range in force, `[min, max)`, and its references: each stands for all rows of its file in the range.
+    """A current key range, `[min, max)`, and its references: each stands for all rows of its file in the range.
 
-    A partition is known by its min, so the lower half of a split partition keeps the name.
+    A partition is identified by its min, so the lower half of a split partition keeps the name.
     """
 
     min: int
@@ -23,7 +23,7 @@ class Partition(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An open job: the range it was planned for and the references it will replace. A mark on nothing."""
+    """An open job: the range it was planned for and the references it will replace."""
 
     id: str
     min: int
@@ -38,26 +38,26 @@ class AddFile(NamedTuple):
 
 
 class OpenJob(NamedTuple):
-    """Put a job on record, so that its inputs are its own."""
+    """Record a job, so that no other job takes its inputs."""
 
     job: Job
 
 
 class Replace(NamedTuple):
-    """Commit a job: its inputs go, its output (none if it would be empty) comes, the record closes."""
+    """Commit a job: drop its inputs, add its output (none if it would be empty), and close it."""
 
     job: Job
     output: DataFile | None
 
 
 class CloseJob(NamedTuple):
-    """Drop the record of a job that failed or passed its deadline."""
+    """Close a job that failed or passed its deadline."""
 
     job_id: str
 
 
 class Split(NamedTuple):
-    """Cut the partition `[min, max)` at a key. `seen`, what the planner saw in it, matters to a wrong form only."""
+    """Cut the partition `[min, max)` at a key. `seen`, the planner's view of it, is used only by a wrong form."""
 
     min: int
     max: int
@@ -66,7 +66,7 @@ class Split(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Make one partition of the two that meet at a key."""
+    """Join the two partitions that meet at a key."""
 
     at: int
 
@@ -82,10 +82,10 @@ Effect = AddFile | OpenJob | Replace | CloseJob | Split | Join | Remove
 
 
 class Transaction(NamedTuple):
-    """An effect somebody wants.
+    """A requested effect.
 
-    `key` is the request key: what the user means as one thing. A repeat has the same key, another attempt, and may name
-    other files.
+    `key` is the request key, which identifies the user's request. A repeat has the same key, another attempt, and may
+    name other files.
     """
 
     key: str
@@ -94,7 +94,7 @@ class Transaction(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A transaction resolved against one state: partitions (by their min) and files named outright."""
+    """A transaction resolved against one state: partitions (by their min) and files named explicitly."""
 
     transaction: Transaction
     cuts: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class Change(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One numbered object of the log. The id tells whose it is."""
+    """One numbered object of the log. The id identifies its writer."""
 
     id: str
     changes: tuple[Change, ...]
@@ -116,12 +116,12 @@ class Entry(NamedTuple):
         return tuple([change.transaction.attempt for change in self.changes])
 
     def __hash__(self) -> int:
-        """By what is wanted. How that was resolved follows from the log before, and an id only tells entries apart."""
+        """Hash of the effect. Its resolution follows from the log before, and an id only distinguishes entries."""
         return hash(tuple([change.transaction for change in self.changes]))
 
 
 class Recorded(NamedTuple):
-    """A request key that has taken effect, and where."""
+    """A request key that has taken effect, and at which version."""
 
     key: str
     attempt: str
@@ -137,7 +137,7 @@ class TableState(NamedTuple):
     recorded: tuple[Recorded, ...] = ()
 
     def __hash__(self) -> int:
-        """By its version: at one version there is one state, or the oracle has found out."""
+        """Hash of the version: there is one state per version, or the oracle has found a violation."""
         return self.version
 
     def record_of(self, key: str) -> Recorded | None:
@@ -156,7 +156,7 @@ class TableState(NamedTuple):
 
 
 def reaches(file: DataFile, lower: int, upper: int, rules: Rules) -> bool:
-    """Whether a partition over `[lower, upper)` needs a reference to the file."""
+    """Return whether a partition over `[lower, upper)` needs a reference to the file."""
     if rules.left_out == "estimated empty":
         return estimated_rows(file, lower, upper) > 0
     return not proven_empty(file, lower, upper)
@@ -165,7 +165,7 @@ def reaches(file: DataFile, lower: int, upper: int, rules: Rules) -> bool:
 def cut(
     partitions: tuple[Partition, ...], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None
 ) -> tuple[Partition, ...]:
-    """Split the partition that has `at` inside; every reference then in it goes to each half it reaches."""
+    """Split the partition that has `at` inside; each of its references goes to each half that it reaches."""
     for place, partition in enumerate(partitions):
         if partition.min < at < partition.max:
             moved = partition.references if carried is None else carried
@@ -178,7 +178,7 @@ def cut(
 
 
 def join(partitions: tuple[Partition, ...], at: int) -> tuple[Partition, ...]:
-    """Make one partition of the two that meet at `at`; a file that both refer to is referred to once."""
+    """Join the two partitions that meet at `at`; a file that both refer to is referred to once."""
     result: list[Partition] = []
     for partition in partitions:
         if partition.min == at and result:
@@ -201,7 +201,7 @@ def _edit(partition: Partition, change: Change) -> Partition:
 
 
 def apply_change(state: TableState, change: Change, version: int, rules: Rules) -> TableState:
-    """The state after one change of entry `version`."""
+    """Return the state after one change of entry `version`."""
     partitions = state.partitions
     for at in change.cuts:
         partitions = cut(partitions, at, rules, change.carried)
@@ -222,7 +222,7 @@ def apply_change(state: TableState, change: Change, version: int, rules: Rules) 
 
 
 def apply_entry(state: TableState, entry: Entry, rules: Rules) -> TableState:
-    """The state after the next entry of the log."""
+    """Return the state after the next entry of the log."""
     version = state.version + 1
     for change in entry.changes:
         state = apply_change(state, change, version, rules)

@@ -1,8 +1,8 @@
-"""The store of the log, the processes, and what truly happens.
+"""The store of the log, the processes, and the actual events.
 
 Faults strike puts only: reads can be repeated at will, and what happens inside a process is not observable. A crash
-ends a committer in the middle of a put: its callers are told "unknown", as they would find out after a restart, and a
-new committer starts by reading the log. A put that is late is an actor of its own.
+ends a committer in the middle of a put: its callers get "unknown", as after a restart, and a new committer starts by
+reading the log. A late put is an actor of its own.
 """
 
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ from .state import Entry, Replace, TableState, Transaction
 Fault = Literal[
     "answer lost",  # the put takes effect, the answer does not arrive
     "request lost",  # the put never takes effect
-    "request late",  # the client gives up waiting, the put takes effect later, or never
+    "request late",  # the client stops waiting, the put takes effect later, or never
     "client retry",  # the store's client repeats by itself and reports "exists" for our own write
     "crash after effect",
     "crash before effect",
@@ -61,7 +61,7 @@ class Proposal:
 
 
 class Desk:
-    """What the actors of one process share: the committer's view and the transactions that wait for it."""
+    """The shared state of the actors of one process: the committer's view and the transactions that wait for it."""
 
     def __init__(self, store: "Store", name: str, clients: int) -> None:
         self.store = store
@@ -69,16 +69,16 @@ class Desk:
         self.snapshot = store.start
         self.clients = clients
         self.waiting: list[Proposal] = []
-        self.open: list[Proposal] = []  # those that wait, and those taken but not told
+        self.open: list[Proposal] = []  # those that wait, and those taken but not answered
         self.idle: Actor | None = None  # the committer, while it waits
-        self.entries = 0  # put so far; never set back, so that entry ids stay unique
+        self.entries = 0  # put so far; never reset, so that entry ids stay unique
 
     def __repr__(self) -> str:
         return self.name
 
 
 class Store(World):
-    """One run: the log, the processes, the puts under way, the oracle. `looks` says whose view a client plans on."""
+    """One run: the log, the processes, the puts under way, the oracle. `looks`: whose view a client plans on."""
 
     def __init__(
         self, chooser: Chooser, rules: Rules, start: TableState, *, faults: tuple[Fault, ...], faults_max: int
@@ -99,11 +99,11 @@ class Store(World):
     # -- requests to the store --------------------------------------------------------------------------------------
 
     def read(self, version: int) -> Entry | None:
-        """An entry, or None."""
+        """Return an entry, or None."""
         return self.log.get(version)
 
     def put(self, desk: Desk, version: int, entry: Entry) -> PutAnswer:
-        """Put an entry at a version if none is there; faults may blur the answer."""
+        """Put an entry at a version if none exists; faults may make the answer unclear."""
         chosen = self.chooser.fault(len(self.faults)) if self.faults_left else None
         if chosen is None:
             return self._land(version, entry)
@@ -120,7 +120,7 @@ class Store(World):
         return "exists" if fault == "client retry" else "unclear"
 
     def land_late(self, version: int, entry: Entry) -> None:
-        """What was under way arrives; once nobody does anything any more, it may also be lost."""
+        """A late put arrives; once no actor can do anything any more, it may also be lost."""
         assert self.running is not None, "a late put runs"
         del self.under_way[self.running]
         if len(self.actors) == 1 + len(self.under_way) and self.chooser.below(2):
@@ -130,24 +130,24 @@ class Store(World):
     # -- requests within a process ----------------------------------------------------------------------------------
 
     def take(self, desk: Desk) -> tuple[Proposal, ...]:
-        """All transactions that wait at the desk."""
+        """Return all transactions that wait at the desk."""
         proposals, desk.waiting = tuple(desk.waiting), []
         self.counts["transactions grouped"] += len(proposals) > 1
         return proposals
 
     def hear(self, proposal: Proposal) -> Outcome:
-        """The outcome of a proposal that has been told."""
+        """Return the outcome of an answered proposal."""
         assert proposal.outcome is not None, "woken when it was told"
         return proposal.outcome
 
     def look(self, desk: Desk) -> TableState:
-        """A state to plan on: the view of any process, so it may be old, or newer than one's own."""
+        """Return a state to plan on: the view of any process, so it may be older or newer than the actor's own."""
         return (desk if self.looks == "own process" else self.desks[self.chooser.below(len(self.desks))]).snapshot
 
     # -- what an actor does between two requests --------------------------------------------------------------------
 
     def proposal(self, desk: Desk, transaction: Transaction, planned_on: TableState) -> Proposal:
-        """Lay a transaction on the desk; the caller parks until it is told."""
+        """Add a transaction to the desk; the caller parks until it is answered."""
         proposal = Proposal(transaction, planned_on, len(self.log), self.park())
         desk.open.append(proposal)
         desk.waiting.append(proposal)
@@ -157,7 +157,7 @@ class Store(World):
         return proposal
 
     def tell(self, desk: Desk, proposal: Proposal, outcome: Outcome) -> None:
-        """Tell a caller the outcome."""
+        """Answer a caller with the outcome."""
         desk.open.remove(proposal)
         proposal.outcome = outcome
         self.wake(proposal.caller)
@@ -189,7 +189,7 @@ class Store(World):
             self._count(entry)
         if self.rules.put == "create if absent":
             for late in [late for late, (at, _) in self.under_way.items() if at == version]:
-                del self.under_way[late]  # it can do nothing now
+                del self.under_way[late]  # it can have no effect now
                 self.actors.remove(late)
         return "created"
 
@@ -208,16 +208,16 @@ class Store(World):
         raise Crash
 
     def finish(self) -> None:
-        """Nobody waits for ever but committers for transactions."""
+        """Check that only committers wait for ever, for transactions."""
         if waiting := [proposal for desk in self.desks for proposal in desk.open]:
             raise Violation("stuck", f"waiting for ever: {waiting}")
 
     # -- for the search ---------------------------------------------------------------------------------------------
 
     def private(self) -> Actor | None:
-        """Where a process has one client, it and its committer take turns: what passes between them is their affair.
+        """If a process has one client, it and its committer take turns: the exchange between them is private.
 
-        A plan made on another process's view is not.
+        A plan made on another process's view is not private.
         """
         for actor in self.actors:
             desk = self.desk_of.get(actor)
@@ -231,7 +231,7 @@ class Store(World):
         return None
 
     def fingerprint(self) -> Hashable:
-        """The store, the queues, and which puts under way must not land any more."""
+        """The store, the queues, and the puts under way that must not land any more."""
         denied = self.oracle.denied
         return (
             self.contents,

@@ -1,4 +1,4 @@
-"""What only the protocol shows: small casts at random, wrong forms by search, two rules of which either would do."""
+"""Tests of the protocol alone: small casts at random, wrong forms by search, and two rules of which either suffices."""
 
 import pytest
 

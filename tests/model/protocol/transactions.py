@@ -1,6 +1,6 @@
-"""Resolve a transaction against a state, or say why it is refused. Pure.
+"""Resolves a transaction against a state, or returns why it is refused. Pure.
 
-A right `Change` is only good for the state it was resolved against: the committer resolves again after each lost race.
+A `Change` is only valid for the state it was resolved against: the committer resolves again after each lost race.
 """
 
 from typing import NamedTuple, assert_never
@@ -31,7 +31,9 @@ class Refusal(NamedTuple):
 
 
 def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change | Refusal:
-    """What the transaction does to this state, files and partitions named outright. Never void: that is refused."""
+    """Return the effect of the transaction on this state, with files and partitions named explicitly. An empty effect
+    is refused.
+    """
     effect = transaction.effect
     match effect:
         case AddFile(file=file):
@@ -59,7 +61,7 @@ def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change
 
 
 def references_of(file: DataFile, state: TableState, rules: Rules) -> tuple[tuple[int, DataFile], ...]:
-    """A reference in each partition the file reaches."""
+    """Return a reference in each partition that the file reaches."""
     return tuple(
         [(partition.min, file) for partition in state.partitions if reaches(file, partition.min, partition.max, rules)]
     )
@@ -70,14 +72,14 @@ def _overlap(job: Job, lower: int, upper: int) -> bool:
 
 
 def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
-    """A job may open iff its range is one partition in force that refers to all its inputs, or partitions in force
-    inside its range hold every row of its inputs, or it has one input and one of them refers to it; and no open job has
-    one of its inputs there.
+    """A job may open iff its range is one current partition that refers to all its inputs, or current partitions inside
+    its range have every row of its inputs, or it has one input and one of them refers to it; and no open job has one of
+    its inputs there.
 
-    A job replaces all its inputs or none in each partition it meets. Were it enough that each input is still somewhere
-    in the range, the planned partition could have been split meanwhile and one of the inputs merged away in one half;
-    the job's output would bring that input's rows back there. Where every row counts, nothing was merged away; of one
-    input, nothing else is there for its output to come back with.
+    A job replaces all its inputs or none in each partition of its range. If it were enough that each input is still
+    somewhere in the range, the planned partition could have been split meanwhile and one of the inputs merged away in
+    one half; the job's output would bring that input's rows back there. If every row is present, nothing was merged
+    away; a single input has no other input whose rows its output could bring back.
     """
     several = len(job.inputs) > 1
     partition = state.partition(job.min, job.max)
@@ -99,10 +101,10 @@ def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
 
 
 def _resolve_replace(transaction: Transaction, effect: Replace, state: TableState, rules: Rules) -> Change | Refusal:
-    """Partition by partition over what is now inside the job's range: a partition that holds an input loses it and
-    gains the output.
+    """Return the effect partition by partition over the current partitions inside the job's range: a partition with an
+    input loses it and gains the output.
 
-    A partition that holds none was emptied by a removal since: it gets nothing, or the removed rows would rise again.
+    A partition without inputs was emptied by a removal since: it gets nothing, or the removed rows would reappear.
     """
     job = state.job(effect.job.id)
     if job is None:
@@ -129,7 +131,9 @@ def _resolve_replace(transaction: Transaction, effect: Replace, state: TableStat
 
 
 def _refuse_join(at: int, state: TableState, rules: Rules) -> Refusal | None:
-    """Two partitions may join iff no open job touches either and no file of just one of them reaches into the other."""
+    """Two partitions may be joined iff no open job overlaps either and no file of just one of them reaches into the
+    other.
+    """
     upper = next((partition for partition in state.partitions if partition.min == at), None)
     lower = next((partition for partition in state.partitions if partition.max == at), None)
     if lower is None or upper is None:

@@ -1,6 +1,6 @@
-"""The known-bad variants: protocols with one rule stated too simply, each of which the model must find.
+"""The known-bad variants, protocols with one rule stated too simply. The model must find each of them.
 
-Two rules are each other's net: `LOOKS_RIGHT` lists the forms that are harmless alone.
+Two rules back each other up: `LOOKS_RIGHT` lists the forms that are harmless alone.
 """
 
 from ..known_bad import WrongForm
@@ -199,6 +199,7 @@ JOB_FORMS = (
 
 WRONG_FORMS = LOG_FORMS + GROUP_FORMS + PARTITION_FORMS + JOB_FORMS
 
-# "Exists" read as a lost race does no harm while every transaction has a request key on record: the re-validated
-# transaction is met again in the state. And where nobody asks twice, forgetting keys does none. Only both together do.
+# "Exists" read as a lost race is harmless while every transaction has a request key on record: the re-validated
+# transaction is found in the state. If no client repeats a request, forgetting keys is harmless. Only both together are
+# not.
 LOOKS_RIGHT = (Rules(exists="lost race"), Rules(repeat="forgotten"))

@@ -1,6 +1,6 @@
-"""Those who use a log that is truncated: what each asks of the store, and in which order.
+"""The actors on a truncated log: the requests of each to the store, and their order.
 
-Every `yield` is one request; whatever others do may come before it. The order of two requests is often the whole point:
+Every `yield` is one request; other actors may act before it takes effect. The order of two requests is often essential:
 each side writes before it reads.
 """
 
@@ -10,14 +10,14 @@ from ..engine import Steps, Violation
 from .rules import KEPT
 from .store import EMPTY, Record, State, Store
 
-ROUNDS = 12  # of anything that starts over because others were faster; no schedule needs half of it
+ROUNDS = 12  # of a loop that restarts because others were faster; no schedule needs half of it
 ATTEMPTS = 4
 PUTS = 2
 REPEATS = 3
 
 
 class Outcome(NamedTuple):
-    """How a commit ended, at which version if it is committed, and the state its process holds now."""
+    """The outcome of a commit, its version if committed, and the resulting state of the process."""
 
     end: Literal["committed", "not committed", "rejected", "unknown"]
     version: int
@@ -25,8 +25,9 @@ class Outcome(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What somebody wants committed: a request key and the head at its first proposal; who drops keys says up to
-    where."""
+    """A transaction to commit: a request key and the head at its first proposal; an actor that drops keys gives the
+    watermark.
+    """
 
     key: str
     base: int
@@ -37,8 +38,9 @@ class Request(NamedTuple):
 
 
 def open_log(store: Store) -> Steps[State]:
-    """The newest checkpoint that can be read; the empty state if there is none. Whether it will do, the log start
-    tells."""
+    """Return the newest readable checkpoint; the empty state if there is none. The log start determines whether it is
+    valid.
+    """
     versions = yield (store.list_checkpoints,)
     for version in versions:
         state: State | None = yield store.read_checkpoint, version
@@ -48,16 +50,18 @@ def open_log(store: Store) -> Steps[State]:
 
 
 def held(store: Store, name: str) -> Steps[State]:
-    """The state that a process has held since before the schedule; one that starts after a crash opens the log."""
+    """Return the state that a process has held since before the schedule; one that restarts after a crash opens the
+    log.
+    """
     snapshot = store.snapshots.pop(name, None)
     return (yield from follow(store, (yield from open_log(store)))) if snapshot is None else snapshot
 
 
 def follow(store: Store, snapshot: State) -> Steps[State]:
-    """The state at the head: reads entries until one is missing, then the log start, once for all of them.
+    """Return the state at the head: read entries until one is missing, then the log start, once for all of them.
 
-    Above the log start nothing was ever deleted. So a log start read last and not above the state that we set out from
-    proves each entry read since, and that the missing one has never been there.
+    No entry above the log start was ever deleted. So a log start read last and not above the initial state proves that
+    each entry read since is valid, and that the missing one has never existed.
     """
     rules = store.rules
     before = (yield (store.read_log_start,)) if "floor before" in (rules.missing, rules.found) else 0
@@ -98,7 +102,7 @@ def commit(store: Store, name: str, snapshot: State, request: Request) -> Steps[
         if record is not None:
             return Outcome("committed", record.version, snapshot)
         if request.base < snapshot.request_watermark:
-            # Whether an attempt before this call took effect cannot be told any more.
+            # It is unknown whether an attempt before this call took effect.
             return Outcome("unknown" if rules.too_old == "unknown" else "rejected", 0, snapshot)
         entry = _entry(store, name, snapshot, request)
         attempts.append(entry.id)
@@ -123,7 +127,7 @@ def commit(store: Store, name: str, snapshot: State, request: Request) -> Steps[
 
 
 def _entry(store: Store, name: str, snapshot: State, request: Request) -> State:
-    """The next entry, with the state after it."""
+    """Return the next entry, with the state after it."""
     store.attempts += 1
     version = snapshot.version + 1
     records = snapshot.records
@@ -137,20 +141,20 @@ def _entry(store: Store, name: str, snapshot: State, request: Request) -> State:
 
 
 def _put(store: Store, entry: State) -> Steps[str]:
-    """Put an entry: "created", "ours" if it was found there, "another's" or "unclear"."""
+    """Put an entry: "created", "ours" if the existing one is ours, "another's" or "unclear"."""
     for _ in range(PUTS):
         answer: str = yield store.create, entry
         if answer == "created":
             return answer
         if answer == "exists":
             found: State | None = yield store.get, entry.version
-            if found is not None:  # else it is truncated: put again, to win a number that is below the log start
+            if found is not None:  # else it is truncated: put again, to win a version that is below the log start
                 return "ours" if found.id == entry.id else "another's"
     return "unclear"
 
 
 def _log_start_after(store: Store, answer: str, before: int) -> Steps[int]:
-    """The log start to hold an entry of ours against."""
+    """Return the log start with which to check an entry of ours."""
     rules = store.rules
     if answer == "ours" and rules.exists_as_ours == "believed":
         return 0
@@ -164,7 +168,7 @@ def _log_start_after(store: Store, answer: str, before: int) -> Steps[int]:
 
 
 def write(store: Store, name: str, keys: tuple[str, ...]) -> Steps[None]:
-    """Commit each key, asking again while the outcome is open. Started anew after a crash, it proposals all again."""
+    """Commit each key, retrying while the outcome is open. After a crash it proposes all of them again."""
     snapshot = yield from held(store, name)
     for key in keys:
         for _ in range(REPEATS):
@@ -184,7 +188,7 @@ def write(store: Store, name: str, keys: tuple[str, ...]) -> Steps[None]:
 
 
 def read(store: Store, name: str, polls: int) -> Steps[None]:
-    """A long-lived reader: follows the log whenever it is asked."""
+    """A long-lived reader: follows the log on each poll."""
     snapshot = yield from held(store, name)
     for _ in range(polls):
         head: int = yield (store.look_at_head,)
@@ -204,7 +208,7 @@ def drop(store: Store, name: str) -> Steps[None]:
 
 
 def truncate(store: Store, name: str, rounds: int) -> Steps[None]:
-    """Write a checkpoint, and truncate the log behind the second newest that can be read back."""
+    """Write a checkpoint, and truncate the log up to the second newest that can be read back."""
     rules = store.rules
     snapshot = yield from held(store, name)
     for _ in range(rounds):
@@ -226,7 +230,7 @@ def truncate(store: Store, name: str, rounds: int) -> Steps[None]:
 
 
 def _good_checkpoints(store: Store) -> Steps[list[int]]:
-    """The numbers of the newest checkpoints, as many as truncation needs."""
+    """Return the versions of the newest checkpoints, as many as truncation needs."""
     rules = store.rules
     good: list[int] = []
     for version in (yield (store.list_checkpoints,)):
@@ -246,5 +250,5 @@ def _delete(store: Store, log_start: int, target: int) -> Steps[None]:
 
 
 def rot(store: Store) -> Steps[None]:
-    """The medium, which may spoil a checkpoint at any time."""
+    """The medium, which may damage a checkpoint at any time."""
     yield (store.rot,)

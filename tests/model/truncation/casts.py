@@ -1,4 +1,4 @@
-"""Who takes part in a schedule: drawn from the seed, or one of a few tiny casts.
+"""The actors of a schedule: drawn from the seed, or one of a few tiny casts.
 
 The log is some entries long when a schedule begins, so that there is something to truncate.
 """
@@ -26,7 +26,7 @@ PAST = _past(entries=3)
 
 
 class Cast(NamedTuple):
-    """How many of each. Writers have one batch each; `again` of them repeat the first one's."""
+    """The number of each actor. Writers have one batch each; `again` of them repeat the first one's."""
 
     writers: int
     batches: int = 1
@@ -38,7 +38,7 @@ class Cast(NamedTuple):
     forgetters: int = 0
     entries: int = 2
     checkpoints: tuple[int, ...] = (1,)
-    snapshots: tuple[int, ...] = ()  # that the writers, then the readers hold at first; the others hold the head
+    snapshots: tuple[int, ...] = ()  # initially held by the writers, then the readers; the others hold the head
     faults: int = 0
     torn: int = 0
     rotten: int = 0
@@ -73,7 +73,7 @@ class Truncated(Store):
         self.spawn(name, make, knows=version)
 
     def finish(self) -> None:
-        """Whoever holds a snapshot, and one who is new, can follow to the head."""
+        """Check that every holder of a snapshot, and a new process, can follow to the head."""
         head = self.history[-1].version
         for snapshot in self.snapshots.values():
             self.read_done(run_alone(follow(self, snapshot)), head)
@@ -85,8 +85,9 @@ def _arrive(store: Store) -> Steps[State]:
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser. Each draw partitions much out: a race shows more often where no third actor hides
-    it."""
+    """Return a cast drawn by the chooser. Each draw leaves out many actors: a race shows more often if no third actor
+    hides it.
+    """
     below = chooser.below
     writers = 1 + below(3)
     readers = below(2)

@@ -1,4 +1,4 @@
-"""The model of a log that is truncated on show."""
+"""The exhibits of the model of a truncated log."""
 
 from ..known_bad import Model
 from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Truncated, swarm

@@ -1,18 +1,18 @@
-"""The store of a log that is truncated, and the oracle that sees all of it.
+"""The store of a truncated log, and the oracle that sees all of it.
 
-An entry carries the state after it: how a state is made of entries is the matter of another model. A follower checks
-that what it reads continues what it has. Violations by name:
+An entry has the state after it: another model covers how a state is made of entries. A follower checks that each entry
+continues its own state. Violations by name:
 
     overwritten          an entry was replaced
     gap                  an entry was put beyond the next version
     forked               an entry of the log continues another one than the last
     committed twice      a request key took effect a second time
-    false committed      told "committed", but the log does not hold the key at that version
-    false not committed  told "not committed" or "rejected", but the attempt is in the log, then or later
+    false committed      reported "committed", but the log does not have the key at that version
+    false not committed  reported "not committed" or "rejected", but the attempt is in the log, then or later
     chain broken         a follower met an entry that does not continue the one before
-    another history      a follower holds a state that the log never had
-    stale                a read began when the head was further on
-    shut out             nobody can open the log any more, or a follower finds no end
+    another history      a follower has a state that the log never had
+    stale                a read returns a state older than the head at its start
+    shut out             no process can open the log any more, or a follower never reaches the head
 """
 
 from collections.abc import Hashable
@@ -27,7 +27,7 @@ FAULTS = ("answer lost", "request late", "crash after effect", "crash, request l
 
 
 class Record(NamedTuple):
-    """A request key that has taken effect: where, and the head at its first proposal."""
+    """A request key that has taken effect: at which version, and the head at its first proposal."""
 
     key: str
     base: int
@@ -35,7 +35,9 @@ class Record(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state after an entry, and the entry: whose it is, what it continues. The records are in order of version."""
+    """The state after an entry, and the entry: its writer, and the entry it continues. The records are in order of
+    version.
+    """
 
     version: int
     id: str
@@ -55,7 +57,7 @@ EMPTY = State(0, "nothing", "", "")
 
 
 class Store(World):
-    """One run: the log, its log start and checkpoints, the faults left, and what truly happened."""
+    """One run: the log, its log start and checkpoints, the remaining faults, and the actual events."""
 
     def __init__(self, chooser: Chooser, rules: Rules, *, faults_max: int, torn_max: int, rotten_max: int) -> None:
         super().__init__(chooser)
@@ -68,7 +70,7 @@ class Store(World):
         self.checkpoints: dict[int, State | None] = {}  # None: damaged
         self.history = [EMPTY]
         self.keys: dict[str, int] = {}
-        self.bases: dict[str, int] = {}  # what callers have noted beside their request keys
+        self.bases: dict[str, int] = {}  # recorded by callers beside their request keys
         self.attempts = 0
         self.denied: set[str] = set()
         self.snapshots: dict[str, State] = {}
@@ -76,11 +78,11 @@ class Store(World):
     # -- requests -----------------------------------------------------------------------------------------------
 
     def get(self, version: int) -> State | None:
-        """An entry, or None."""
+        """Return an entry, or None."""
         return self.entries.get(version)
 
     def create(self, entry: State) -> Answer:
-        """Put an entry at its version if none is there."""
+        """Put an entry at its version if none exists."""
         fault = None
         if self.faults_left:
             fault = self.chooser.fault(len(FAULTS))
@@ -98,16 +100,16 @@ class Store(World):
         return "unclear"
 
     def land_late(self, entry: State) -> None:
-        """What was under way arrives, or is lost."""
+        """A late put arrives, or is lost."""
         if self.chooser.below(4):
             self.counts["late put landed"] += self._land(entry) == "created"
 
     def read_log_start(self) -> int:
-        """Entries up to this version may be deleted."""
+        """Return the log start: entries up to this version may be deleted."""
         return self.log_start
 
     def swap_log_start(self, expected: int, log_start: int) -> bool:
-        """Raise the log start if it is what was expected; whether it was."""
+        """Raise the log start if it is the expected one; return whether it was."""
         if self.rules.log_start == "compare and set" and self.log_start != expected:
             self.counts["floor race lost"] += 1
             return False
@@ -116,11 +118,11 @@ class Store(World):
         return True
 
     def delete(self, version: int) -> None:
-        """Delete an entry, if it is there."""
+        """Delete an entry, if it exists."""
         self.entries.pop(version, None)
 
     def put_checkpoint(self, state: State) -> None:
-        """Write a state down if none of its version is there; its bytes may come out damaged."""
+        """Write a checkpoint of a state if its version has none; its bytes may be damaged."""
         if state.version not in self.checkpoints:
             if self.rules.records == "not in checkpoints":
                 state = state._replace(records=())
@@ -130,19 +132,19 @@ class Store(World):
             self.checkpoints[state.version] = None if torn else state
 
     def list_checkpoints(self) -> tuple[int, ...]:
-        """Their numbers, the newest first."""
+        """Return the versions of the checkpoints, newest first."""
         return tuple(sorted(self.checkpoints, reverse=True))
 
     def read_checkpoint(self, version: int) -> State | None:
-        """A checkpoint; None if it is damaged or gone."""
+        """Return a checkpoint; None if it is damaged or missing."""
         return self.checkpoints.get(version)
 
     def delete_checkpoint(self, version: int) -> None:
-        """Delete a checkpoint, if it is there."""
+        """Delete a checkpoint, if it exists."""
         self.checkpoints.pop(version, None)
 
     def rot(self) -> None:
-        """One checkpoint is damaged where it lies."""
+        """Damage one stored checkpoint."""
         versions = self.list_checkpoints()
         if versions and self.rotten_left:
             self.rotten_left -= 1
@@ -150,7 +152,7 @@ class Store(World):
             self.checkpoints[versions[self.chooser.below(len(versions))]] = None
 
     def look_at_head(self) -> int:
-        """A caller asks for a read: how far the log is at this moment."""
+        """A caller starts a read: return the current head."""
         return len(self.history) - 1
 
     # -- what truly happens -------------------------------------------------------------------------------------
@@ -181,13 +183,13 @@ class Store(World):
         return "created"
 
     def told_committed(self, key: str, version: int) -> None:
-        """A caller has been told "committed"."""
+        """A caller got "committed"."""
         self.counts["told committed"] += 1
         if self.keys.get(key) != version:
             raise Violation("false committed", f"{key} at {version}")
 
     def told_not_committed(self, key: str, names: list[str]) -> None:
-        """A caller has been told that none of these attempts, or no attempt of this key, is or will be in the log."""
+        """A caller got the answer that none of these attempts, or no attempt of this key, is or will be in the log."""
         self.counts["told not committed"] += 1
         version = self.keys.get(key)
         if version is not None and (key in names or self.history[version].id in names):
@@ -202,7 +204,7 @@ class Store(World):
             raise Violation("stale", f"answered from {snapshot.version}, the head was {head} when asked")
 
     def viewed(self, snapshot: State) -> None:
-        """Somebody holds this state."""
+        """A process holds this state."""
         version = snapshot.version
         if version >= len(self.history) or self.history[version].id != snapshot.id:
             raise Violation("another history", f"{snapshot.id} at {version}")

@@ -1,4 +1,4 @@
-"""The known-bad variants of logs that are truncated by a rule stated too simply. The model must find each of them."""
+"""The known-bad variants of truncated logs, each with one rule stated too simply. The model must find each of them."""
 
 from ..known_bad import WrongForm
 from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
