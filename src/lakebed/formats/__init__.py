@@ -1,1 +1,1 @@
-"""Files of other programs: their formats, their text, their types."""
+"""Files of other programs: formats, text and types."""

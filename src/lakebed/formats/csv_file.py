@@ -1,14 +1,14 @@
-"""Reads CSV files batch by batch, with types that are those of a table or detected.
+"""Reads CSV files batch by batch, with the types of a table or detected ones.
 
-:func:`detect` looks at the first megabytes and decides how the file is read; :func:`batches` reads it with Arrow's
+:func:`detect` reads the first megabytes and determines how to read the file; :func:`batches` reads it with Arrow's
 parser (:mod:`lakebed.formats.csv_parser`), whose conversions fail for a value that does not fit. Only then the file is
-read again, to name the value, its line and its column. An empty cell is null, and quotes with nothing between them are
-an empty text, unless there are such cells in columns of other types; then these are null, too.
+read again, to name the value, its line and its column. An empty cell is null. Empty quotes are an empty text, or null
+if columns of other types have such cells.
 
 Core types: :class:`CsvReading`.
 
-Rules. Binary is hex digits, as it is in JSON. Columns of other types that Arrow's parser does not make are text, for
-the conformer to cast. Lines count from 1, and a record with line breaks in quotes has the number of its first line.
+Rules. Binary is hex digits, as in JSON. Columns of other types that Arrow's parser does not support are read as text,
+which the conformer casts. Lines count from 1, and a record with line breaks in quotes has the number of its first line.
 
 Errors: SchemaMismatchError names file, line and column.
 """
@@ -37,7 +37,7 @@ from lakebed.model.types import is_binary
 SAMPLE_BYTES = 4 * 1024 * 1024
 
 _TOO_LONG = "straddling"
-"""In what Arrow's parser says of a row that is longer than two blocks."""
+"""Part of the message of Arrow's parser for a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
 _HEX = r"\A([0-9a-fA-F]{2})*\z"
@@ -46,8 +46,8 @@ _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 @dataclass(frozen=True)
 class CsvReading:
-    """How a file is read. ``columns`` has what was detected of each column; ``given`` the types that were not detected;
-    ``quoted_nulls``: quotes with nothing between them are null.
+    """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
+    ``quoted_nulls``: empty quotes are null.
     """
 
     file: InputFile
@@ -62,22 +62,22 @@ class CsvReading:
 
     @cached_property
     def nulls(self) -> tuple[str, ...]:
-        """The texts that stand for null."""
+        """The texts that mean null."""
         found = self.options.nulls or sorted({word for one in self.columns.values() for word in one.nulls})
         return ("", *found)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns as they are read."""
+        """The schema of the rows as they are read."""
         names = self.dialect.names if self.read is None else self.read
         return pa.schema([(name, self._read_as(name)) for name in names])
 
     def type_of(self, name: str) -> pa.DataType:
-        """The type of a column: given, or detected."""
+        """Return the type of a column: given, or detected."""
         return self.given.get(name) or self.columns[name].type
 
     def parsed(self, name: str) -> pa.DataType:
-        """The type that Arrow's parser makes of a column."""
+        """Return the type to which Arrow's parser converts a column."""
         kind = self.type_of(name)
         if pa.types.is_date32(kind) and self.options.date_format:
             return pa.timestamp("s")
@@ -112,10 +112,10 @@ def detect(
     only_fields: bool = False,
     strict: bool = True,
 ) -> CsvReading:
-    """How a file is read: columns of the ``fields`` have their types, and others detected ones, or are left out if
-    there are ``only_fields``. Unless it is ``strict``, bytes that are no text are left to the conformer.
+    """Determine how to read a file: columns of the ``fields`` have their types; others have detected types, or are left
+    out with ``only_fields``. Unless ``strict``, invalid text is left to the conformer.
 
-    Raises SchemaMismatchError and UsageError for a file that is no CSV, or has times without the zone that a field has.
+    Raises SchemaMismatchError and UsageError for a file that is not CSV, or whose times lack the zone that a field has.
     """
     with reading(file, text=True):
         sample, whole = file.sample(SAMPLE_BYTES)
@@ -147,7 +147,7 @@ def detect(
 def _column(values: pa.Array, given: pa.DataType | None, options: ReadingOptions) -> ColumnType:
     if given is None:
         found = column_type(values, options.date_format)
-        # A zone makes times of it that lie on the line of time.
+        # The option gives these times a zone.
         if options.timezone and pa.types.is_timestamp(found.type) and found.type.tz is None:
             found = ColumnType(pa.timestamp(found.type.unit, "UTC"), found.nulls, found.examples)
         return ColumnType(found.type, frozenset(), found.examples) if options.nulls else found
@@ -161,7 +161,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _check_zone(plan: CsvReading, name: str, values: pa.Array) -> None:
-    """Raise SchemaMismatchError if the first rows have times without the zone that the field has."""
+    """Raise SchemaMismatchError if times in the first rows lack the zone that the field has."""
     kind, options = plan.given.get(name), plan.options
     if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None or options.timezone or options.date_format:
         return
@@ -177,14 +177,14 @@ def _check_zone(plan: CsvReading, name: str, values: pa.Array) -> None:
 
 
 def _decoded_lines(sample: bytes, encoding: str, name: str, *, whole: bool, strict: bool) -> str:
-    """The whole lines of the sample."""
+    """Return the whole lines of the sample."""
     if not whole and encoding in ("utf-8", "utf-8-sig"):
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     try:
         errors = "strict" if whole or encoding in ("utf-8", "utf-8-sig") else "ignore"
         text = sample.decode(encoding, errors if strict else "replace")
     except UnicodeDecodeError as error:
-        # Its object is the sample without a byte order mark.
+        # The error's object is the sample without a byte order mark.
         line = error.object[: error.start].count(b"\n") + 1
         raise Code.VALUE_INVALID(
             f"{name}, line {line}: the byte 0x{error.object[error.start]:02x} is not {encoding_name(encoding)}; give "
@@ -195,7 +195,7 @@ def _decoded_lines(sample: bytes, encoding: str, name: str, *, whole: bool, stri
 
 
 def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) -> pa.Table:
-    """The first rows as text. Records of other lengths are left out here, and refused when the file is read."""
+    """Return the first rows as text. Records of other lengths are left out here, and refused when the file is read."""
     try:
         return arrow_csv.read_csv(
             io.BytesIO(text.encode()),
@@ -221,7 +221,7 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
 
 
 def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
-    """The rows, with the columns of :attr:`CsvReading.schema`."""
+    """Return the rows, with the columns of :attr:`CsvReading.schema`."""
     is_parsed = all(field.type == plan.parsed(field.name) for field in plan.schema)
     before = 0
     try:
@@ -238,7 +238,7 @@ def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
 
 
 def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.RecordBatch:
-    """The rows with the types that Arrow's parser does not make: times with the zone of the file, and binary."""
+    """Convert the types that Arrow's parser does not support: times with the zone of the file, and binary."""
     columns = []
     for read_as, column in zip(plan.schema, batch.columns, strict=True):
         if read_as.type == column.type:
@@ -259,7 +259,7 @@ def _in_zone(column: pa.Array, plan: CsvReading, read_as: pa.Field) -> pa.Array:
 
 
 def _from_hex(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
-    """The bytes of hex digits. Raises SchemaMismatchError for other text."""
+    """Return the bytes of hex digits. Raises SchemaMismatchError for other text."""
     kind, name = read_as.type, read_as.name
     fits = pc.match_substring_regex(column, _HEX)
     if pa.types.is_fixed_size_binary(kind):
@@ -281,7 +281,7 @@ def _from_hex(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before
 
 
 def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
-    """The error with the line and the column of the first value that does not fit."""
+    """Return the error with the line and the column of the first value that does not fit."""
     message = str(error)
     if _TOO_LONG in message and (line := unclosed_line(plan)):
         return unclosed(plan, line)

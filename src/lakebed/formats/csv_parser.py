@@ -1,14 +1,14 @@
 """Parses CSV with Arrow: a large file in pieces, several at a time, and any other as one stream.
 
-Arrow's reader of a stream parses on one thread. :func:`parsed_batches` therefore cuts a large file behind line feeds,
-some megabytes apart, and a few threads parse the pieces, each as a file of its own. A line feed need not end a record:
-it may be in a quoted value. So each piece is parsed with an empty record behind it. This is the last record exactly if
+Arrow's stream reader parses on one thread. :func:`parsed_batches` therefore cuts a large file after line feeds, some
+megabytes apart, and a few threads parse the pieces, each as a file of its own. A line feed may be inside a quoted value
+instead of ending a record. So each piece is parsed with an empty record appended. This is the last record exactly if
 the piece ends outside quotes; otherwise it becomes text of the value. In that case, and if Arrow refuses a piece, the
-file is read as one stream from the beginning of that piece, where a record begins because the piece before it was
-whole. Rows, and the error after them, are therefore those of one stream.
+file is read as one stream from the beginning of that piece, where a record begins because the previous piece was whole.
+Rows, and the error after them, are therefore those of one stream.
 
-Rules. A piece is at most twice 4 MiB. One more than there are threads is held, as text and as rows. Parts of
-files (:mod:`lakebed.formats.csv_parts`) are read as streams: their task has one core.
+Rules. A piece is at most twice 4 MiB. One more piece than threads is in memory, as text and as rows. Parts of files
+(:mod:`lakebed.formats.csv_parts`) are read as streams: their task has one core.
 
 Errors: :class:`UnparsedError` has the message of Arrow's parser.
 """
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from lakebed.formats.dialect import Dialect
 
 LINES_APART = ("utf-8", "utf-8-sig", "ascii", "latin-1", "iso-8859-1", "iso8859-1", "windows-1252", "cp1252")
-"""Encodings in which the byte of a line feed is nothing else."""
+"""Encodings in which the byte of a line feed has no other meaning."""
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-"""A record must fit into a block, of a stream and of a file in pieces."""
+"""Bytes of a block. A record must fit into a block, in a stream and in a file in pieces."""
 
 _PIECE_BYTES = _BLOCK_BYTES
 _SKIPPED_BYTES = 1024 * 1024
 _THREADS_MAX = 4
-"""What sorts and encodes the rows is not faster than four of them."""
+"""Maximum parsing threads: sorting and encoding the rows is not faster than four of them."""
 
 _TRUE, _FALSE = ["true", "True", "TRUE", "t", "T", "1"], ["false", "False", "FALSE", "f", "F", "0"]
 
@@ -49,7 +49,7 @@ class UnparsedError(Exception):
 
 
 def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in order, with the types of :meth:`CsvReading.parsed`.
+    """Return the rows of a file in order, with the types of :meth:`CsvReading.parsed`.
 
     Raises UnparsedError after the rows before the one that cannot be parsed.
     """
@@ -61,7 +61,7 @@ def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
 
 
 def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True) -> Iterator[pa.RecordBatch]:
-    """The rows from a position on, which is 0 or follows a line feed. Raises as :func:`parsed_batches`."""
+    """Return the rows from a position on, which is 0 or follows a line feed. Raises as :func:`parsed_batches`."""
     options = _options(plan, begin, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
     with plan.file.open() as file:
         _skip(file, begin)
@@ -73,8 +73,8 @@ def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True)
 
 
 def _skip(file: Any, begin: int) -> None:
-    """Skip what is before a position, except for the line feed: Arrow would take a byte order mark there for that of
-    the file, and skips an empty line instead.
+    """Skip to a position, except for the line feed before it: Arrow would take a byte order mark there for that of the
+    file, and skips an empty line instead.
     """
     left = begin - 1
     while left > 0 and (data := file.read(min(left, _SKIPPED_BYTES))):
@@ -85,8 +85,8 @@ def _skip(file: Any, begin: int) -> None:
 
 
 def _is_divisible(plan: CsvReading) -> bool:
-    """Whether a file is large, and an empty record that becomes text would be seen, because all columns are read. An
-    empty record of one column is an empty line, which Arrow skips.
+    """Return whether a file is large, and an empty record read as text would be detected, because all columns are read.
+    An empty record of one column is an empty line, which Arrow skips.
     """
     columns = len(plan.dialect.names)
     lines_apart = plan.dialect.encoding.lower() in LINES_APART
@@ -95,7 +95,9 @@ def _is_divisible(plan: CsvReading) -> bool:
 
 
 def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | None]:
-    """The rows of the pieces, in order. Returns the position from which the file must be read as a stream, if any."""
+    """Return the rows of the pieces, in order; then the position from which the file must be read as a stream, if
+    any.
+    """
     threads = min(pa.cpu_count(), _THREADS_MAX)
     ahead: deque[tuple[int, Future[pa.Table | None]]] = deque()
     with plan.file.open() as file, ThreadPoolExecutor(threads, "lakebed-csv") as pool:
@@ -113,8 +115,8 @@ def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | No
 
 
 def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | memoryview, ...]]]:
-    """The position of each piece and its text, which begins with the line feed before it; no text if the last one must
-    be read as a stream.
+    """Return the position of each piece and its text, which begins with the line feed before it; no text if the last
+    one must be read as a stream.
     """
     begin = end = 0
     left = b""
@@ -127,12 +129,12 @@ def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | me
         yield begin, (left, memoryview(block)[:cut])
         begin, end, left = end + cut, end + len(block), block[cut - 1 :]
     if len(left) > 1:
-        # Arrow takes an empty cell at the end of a file for a quoted one if the cell before it is.
+        # Arrow reads an empty cell at the end of a file as quoted if the previous cell is.
         yield begin, () if left.endswith(delimiter) else (left, b"\n")
 
 
 def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...]) -> pa.Table | None:
-    """The rows of a piece; None if it cannot be parsed by itself."""
+    """Return the rows of a piece; None if it cannot be parsed by itself."""
     if not texts:
         return None
     empty_record = plan.dialect.delimiter.encode() * (len(plan.dialect.names) - 1) + b"\n"
@@ -151,7 +153,7 @@ def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...])
 
 
 def read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
-    """Of a text that begins with the heading, if the file has one."""
+    """Return the options for a text that begins with the header, if the file has one."""
     return arrow_csv.ReadOptions(
         column_names=list(dialect.names),
         skip_rows=0,
@@ -162,7 +164,7 @@ def read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
 
 
 def _options(plan: CsvReading, begin: int, *, block_bytes: int, use_threads: bool) -> dict[str, Any]:
-    """Of the text of a file from a position on."""
+    """Return the options for the text of a file from a position on."""
     dialect = plan.dialect if not begin else replace(plan.dialect, header=False)
     encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
     date_format = [plan.options.date_format] if plan.options.date_format else []
@@ -175,7 +177,7 @@ def _options(plan: CsvReading, begin: int, *, block_bytes: int, use_threads: boo
         "convert_options": arrow_csv.ConvertOptions(
             column_types={name: plan.parsed(name) for name in names},
             include_columns=names,
-            # The conformer checks whether text is UTF-8, and names the column and the row.
+            # The conformer checks for valid UTF-8, and names the column and the row.
             check_utf8=False,
             null_values=list(plan.nulls),
             strings_can_be_null=True,

@@ -1,7 +1,7 @@
-"""Finds the records of a CSV file by Python's parser, for errors: they name lines, and Arrow's parser counts rows.
+"""Finds the records of a CSV file by Python's parser, for errors: messages name lines, but Arrow's parser counts rows.
 
-Also whether a file ends within quotes, which Arrow's parser accepts: all that follows them is one value, and the rows
-there would be lost without a word.
+Also detects a file that ends within quotes. Arrow's parser accepts it: the rest is one value, and its rows would be
+lost silently.
 
 Rules. Lines count from 1, and a record with line breaks in quotes has the number of its first line. Each function reads
 the file again.
@@ -25,7 +25,7 @@ _END_BYTES = 256
 
 
 def line_of(plan: CsvReading, row: int) -> int:
-    """The line on which a row begins, counted from 1; rows count from 0."""
+    """Return the line on which a row begins, counted from 1; rows count from 0."""
     for line, record in records(plan):
         if row < 0 or (row == 0 and record):
             return line
@@ -34,7 +34,7 @@ def line_of(plan: CsvReading, row: int) -> int:
 
 
 def records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
-    """The records that Arrow takes for rows, each with its first line."""
+    """Return the records that Arrow reads as rows, each with its first line."""
     encoding = plan.dialect.encoding
     with plan.file.open() as file, io.TextIOWrapper(file, encoding, "replace", newline="") as text:
         reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
@@ -51,7 +51,7 @@ def records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
 
 
 def record_at(plan: CsvReading, row: int) -> tuple[int, list[str]]:
-    """A row's line and cells; no line if the file cannot be read so far."""
+    """Return a row's line and cells; no line if the file cannot be read so far."""
     try:
         return next((found for index, found in enumerate(records(plan)) if index == row), (0, []))
     except (csv.Error, UnicodeError):
@@ -59,7 +59,7 @@ def record_at(plan: CsvReading, row: int) -> tuple[int, list[str]]:
 
 
 def ends_in_quotes(plan: CsvReading, rows: pa.RecordBatch) -> bool:
-    """Whether the file ends within quotes. Arrow takes all that follows them as a value, of the last column."""
+    """Return whether the file ends within quotes. Arrow reads the rest as a value of the last column."""
     name = plan.dialect.names[-1]
     if name not in rows.schema.names or not rows.num_rows:
         return False
@@ -69,13 +69,13 @@ def ends_in_quotes(plan: CsvReading, rows: pa.RecordBatch) -> bool:
     value = rows.column(name)[-1].as_buffer()
     if value is None or b"\n" not in value.to_pybytes():
         return False
-    # Nearly all files whose last value has a line break end with the quote that closes it.
+    # Nearly all files whose last value has a line break end with the closing quote of that value.
     end = plan.file.ending(_END_BYTES).rstrip(b"\r\n\0 ")
     return not end.endswith(plan.dialect.quote.encode()) and bool(unclosed_line(plan))
 
 
 def unclosed_line(plan: CsvReading) -> int:
-    """The line on which a record begins whose quotes are not closed; 0 if there is none."""
+    """Return the line on which a record with unclosed quotes begins; 0 if there is none."""
     with plan.file.open() as file, io.TextIOWrapper(file, plan.dialect.encoding, "replace", newline="") as text:
         reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote, strict=True)
         ended = 0
@@ -83,13 +83,13 @@ def unclosed_line(plan: CsvReading) -> int:
             for _ in reader:
                 ended = reader.line_num
         except csv.Error as error:
-            # Python has a limit for one value, which the rest of a file exceeds.
+            # Python limits the size of one value, which the rest of a file exceeds.
             return ended + 1 if "unexpected end" in str(error) or "field limit" in str(error) else 0
     return 0
 
 
 def unclosed(plan: CsvReading, line: int) -> Error:
-    """The error of a file that ends within quotes."""
+    """Return the error of a file that ends within quotes."""
     return Code.SOURCE_UNPARSABLE(
         f"{plan.file}, line {line + plan.file.lines_before():,}: quotes that begin in this row are not closed, so the "
         "rest of the file would be one value; close or double them, or say which character quotes (--quote)",

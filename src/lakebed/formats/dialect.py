@@ -1,8 +1,9 @@
-"""Detects how the text of a CSV file is written: encoding, delimiter, quote, header and names of columns.
+"""Detects the dialect of a CSV file: encoding, delimiter, quote, header and names of columns.
 
-The delimiter is that of ``, ; tab |`` by which most records have equally many columns, and more than one. The first
-record is a header if its cells are distinct texts, unless a cell below a number, date or time is one as well. A file
-without a header has the columns column0, column1 …, or those of the table in their order if these are as many.
+The delimiter is the one of ``, ; tab |`` with which most records have the same number of columns, and more than one.
+The first record is a header if a cell is the name of a field of the table, or if no cell is a number, boolean, date or
+time. A file without a header has the columns column0, column1 …, or those of the table in order if their number is the
+same.
 
 Core types: :class:`Dialect`. Pure: works on the first bytes of a file. Errors: SchemaMismatchError and UsageError name
 the file and the line. Source: the sniffer of DuckDB, in its main steps.
@@ -34,7 +35,7 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a text file is written; ``names`` are those of its columns, in order."""
+    """The dialect of a text file; ``names`` are those of its columns, in order."""
 
     delimiter: str
     quote: str
@@ -44,21 +45,22 @@ class Dialect:
 
     @property
     def said(self) -> str:
-        """For people."""
+        """A description for people."""
         delimiter = {"\t": "tab", " ": "blank"}.get(self.delimiter, repr(self.delimiter))
         header = "a header" if self.header else "no header"
         return f"CSV with delimiter {delimiter}, quote {self.quote}, {header}, {encoding_name(self.encoding)}"
 
 
 def encoding_name(encoding: str) -> str:
-    """An encoding as people write it."""
+    """Return the usual name of an encoding."""
     return encoding.removesuffix("-sig").upper()
 
 
 def detect_dialect(
     sample: bytes, name: str, options: ReadingOptions, fields: Sequence[str] = (), *, whole: bool
 ) -> Dialect:
-    """The dialect of a file that begins with ``sample``, all of it if ``whole``; ``fields`` are those of the table.
+    """Return the dialect of a file that begins with ``sample`` (all of it if ``whole``); ``fields`` are those of the
+    table.
 
     Raises SchemaMismatchError if it has no text, or columns without distinct names; UsageError for a binary file.
     """
@@ -86,7 +88,7 @@ def detect_dialect(
 
 
 def detect_encoding(sample: bytes, name: str) -> str:
-    """The encoding by the first bytes. Raises UsageError for a file that is not text."""
+    """Detect the encoding from the first bytes. Raises UsageError for a file that is not text."""
     for mark, encoding in _MARKS:
         if sample.startswith(mark):
             return encoding
@@ -104,9 +106,9 @@ def _delimiters(name: str) -> tuple[str, ...]:
 
 
 def _records(text: str, delimiter: str, quote: str, *, whole: bool) -> list[list[str]]:
-    """The first records; the last one of a text that was cut is left out."""
+    """Return the first records; the last one of a truncated text is left out."""
     found: list[list[str]] = []
-    # A record that is too long for the parser, as one is whose quotes are not closed, ends the search.
+    # A record that is too long for the parser, for example with unclosed quotes, ends the search.
     with contextlib.suppress(csv.Error):
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
         for record, _ in zip(reader, range(_SNIFFED_RECORDS + 1), strict=False):
@@ -115,7 +117,7 @@ def _records(text: str, delimiter: str, quote: str, *, whole: bool) -> list[list
 
 
 def _score(records: list[list[str]]) -> tuple[float, int]:
-    """The share of records with the most frequent number of columns, and this number; nothing for one column."""
+    """Return the share of records with the most frequent number of columns, and this number; nothing for one column."""
     if not records:
         return -1.0, 0
     columns, count = Counter(map(len, records)).most_common(1)[0]
@@ -131,7 +133,7 @@ def _is_header(records: list[list[str]], fields: Sequence[str]) -> bool:
     if any(len(record) != len(first) for record in others[:1]):
         return True
     typed = [any(index < len(r) and is_typed(r[index]) for r in others) for index in range(len(first))]
-    # Below texts alone nothing tells a header from a row; most files have one.
+    # If all columns are text, nothing distinguishes a header from a row; most files have one.
     return any(typed) or all(first)
 
 

@@ -1,7 +1,7 @@
-"""Finds the format of a file: by its first bytes if these are those of a binary format, and else by its name.
+"""Finds the format of a file: by its first bytes if it is a binary format, else by its name.
 
-Core types: :class:`FileFormat`. Errors: UsageError for a format that is not read here, DamagedError for a file that is
-not what its name says.
+Core types: :class:`FileFormat`. Errors: UsageError for an unsupported format, DamagedError for a file whose content
+does not match its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakebed.formats.reading_options import ReadingOptions
 
 
 class FileFormat(StrEnum):
-    """The format of a file, in words for people."""
+    """The format of a file; values are names for people."""
 
     PARQUET = "Parquet"
     IPC_FILE = "an Arrow file"
@@ -48,19 +48,19 @@ _TEXT_SUFFIXES = {
 _BINARY_SUFFIXES = (".parquet", ".parq", ".pq", ".arrow", ".arrows", ".feather", ".ipc", ".orc")
 _PLAIN = (*_TEXT_SUFFIXES, *_BINARY_SUFFIXES)
 SUFFIXES = (*_PLAIN, *(f"{name}{end}" for name in _TEXT_SUFFIXES for end in COMPRESSED_SUFFIXES))
-"""Ends of the names of files that are found in a folder."""
+"""Suffixes of the names of files that are found in a folder."""
 
 _TEXT_START = b"\t\n\r !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 
 
 def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
-    """The format. Raises NotFoundError, StorageError, UsageError (unknown format), DamagedError."""
+    """Return the format. Raises NotFoundError, StorageError, UsageError (unknown format), DamagedError."""
     with reading(file):
         start, _ = file.sample(64)
         packed = file.compression() is not None
     found = None if packed else next((kind for magic, kind in _MAGIC if start.startswith(magic)), None)
     if found is not None and b"\0" not in start and all(byte in _TEXT_START for byte in start):
-        # Text that begins with the letters of a magic number, such as the name of a column.
+        # Text that begins with the letters of a magic number, for example in the name of a column.
         found = None
     named = _TEXT_SUFFIXES.get(file.suffix)
     given = options.format
@@ -79,7 +79,7 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
         lacks = "does not have the header of such a file" if start else "is empty"
         raise Code.SOURCE_DAMAGED(f"{file} is named {file.suffix} but {lacks}", name=str(file))
     if not file.suffix:
-        # Standard input, or a name that says nothing.
+        # Standard input, or a name without a known suffix.
         return FileFormat.JSON if start.lstrip()[:1] in (b"{", b"[") else FileFormat.CSV
     if start.startswith(b"PK\x03\x04"):
         raise Code.SOURCE_UNSUPPORTED(
@@ -95,24 +95,22 @@ def format_of(file: InputFile, options: ReadingOptions) -> FileFormat:
 
 
 def not_blank(files: Sequence[InputFile], options: ReadingOptions) -> Sequence[InputFile]:
-    """The files without those that are to have text and have none; the first if none has any. Raises as
-    :func:`format_of`.
-    """
+    """Return the files without blank text files; the first file if all are blank. Raises as :func:`format_of`."""
     if len(files) == 1:
         return files
     return [file for file in files if not (is_blank(file) and format_of(file, options).is_text)] or files[:1]
 
 
 def is_blank(file: InputFile) -> bool:
-    """Whether the file has no text. Raises as :func:`format_of`."""
+    """Return whether the file has no text. Raises as :func:`format_of`."""
     with reading(file):
         return file.is_blank()
 
 
 def check_options(files: Iterable[tuple[str, FileFormat]], options: ReadingOptions) -> None:
-    """Raise UsageError for options that are for CSV, if none of the files is CSV.
+    """Raise UsageError for CSV options if none of the files is CSV.
 
-    ``files`` have names and formats; no more of them are looked at than needed.
+    ``files`` have names and formats; only as many are read as needed.
     """
     if not options.for_csv:
         return
@@ -128,7 +126,7 @@ def check_options(files: Iterable[tuple[str, FileFormat]], options: ReadingOptio
 
 
 def _given_format(file: InputFile, given: str, found: FileFormat | None) -> FileFormat:
-    """The format that the user gave. Raises UsageError if the bytes are of another."""
+    """Return the format given by the user. Raises UsageError if the bytes are of another."""
     wanted = {
         "csv": (FileFormat.CSV,),
         "json": (FileFormat.JSON,),

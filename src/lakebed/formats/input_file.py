@@ -1,7 +1,7 @@
-"""Files that users name, as bytes: local, on an object store, or standard input; decompressed where they need it.
+"""Files named by users, as bytes: local, on an object store, or standard input; decompressed if needed.
 
-Compression (gzip, bzip2, Zstandard, xz) is recognised by the first bytes, whatever the name. :func:`reading` turns the
-errors of other libraries into those of Lakebed.
+Compression (gzip, bzip2, Zstandard, xz) is recognised by the first bytes, whatever the name. :func:`reading` converts
+the errors of other libraries to those of Lakebed.
 
 Core types: :class:`InputFile`. Errors name the file: NotFoundError, StorageError (unreadable), DamagedError.
 """
@@ -35,17 +35,17 @@ _COMPRESSED = (
 )
 _PIECE_BYTES = 1024 * 1024
 BLANK_BYTES = 4096
-"""A file with white space alone has at most this size."""
+"""Maximum size of a file that has only white space."""
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file: ``name`` as the user gave it, and its path, in ``files`` if it is on a store.
+    """A file: ``name`` as given by the user, and its path, in ``files`` if it is on a store.
 
-    ``part`` are two positions in a file that is not compressed: :meth:`open` then gives the lines that begin from the
-    first on and before the second.
+    ``part`` has two positions in an uncompressed file: :meth:`open` then returns the lines that begin at or after the
+    first and before the second.
     """
 
     name: str
@@ -58,12 +58,12 @@ class InputFile:
 
     @property
     def suffix(self) -> str:
-        """The end of the name in lower case, without that of a compression."""
+        """The suffix of the name in lower case, without that of a compression."""
         path = PurePosixPath(self.path.lower())
         return path.with_suffix("").suffix if path.suffix in COMPRESSED_SUFFIXES else path.suffix
 
     def open_bytes(self) -> Any:
-        """The bytes as they are stored, as an Arrow file that can seek."""
+        """Open the stored bytes as an Arrow file that can seek."""
         if self.files is not None:
             return self.files.open(self.path)
         if Path(self.path).is_dir():
@@ -77,7 +77,7 @@ class InputFile:
         return next((codec for magic, codec in _COMPRESSED if start.startswith(magic)), None)
 
     def open(self) -> Any:
-        """The bytes, decompressed, as an Arrow file that is read once from its beginning."""
+        """Open the decompressed bytes as an Arrow file that is read once from its beginning."""
         if self.part is not None:
             file = self.open_bytes()
             begin, end = (_line_from(file, position) for position in self.part)
@@ -90,13 +90,13 @@ class InputFile:
         return pa.CompressedInputStream(self.open_bytes(), codec)
 
     def sample(self, size: int) -> tuple[bytes, bool]:
-        """The first ``size`` bytes, decompressed, and whether they are all."""
+        """Return the first ``size`` bytes, decompressed, and whether they are all."""
         with replace(self, part=None).open() as file:
             data = read_fully(file, size + 1)
         return data[:size], len(data) <= size
 
     def ending(self, size: int) -> bytes:
-        """The last ``size`` bytes, decompressed. Reads a compressed file to its end."""
+        """Return the last ``size`` bytes, decompressed. Reads a compressed file to its end."""
         with self.open() as file:
             if file.seekable():
                 file.seek(max(0, file.size() - size))
@@ -106,31 +106,33 @@ class InputFile:
         return data
 
     def lines_before(self) -> int:
-        """The lines before the part; 0 for a whole file. Reads them."""
+        """Return the number of lines before the part; 0 for a whole file. Reads them."""
         if self.part is None:
             return 0
         with self.open_bytes() as file, file.get_stream(0, _line_from(file, self.part[0])) as before:
             return _count(before, b"\n")
 
     def is_empty(self) -> bool:
-        """Whether the part has no line."""
+        """Return whether the part has no line."""
         with self.open() as file:
             return not file.read(1)
 
     def is_blank(self) -> bool:
-        """Whether the file has white space at most, beside a byte order mark."""
+        """Return whether the file has only white space, apart from a byte order mark."""
         sample, whole = self.sample(BLANK_BYTES)
         mark = next((mark for mark in _BYTE_ORDER_MARKS if sample.startswith(mark)), b"")
         return whole and not sample.removeprefix(mark).strip()
 
     def count(self, byte: bytes) -> int:
-        """How often the part has the byte. Reads it."""
+        """Return the number of occurrences of a byte in the part. Reads it."""
         with self.open() as file:
             return _count(file, byte)
 
 
 def read_fully(file: Any, size: int) -> bytes:
-    """The next ``size`` bytes of a file, or those up to its end. A compressed file may return fewer for each read."""
+    """Return the next ``size`` bytes of a file, or those up to its end. A compressed file may return fewer for each
+    read.
+    """
     parts: list[bytes] = []
     left = size
     while left and (part := file.read(left)):
@@ -140,7 +142,7 @@ def read_fully(file: Any, size: int) -> bytes:
 
 
 def _line_from(file: Any, position: int) -> int:
-    """The first position from this one on at which a line begins; the end of the file if there is none."""
+    """Return the first position from this one on at which a line begins; the end of the file if there is none."""
     if position == 0:
         return 0
     at = position - 1
@@ -160,12 +162,12 @@ def _count(file: Any, byte: bytes) -> int:
 
 
 def is_remote(text: str) -> bool:
-    """Whether the text is a URL of an object store."""
+    """Return whether the text is a URL of an object store."""
     return "://" in text and not text.startswith("file://")
 
 
 def input_file(text: str, home: Storage | None = None) -> InputFile:
-    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_external` takes it.
+    """Return the file of a path or URL; ``home`` is the store of the instance, as for :func:`open_external`.
 
     Raises UsageError for an invalid URL.
     """
@@ -179,7 +181,7 @@ def input_file(text: str, home: Storage | None = None) -> InputFile:
 
 
 def spooled(stream: IO[bytes], folder: Path, name: str) -> InputFile:
-    """The bytes of a stream as a file in a folder, so that they can be read twice."""
+    """Copy a stream to a file in a folder, so that it can be read twice."""
     path = folder / "input"
     with reading(name), path.open("wb") as file:
         shutil.copyfileobj(stream, file, 1024 * 1024)
@@ -188,7 +190,7 @@ def spooled(stream: IO[bytes], folder: Path, name: str) -> InputFile:
 
 @contextlib.contextmanager
 def reading(file: InputFile | str, *, text: bool = False) -> Iterator[None]:
-    """Turn errors of reading a file into those of Lakebed; invalid ``text`` is not damage."""
+    """Convert errors of reading a file to those of Lakebed; invalid ``text`` is not damage."""
     name = str(file)
     try:
         yield
@@ -209,7 +211,7 @@ def reading(file: InputFile | str, *, text: bool = False) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """A small text file. Raises NotFoundError, StorageError, or UsageError if it is not UTF-8."""
+    """Return the text of a small file. Raises NotFoundError, StorageError, or UsageError if it is not UTF-8."""
     with reading(str(path)):
         try:
             return path.read_text("utf-8")

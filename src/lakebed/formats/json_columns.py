@@ -1,6 +1,6 @@
-"""JSON values as Arrow columns of a type. Pure.
+"""Converts JSON values to Arrow columns of a type. Pure.
 
-Errors: :data:`UNCONVERTIBLE`, for a value that is none of the type; the caller names it.
+Errors: :data:`UNCONVERTIBLE`, for a value that is not of the type; the caller names it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ _HEX = re.compile("([0-9a-fA-F]{2})*")
 
 
 class WrittenFloat(float):
-    """A number with its digits, of which a float keeps some."""
+    """A number with all its digits, of which a float keeps some."""
 
     digits: str
 
     def __new__(cls, digits: str) -> Self:
-        """The number of these digits."""
+        """Return the number of these digits."""
         made = super().__new__(cls, digits)
         made.digits = digits
         return made
 
 
 def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """JSON values as a column of the type. Raises TypeError, ValueError, ArrowException for one that does not fit."""
+    """Convert JSON values to a column of the type. Raises TypeError, ValueError, ArrowException for one that does not
+    fit.
+    """
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(values, kind)
     if pa.types.is_struct(kind):
@@ -45,7 +47,7 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         parts = [decode_array([None if v is None else v.get(m.name) for v in values], m.type) for m in members]
         return pa.StructArray.from_arrays(parts, fields=members, mask=_nulls(values))
     if pa.types.is_map(kind):
-        # Pairs, or an object, which is how most programs write a map with keys of text.
+        # Pairs, or an object: most programs write a map with text keys as an object.
         maps = [list(value.items()) if isinstance(value, dict) else value for value in values if value is not None]
         items = [pair for pairs in maps for pair in pairs]
         keys = decode_array([key for key, _ in items], kind.key_type)
@@ -58,14 +60,14 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         cls, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
         return cls.from_arrays(_offsets(values, offset), decode_array(items, kind.value_type), type=kind)
     convert = _converter(kind)
-    # Arrow takes most columns as they were decoded, without a call for each value.
+    # Arrow converts most columns directly, without a call for each value.
     if convert is None or _all_are(values, _UNCONVERTED.get(convert, NoneType)):
         return pa.array(values, kind)
     return pa.array([None if v is None else convert(v) for v in values], kind)
 
 
 def _all_are(values: list[Any], kind: type) -> bool:
-    """Whether all values are of this class itself, or None."""
+    """Return whether all values are exactly of this class, or None."""
     return {kind, NoneType}.issuperset(map(type, values))
 
 
@@ -80,7 +82,7 @@ def _nulls(values: list[Any]) -> pa.Array:
 
 
 def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """The offsets of lists; a null offset makes its list null."""
+    """Return the offsets of lists; a null offset makes its list null."""
     offsets: list[int | None] = []
     end = 0
     for value in values:
@@ -90,20 +92,20 @@ def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    # Through Arrow, whose times have nanoseconds and years beyond 9999.
+    # Uses Arrow, whose times have nanoseconds and years beyond 9999.
     if not _all_are(values, str) and any(not isinstance(value, str | None) for value in values):
         raise TypeError("dates and times are text in ISO 8601")
     texts = pa.array(values, pa.string())
     if pa.types.is_time(kind):
         import pyarrow.compute as pc
 
-        # Arrow casts no text to a time of day.
+        # Arrow cannot cast text to a time of day.
         texts = pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns"))
     return texts.cast(kind)
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes a value for Arrow of a JSON value; None if it is the same."""
+    """Return the function that converts a JSON value for Arrow; None if it needs no conversion."""
     if kind == UUID:
         return uuid.UUID
     if kind == JSON:
@@ -120,12 +122,12 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _json(value: Any) -> str:
-    """The text of a value of a JSON column: a text is JSON itself, and any other value is encoded."""
+    """Return the text of a value of a JSON column: a text is JSON itself, and any other value is encoded."""
     return value if isinstance(value, str) else json_text(value)
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, with the digits of numbers that have them."""
+    """Return a value as JSON, with all digits of numbers that have them."""
     return msgspec.json.encode(value, enc_hook=_digits).decode()
 
 
@@ -162,4 +164,4 @@ def _binary(value: Any) -> bytes:
 
 
 _UNCONVERTED: dict[Callable[[Any], Any], type] = {_integer: int, _float: float}
-"""The class of which a converter returns each value as it is."""
+"""The class whose values a converter returns unchanged."""

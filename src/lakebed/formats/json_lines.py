@@ -1,8 +1,8 @@
-"""Rows of JSON as Arrow batches of a schema: the inverse of :func:`lakebed.formats.row_chunks.json_lines`.
+"""Reads rows of JSON as Arrow batches of a schema: the inverse of :func:`lakebed.formats.row_chunks.json_lines`.
 
-A file has an object a line, or is one array of objects, which is read piece by piece and never held whole. An object
-has a member for each column; a nullable column may be missing, and is null then. Members that the schema does not have
-stay text columns or numbers, for the table to refuse or to add. Batches may differ in their columns.
+A file has one object per line, or is one array of objects, which is read piece by piece and never held whole. An object
+has a member for each column; a missing nullable column is null. Members that the schema lacks become columns of text or
+numbers, which the table refuses or adds. Batches may differ in their columns.
 
 Errors: SchemaMismatchError, which names the file, the line and the column.
 """
@@ -42,11 +42,11 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     lines_before: Callable[[], int] = lambda: 0,
     texts: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, read as they are asked for; ``fields`` has types by name, ``source`` names it in errors.
+    """Return the rows of a file, read lazily; ``fields`` has types by name, ``source`` names it in errors.
 
     Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out.
     ``lines_before`` counts the lines of the file before them; it is called for an error. Values of the columns
-    ``texts`` become text, whatever they are.
+    ``texts`` are converted to text.
     """
     fields = {name: _TEXT if name in texts else kind for name, kind in fields.items()}
     exact = bool(texts) or any(map(_keeps_digits, fields.values()))
@@ -68,7 +68,7 @@ class _Lines:
 
 
 def _keeps_digits(kind: pa.DataType) -> bool:
-    """Whether values of the type have more digits than a float may keep."""
+    """Return whether values of the type have more digits than a float may keep."""
     if pa.types.is_nested(kind):
         return any(_keeps_digits(kind.field(index).type) for index in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind) or kind == JSON)
@@ -80,7 +80,7 @@ def _refuse_constant(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Decoders:
-    """What decodes a line, and what an element of an array."""
+    """The decoders of a line and of an element of an array."""
 
     line: msgspec.json.Decoder[Any]
     element: json.JSONDecoder
@@ -94,7 +94,7 @@ _EXACTLY = _Decoders(
 
 
 def line_of(file: io.BufferedReader, row: int) -> int:
-    """The line on which a row begins, counted from 1; rows count from 0."""
+    """Return the line on which a row begins, counted from 1; rows count from 0."""
     if _is_array(file):
         numbers = (number for number, _ in _elements(file, "", _FAST.element, whole=False))
     else:
@@ -105,7 +105,7 @@ def line_of(file: io.BufferedReader, row: int) -> int:
 def _objects(
     file: io.BufferedReader, lines: _Lines, *, whole: bool, decode: _Decoders
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows, each with the line on which it begins."""
+    """Return the rows, each with the line on which it begins."""
     if _is_array(file):
         found = _elements(file, lines.source, decode.element, whole=whole)
     else:
@@ -118,7 +118,7 @@ def _objects(
 
 
 def _is_array(file: io.BufferedReader) -> bool:
-    """Whether the first character of the file that is not blank opens an array; steps over a byte order mark."""
+    """Return whether the first non-blank character of the file opens an array; skips a byte order mark."""
     if file.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
     return file.peek(1).lstrip()[:1] == b"["
@@ -127,7 +127,7 @@ def _is_array(file: io.BufferedReader) -> bool:
 def _decoded_lines(
     file: io.BufferedReader, lines: _Lines, decoder: msgspec.json.Decoder[Any]
 ) -> Iterator[tuple[int, Any]]:
-    """The values of the lines that are not blank, each with the number of its line."""
+    """Return the values of the lines that are not blank, each with its line number."""
     for number, line in enumerate(file, 1):
         if line.isspace():
             continue
@@ -142,15 +142,16 @@ def _decoded_lines(
 _BLANK = re.compile(r"[ \t\r\n]*")
 _PIECE_BYTES = 1024 * 1024
 _ELEMENT_CHARS_MAX = 256 * 1024 * 1024
-"""A stray quote makes one text of the rest of a file, which is not to be held in memory."""
+"""Maximum characters of an element: a stray quote makes the rest of a file one text, which must not be read into
+memory."""
 _TOKEN_CHARS = 16
-"""Longer than any token that a decoder refuses because its end is missing, but for texts."""
+"""Longer than any token, except text, that a decoder refuses because its end is missing."""
 
 
 def _elements(
     file: io.BufferedReader, source: str, decoder: json.JSONDecoder, *, whole: bool
 ) -> Iterator[tuple[int, Any]]:
-    """The elements of the array that a file is, each with the line on which it begins."""
+    """Return the elements of a file's array, each with the line on which it begins."""
     text = _ArrayText(file, source, decoder)
     text.take("[")
     if text.next() == "]":
@@ -173,7 +174,7 @@ def _elements(
 
 
 class _ArrayText:
-    """The text of a file from a position on, of which only as much is held as the element there needs."""
+    """The text of a file from a position on, of which only the current element is in memory."""
 
     def __init__(self, file: io.BufferedReader, source: str, decoder: json.JSONDecoder) -> None:
         self._file, self._source, self._decoder = file, source, decoder
@@ -182,20 +183,20 @@ class _ArrayText:
         self.line = 1
 
     def next(self) -> str:
-        """The next character that is not blank; an empty text at the end of the file."""
+        """Return the next character that is not blank; an empty text at the end of the file."""
         while True:
             self._move(_BLANK.match(self._text, self._at).end())  # type: ignore[union-attr]
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
 
     def take(self, character: str) -> None:
-        """Step over this character. Raises SchemaMismatchError if there is another."""
+        """Skip this character. Raises SchemaMismatchError if there is another."""
         if self.next() != character:
             raise self.wrong(f"expected {character!r} here, not {self._text[self._at : self._at + 20]!r}")
         self._move(self._at + 1)
 
     def has_element(self) -> bool:
-        """Whether the text has the whole of the next element."""
+        """Return whether the text has the whole of the next element."""
         try:
             self.next()
             self._scan()
@@ -204,7 +205,7 @@ class _ArrayText:
         return True
 
     def element(self) -> Any:
-        """The next value. Raises SchemaMismatchError if it is not JSON, or the file ends within it."""
+        """Return the next value. Raises SchemaMismatchError if it is not JSON, or the file ends within it."""
         self.next()
         try:
             value, end = self._scan()
@@ -214,11 +215,11 @@ class _ArrayText:
         return value
 
     def wrong(self, why: str) -> Error:
-        """The error about the line that was reached."""
+        """Return the error about the current line."""
         return Code.SOURCE_UNPARSABLE(f"{self._source}, line {self.line} is not JSON: {why}", row=self.line)
 
     def _scan(self) -> tuple[Any, int]:
-        """The value at the position, and its end; reads on, twice as much each time, while it is not whole."""
+        """Return the value at the position, and its end; reads on, twice as much each time, until it is whole."""
         size = _PIECE_BYTES
         while True:
             try:
@@ -273,7 +274,7 @@ def _value_text(value: Any) -> str:
 
 
 def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], _Lines]) -> Error:
-    """The error of the first value that cannot be read, or that is of another type than those before."""
+    """Return the error of the first value that cannot be read, or whose type differs from those before."""
     numbers, lines = place
     source = lines.source
     for index, value in enumerate(values):

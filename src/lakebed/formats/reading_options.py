@@ -1,6 +1,6 @@
-"""What a user says of a text file in place of what would be detected. Pure.
+"""The properties of a text file that a user gives instead of having them detected. Pure.
 
-Core types: :class:`ReadingOptions`. Errors: UsageError for a value that is none.
+Core types: :class:`ReadingOptions`. Errors: UsageError for an invalid value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("csv", "json", "parquet", "arrow", "orc")
-"""Names of formats: CSV with any delimiter, and JSON, an object a line or one array."""
+"""Names of formats: CSV with any delimiter; JSON, one object per line or one array."""
 
 SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
 """Formats that only Spark reads."""
@@ -25,8 +25,9 @@ SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """None and empty values are detected. ``types`` are those of columns by name; ``nulls`` are the words that stand
-    for null beside an empty cell; ``timezone`` is that of times without one; ``date_format`` a pattern of ``strptime``.
+    """None and empty values are detected. ``types`` are those of columns by name; ``nulls`` are the words that mean
+    null, besides an empty cell; ``timezone`` is that of times without one; ``date_format`` is a pattern of
+    ``strptime``.
     """
 
     format: str | None = None
@@ -65,7 +66,7 @@ class ReadingOptions:
 
     @property
     def for_csv(self) -> list[str]:
-        """The names of the options that are given and that only CSV has."""
+        """Return the names of the given options that only CSV has."""
         given = {
             "delimiter": self.delimiter,
             "quote": self.quote,

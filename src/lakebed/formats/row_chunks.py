@@ -1,12 +1,12 @@
-"""Rows as bytes in the formats of other programs: JSON lines, a JSON array, CSV, an Arrow stream, Parquet.
+"""Encodes rows as bytes in the formats of other programs: JSON lines, a JSON array, CSV, an Arrow stream, Parquet.
 
-Each function gives chunks: the beginning, then a batch when it is asked for, and the end after the last batch only. So
-a reader that is slow holds one batch, and output that was cut short lacks its end. The command line prints these chunks
-and the service sends them.
+Each function yields chunks: the beginning, each batch as it is consumed, and the end only after the last batch. So a
+slow reader keeps one batch in memory, and truncated output lacks its end. The command line prints these chunks and the
+service sends them.
 
-JSON: values as :mod:`lakebed.model.json_values` has them, one row a line. CSV: cells in double quotes where they need
-them, so that a null, which is an empty cell, is not an empty text; nested values as JSON. Source: RFC 4180. Exports
-write files of CSV by :mod:`lakebed.export.row_files`, with the types and in the time of Arrow's own writer.
+JSON: values as in :mod:`lakebed.model.json_values`, one row per line. CSV: cells are quoted if needed, so that a null,
+which is an empty cell, differs from an empty text; nested values are JSON. Source: RFC 4180. Exports write CSV files by
+:mod:`lakebed.export.row_files`, with the types and speed of Arrow's own writer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lakebed.model.ipc import drained
 from lakebed.model.json_values import encode_array, encode_rows, json_bytes
 
 _JSON_ROWS = 4_096
-"""Rows that are Python values at a time."""
+"""Rows converted to Python values at a time."""
 
 Chunks = Callable[[pa.Schema, Iterable[pa.RecordBatch]], Iterator[bytes]]
 
 
 def json_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A line of JSON for each row. Raises UsageError, at the first chunk, if two columns have one name."""
+    """Return a line of JSON for each row. Raises UsageError, at the first chunk, if two columns have one name."""
     names = schema.names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Code.COLUMN_DUPLICATE(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
@@ -37,12 +37,12 @@ def json_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def json_array(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An array of the same objects, with its bracket at the end after the last row only."""
+    """Return an array of the same objects, with its closing bracket only after the last row."""
     return lines_as_array(json_lines(schema, batches))
 
 
 def lines_as_array(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """An array of the values of JSON lines, which the chunks have whole."""
+    """Return an array of the values of JSON lines; each chunk has whole lines."""
     before = b"[\n"
     for lines in chunks:
         # A line break within a text is escaped.
@@ -52,7 +52,7 @@ def lines_as_array(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def csv_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A heading, and a line for each row."""
+    """Return a header, and a line for each row."""
     yield _csv([pa.array([name], _TEXT) for name in schema.names], 1)
     for batch in batches:
         if batch.num_rows:
@@ -65,7 +65,7 @@ _TEXT = pa.large_string()
 def _csv(columns: list[pa.Array], rows: int) -> bytes:
     import pyarrow.compute as pc
 
-    # An empty line would be no row.
+    # An empty line would not be a row.
     null = "" if len(columns) > 1 else '""'
     cells = [pc.fill_null(_csv_cells(column), null) for column in columns or [pa.nulls(rows)]]
     lines = pc.binary_join_element_wise(*cells, pa.scalar(",", _TEXT)).to_pylist()
@@ -92,12 +92,12 @@ def _csv_cells(column: pa.Array) -> pa.Array:
 
 
 def arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An Arrow IPC stream."""
+    """Return an Arrow IPC stream."""
     return drained(lambda sink: pa.ipc.new_stream(sink, schema), batches)
 
 
 def parquet_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """A Parquet file, a row group for each batch; without its footer it cannot be read."""
+    """Return a Parquet file with a row group for each batch; without its footer it cannot be read."""
     import pyarrow.parquet as pq
 
     return drained(lambda sink: pq.ParquetWriter(sink, schema, compression="zstd"), batches)

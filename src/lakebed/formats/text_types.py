@@ -1,9 +1,9 @@
-"""Detects the types of columns of text, by values of the first rows.
+"""Detects the types of text columns from values of the first rows.
 
-A column is of the first of these types that all of its values have: boolean, int64, double, date, time, timestamp with
-a time zone, timestamp without; or else text. Numbers with leading zeros, such as postal codes, stay text, and so do
-whole numbers of more digits than int64 has. Words such as NULL and NA stand for null where the other values of the
-column have a type.
+A column has the first of these types that fits all of its values: boolean, int64, double, date, time, timestamp with a
+time zone, timestamp without; or else text. Numbers with leading zeros, such as postal codes, remain text, and so do
+whole numbers with more digits than int64. Words such as NULL and NA mean null if the other values of the column have a
+type.
 
 Core types: :class:`ColumnType`. Pure.
 """
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 NULL_WORDS = frozenset(
     ["NULL", "null", "Null", "NA", "N/A", "n/a", "#N/A", "NaT", "None", "none", "nil", "\\N", "-", "?", "(null)"]
 )
-"""What may stand for null in a column of another type than text."""
+"""Words that may mean null in a column of another type than text."""
 
 _TIME = r"\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?"
 _DATE = r"\d{4}-\d{2}-\d{2}"
@@ -40,7 +40,7 @@ _TYPED = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _PATTERNS))
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """The type of a column, the words in it that stand for null, and some of its values."""
+    """The type of a column, the words in it that mean null, and some of its values."""
 
     type: pa.DataType
     nulls: frozenset[str]
@@ -48,17 +48,17 @@ class ColumnType:
 
 
 def is_typed(text: str) -> bool:
-    """Whether a value is a number, a truth value, a date or a time."""
+    """Return whether a value is a number, a boolean, a date or a time."""
     return _TYPED.fullmatch(text.strip()) is not None
 
 
 def is_zoneless(text: str) -> bool:
-    """Whether a value is a date or a time without a zone."""
+    """Return whether a value is a date or a time without a zone."""
     return _NAIVE.fullmatch(text.strip()) is not None
 
 
 def column_type(values: pa.Array, date_format: str | None = None) -> ColumnType:
-    """The type of a column of text; empty values are null in any type."""
+    """Return the type of a column of text; empty values are null in any type."""
     distinct = pc.unique(values.drop_null())
     distinct = distinct.filter(pc.not_equal(distinct, ""))
     examples = tuple(distinct[:3].to_pylist())
@@ -70,7 +70,7 @@ def column_type(values: pa.Array, date_format: str | None = None) -> ColumnType:
 
 
 def words_for_null(values: pa.Array) -> frozenset[str]:
-    """The words in a column of another type than text that stand for null."""
+    """Return the words in a column of another type than text that mean null."""
     distinct = pc.unique(values.drop_null())
     return frozenset(distinct.filter(pc.is_in(distinct, pa.array(sorted(NULL_WORDS)))).to_pylist())
 
@@ -91,11 +91,11 @@ def _type_of(values: pa.Array, date_format: str | None) -> pa.DataType | None:
 
 
 _TIMES = re.compile("%[^%YymdbBhjaAeuwUWDFCGgVx]")
-"""A directive of ``strptime`` that is no part of a date."""
+"""A directive of ``strptime`` that is not part of a date."""
 
 
 def _has_long(values: pa.Array) -> bool:
-    """Whether a whole number has more digits than a double keeps."""
+    """Return whether a whole number has more digits than a double keeps."""
     return bool(pc.any(pc.match_substring_regex(values, r"^-?\d{17,}$")).as_py())
 
 

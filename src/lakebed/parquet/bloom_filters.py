@@ -205,7 +205,7 @@ class Overlap:
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, Footer]], key_fields: Sequence[Field]) -> Overlap:
-        """Of files, each with its name in the cache and its footer."""
+        """Make an overlap of files, each with its name in the cache and its footer."""
         fields = [field.id for field in key_fields]
         parts = [
             OverlapPart(

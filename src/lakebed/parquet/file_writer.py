@@ -255,7 +255,7 @@ def sorted_file(  # noqa: PLR0913 - what is known of a file
 
 
 def _markers(rows: pa.Table) -> int:
-    """How many of the rows are deletes or partial rows."""
+    """Return the number of rows that are deletes or partial rows."""
     if KIND not in rows.column_names:
         return 0
     return int(pc.sum(pc.not_equal(rows.column(KIND), int(RowKind.WHOLE))).as_py() or 0)

@@ -73,7 +73,7 @@ _EXACT_FORMS = frozenset({Form.TEXT, Form.BINARY, Form.SIGNED, Form.UNSIGNED})
 """Key types whose bounds in a page index are the keys themselves."""
 
 _OWN_PAIRS = (KEY_FILTERS.encode(), blocks.KEY.encode())
-"""Metadata of the file that are written anew."""
+"""Metadata of the file that are not copied but written for the new file."""
 
 Places = Sequence[tuple[int, int] | None]
 """The offset and length of a part of each column chunk, if it has that part."""

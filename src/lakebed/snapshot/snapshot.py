@@ -326,7 +326,7 @@ class Snapshot(Readable):
     reader: Reader
     storage: Storage
     reopening: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
-    """Where the table can be opened again."""
+    """The location at which the table can be opened again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.reopening`)."""

@@ -1,8 +1,8 @@
 """For tests of Lakebed, and of what is built on it.
 
 * :mod:`lakebed.testing.faults`: a store that fails on purpose, and one that counts.
-* :mod:`lakebed.testing.conformance`: what every store must do, as a pytest suite (needs pytest).
-* :mod:`lakebed.testing.logs` and :mod:`lakebed.testing.log_processes`: what every place of logs must do, likewise.
+* :mod:`lakebed.testing.conformance`: the contract of stores, as a pytest suite (needs pytest).
+* :mod:`lakebed.testing.logs` and :mod:`lakebed.testing.log_processes`: the contract of log backends, likewise.
 * :mod:`lakebed.testing.merge_functions`: whether a function may merge rows.
 
 Import what you need from those modules; this one is empty so that it costs nothing.

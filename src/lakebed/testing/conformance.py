@@ -1,4 +1,4 @@
-"""What every store must do, as a pytest suite.
+"""The contract of stores, as a pytest suite.
 
 Subclass it in a test file, and give it stores::
 

@@ -1,6 +1,6 @@
-"""What every log backend must do, as pytest suites.
+"""The contract of log backends, as pytest suites.
 
-Subclass them in a test file, and say where the log is::
+Subclass them in a test file, with a fixture for the log's location::
 
     class TestMyLogs(LogConformance):
         @pytest.fixture
@@ -93,7 +93,7 @@ class LogConformance:
         assert list(location.connect().open("catalog").versions()) == []
 
     def test_an_entry_is_there_once_it_was_acknowledged(self, log: LogBackend) -> None:
-        """And not before."""
+        """An entry does not exist before."""
         assert log.get(1) is None
         assert log.create(1, b"one") is PutOutcome.CREATED
         assert log.get(1) == b"one"

@@ -81,7 +81,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._pause = threading.Event()
         self.failing: Error | Exception | None = None
-        """Why the last write of records failed; None if it succeeded."""
+        """The error of the last write of records; None if it succeeded."""
 
     # -- notes --------------------------------------------------------------------------------------------------
 

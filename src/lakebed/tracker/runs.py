@@ -112,7 +112,7 @@ class JobRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        """Why it failed, or what it did."""
+        """The error of a failed run, or a short description of the result."""
         return self.detail if self.error is None else str(self.error)
 
     @property

@@ -10,7 +10,7 @@ The life of a job; each step is an entry of the table's log:
    refusal means that 3 did not, and will not, take effect. Nothing is deleted here.
 
 Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.whole_files`), and
-the compaction is planned anew. Runs that need no merge are concatenated, by an entry each.
+the compaction is planned again. Runs that need no merge are concatenated, by an entry each.
 
 Jobs that a dead process left open are closed by the next compaction: at once if the process ran on this host and has
 ended, otherwise when the opening entry is older than the job's deadline by the store's clock.

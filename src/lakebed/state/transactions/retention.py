@@ -96,7 +96,7 @@ class Watermark(Enum):
     """A last-modified time of the data's store: no older file may be added, so older orphans may be deleted."""
 
     AGE_OFF_CUT = "age_off_cut_us"
-    """Rows with an earlier time are hidden, if the table has an age-off. A change of the age-off sets it anew."""
+    """Rows with an earlier time are hidden, if the table has an age-off. A change of the age-off resets it."""
 
 
 class RaiseWatermark(Struct, frozen=True):
