@@ -39,7 +39,7 @@ _held: WeakKeyDictionary[Any, list[LocalCopy]] = WeakKeyDictionary()
 
 
 def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """All rows of the plan as a relation of the connection, or of DuckDB's default one.
+    """Return all rows of the plan as a relation of the connection, or of DuckDB's default one.
 
     Raises as :meth:`lakebed.read.reader.Reader.scan`, and UsageError if DuckDB is not installed.
     """
@@ -85,7 +85,7 @@ def _check_types(schema: Schema) -> None:
 
 
 def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
-    """The name of the file for DuckDB; a file on a store is registered as a dataset, which verifies it."""
+    """Return the name of the file for DuckDB; a file on a store is registered as a dataset, which verifies it."""
     if opened.path is not None:
         return f"read_parquet({quoted_text(str(opened.path))})"
     name = f"lakebed-{opened.file.id}"
@@ -95,7 +95,7 @@ def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
 
 
 def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds: dict[int, str]) -> str:
-    """The live rows of one file, in the form of the schema."""
+    """Return the live rows of one file, in the form of the schema."""
     names = dict(opened.footer.names)
     columns = ", ".join(
         f"{quoted_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {quoted_name(f.name)}"
@@ -106,13 +106,13 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
 
 
 def _select_all(copy: LocalCopy, schema: Schema, kinds: dict[int, str]) -> str:
-    """The rows of a merged copy, in the form of the schema."""
+    """Return the rows of a merged copy, in the form of the schema."""
     columns = ", ".join(f"{quoted_name(f.name)}::{kinds[f.id]} AS {quoted_name(f.name)}" for f in schema.fields)
     return f"SELECT {columns} FROM read_parquet({quoted_text(str(copy.path))})"  # noqa: S608 - names and texts are quoted
 
 
 def _range_condition(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
-    """The condition that the key is in the range; fields are compared from the left."""
+    """Return the condition that the key is in the range; fields are compared from the left."""
     low = schema.codec.decode_bound(keys.min)
     parts = [_beyond(schema, names, low.values, ">" if low.after else ">=")] if low.values else []
     if keys.max is not None:

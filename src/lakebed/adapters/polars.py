@@ -43,7 +43,7 @@ _OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": 
 
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
-    """A lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` returns, in key order."""
+    """Return a lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` returns, in key order."""
     _polars()
     from polars.io.plugins import register_io_source
 
@@ -83,7 +83,7 @@ def _polars() -> Any:
 
 
 def condition_of(predicate: pl.Expr) -> Condition:
-    """The condition on the key of a predicate that Polars pushes down."""
+    """Return the condition on the key of a predicate that Polars pushes down."""
     try:
         return _condition(load(predicate.meta.serialize(format="json")))
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def _condition(node: Any) -> Condition:
 
 
 def _chain(node: Any, operator: str) -> Iterator[Any]:
-    """The operands of a chain of AND or OR, however it is nested."""
+    """Return the operands of a chain of AND or OR, however it is nested."""
     waiting = [node]
     while waiting:
         match waiting.pop():
@@ -134,7 +134,7 @@ def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
 
 
 def _column_name(node: Any) -> str | None:
-    """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
+    """Return the column on one side of a comparison, with or without a cast; None if it is not a column."""
     match node:
         case {"Column": str(name)} | {"Cast": {"expr": {"Column": str(name)}}}:
             return name
@@ -143,7 +143,7 @@ def _column_name(node: Any) -> str | None:
 
 
 def _literal(node: Any) -> pa.Scalar | None:
-    """A literal as an Arrow scalar, converted by Polars, whose JSON has some values in a format of its own.
+    """Return a literal as an Arrow scalar, converted by Polars, whose JSON has some values in a format of its own.
 
     None for values that Polars writes but does not read, such as NaN and infinite floats.
     """

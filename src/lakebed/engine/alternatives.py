@@ -31,9 +31,7 @@ _TYPED = frozenset({"date", "timestamp"})
 
 
 class _Operand(NamedTuple):
-    """The operand between two ORs; ``list_key`` has its column and the kind of its literal, None unless it is an
-    equality.
-    """
+    """The operand between two ORs; ``list_key``: its column and the kind of its literal; None if not an equality."""
 
     start: int
     end: int
@@ -85,9 +83,7 @@ def _operands(tokens: list[Token]) -> Iterator[_Operand]:
 
 
 def _equality(tokens: list[Token]) -> tuple[tuple[str, str], str] | None:
-    """Return the column, the kind of the literal, and the literal, if the tokens are an equality, with or without
-    brackets.
-    """
+    """Return the column, the kind of the literal, and the literal of an equality, with or without brackets."""
     begin, end = 0, len(tokens)
     while end - begin > 2 and tokens[begin].text == "(" and tokens[end - 1].text == ")":
         begin, end = begin + 1, end - 1

@@ -126,9 +126,7 @@ def _assignable(column: Any, schema: Schema) -> Field:
 
 
 def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str, ...]]:
-    """Return the type of the expression, and the columns that it names. Raises UsageError if it is not one over a
-    row.
-    """
+    """Return the type of the expression over a row, and the columns that it names. Raises UsageError."""
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, one.sql))):
             frame = row_engine().from_arrow(empty_table(schema.arrow))

@@ -94,9 +94,7 @@ def claim_one_core() -> None:
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
-    """Return a session whose operators may reserve ``pool_bytes`` together, and fail above. It does not spill to
-    disk.
-    """
+    """Return a session whose operators may reserve ``pool_bytes`` in all, and fail above. It does not spill."""
     config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
     for name, value in OPTIONS.items():
         config = config.set(name, value)
@@ -232,9 +230,7 @@ def column_names(expression: Expr) -> Iterator[str]:
 
 
 def operators_of(plan: ExecutionPlan) -> list[str]:
-    """Return the names of the operators of a physical plan. The text of an operator includes line breaks of values in
-    it.
-    """
+    """Return the names of the operators of a physical plan. An operator's text includes line breaks of values."""
     found: list[str] = []
     waiting = [plan]
     while waiting:

@@ -195,9 +195,7 @@ def reason_of(error: BaseException, text: str) -> str:
 
 
 def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns that a predicate names, even if its value does not depend on them: the engine's parser needs
-    them.
-    """
+    """Return the columns that a predicate names, which the parser needs even if the value does not depend on them."""
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)

@@ -39,9 +39,7 @@ _NEAR_CHARACTERS = 40
 
 
 def statement_reason(text: str, message: str) -> str:
-    """Return the engine's message about the text, on one line, with the place of a syntax error and a likely
-    correction.
-    """
+    """Return the engine's message on one line, with the place of a syntax error and a likely correction."""
     syntax = _SYNTAX.search(message)
     if syntax is not None:
         return _syntax_error(text, _ESCAPED.sub(r"\1", syntax[1]))

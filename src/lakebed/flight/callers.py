@@ -86,9 +86,7 @@ class Handshakes(flight.ServerAuthHandler):  # type: ignore[misc]
 
 
 def bearer_of_password(header: str) -> str | None:
-    """Return the bearer header whose token is the password of a Basic one; None for another scheme. Raises
-    AccessError.
-    """
+    """Return the bearer header whose token is the password of a Basic one; None for others. Raises AccessError."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

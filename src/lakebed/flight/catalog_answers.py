@@ -169,9 +169,7 @@ def schema_of(name: str, command: Any) -> pa.Schema:
 
 
 def _is_ours(command: Any) -> bool:
-    """Return whether the command matches the only catalog and schema, by names or patterns, or has no such
-    condition.
-    """
+    """Return whether the command matches the only catalog and schema, by name, by pattern, or by default."""
     fields = {field.name for field in command.DESCRIPTOR.fields}
     catalog = not command.HasField("catalog") or command.catalog == CATALOG
     if "db_schema" in fields:

@@ -81,7 +81,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self.url = f"grpc{'+tls' if tls else ''}://{place}:{self.port}"
 
     def running(self) -> int:
-        """The number of running statements."""
+        """Return the number of running statements."""
         return self._runs.running()
 
     def stop(self) -> None:

@@ -47,7 +47,7 @@ class StatementLimits:
 
     @classmethod
     def of_memory(cls, memory_bytes: int) -> StatementLimits:
-        """The defaults with another limit on memory."""
+        """Return the defaults with another limit on memory."""
         return cls(Limits(memory_bytes, TIME_S))
 
 
@@ -105,7 +105,7 @@ class StatementRuns:
         return bool(found)
 
     def running(self) -> int:
-        """The number of running statements."""
+        """Return the number of running statements."""
         with self._lock:
             return len(self._running)
 
@@ -129,7 +129,7 @@ class StatementRuns:
         return run
 
     def _seen(self, principal: Principal, statement: str) -> object:
-        """Return the state on which a statement's result depends: the catalog, and the versions of tables named in its
+        """Return the state that determines a statement's result: the catalog, and the versions of tables in its
         text.
         """
         catalog = self._instance.catalog().version

@@ -95,9 +95,7 @@ def _is_divisible(plan: CsvReading) -> bool:
 
 
 def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | None]:
-    """Return the rows of the pieces, in order; then the position from which the file must be read as a stream, if
-    any.
-    """
+    """Return the rows of the pieces, in order; then the position from which to read the file as a stream, if any."""
     threads = min(pa.cpu_count(), _THREADS_MAX)
     ahead: deque[tuple[int, Future[pa.Table | None]]] = deque()
     with plan.file.open() as file, ThreadPoolExecutor(threads, "lakebed-csv") as pool:

@@ -71,7 +71,7 @@ class InputFile:
         return pa.OSFile(self.path)
 
     def compression(self) -> str | None:
-        """The compression by the first bytes; None for none."""
+        """Return the compression by the first bytes; None for none."""
         with self.open_bytes() as file:
             start = file.read(6)
         return next((codec for magic, codec in _COMPRESSED if start.startswith(magic)), None)
@@ -130,8 +130,8 @@ class InputFile:
 
 
 def read_fully(file: Any, size: int) -> bytes:
-    """Return the next ``size`` bytes of a file, or those up to its end. A compressed file may return fewer for each
-    read.
+    """Return the next ``size`` bytes of a file, or those up to its end. A read of a compressed file may return
+    fewer.
     """
     parts: list[bytes] = []
     left = size

@@ -37,9 +37,7 @@ class WrittenFloat(float):
 
 
 def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert JSON values to a column of the type. Raises TypeError, ValueError, ArrowException for one that does not
-    fit.
-    """
+    """Convert JSON values to a column of the type. Raises TypeError, ValueError, ArrowException for misfits."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(values, kind)
     if pa.types.is_struct(kind):

@@ -248,8 +248,8 @@ def _reject_missing(
 
 
 def _look(file: Source, home: Storage) -> str | Error | None:
-    """Return why the file differs from the one found at submission; an error, which leaves the request open, if the
-    store fails.
+    """Return why the file differs from the one found at submission; an error if the store fails, which leaves the
+    request open.
     """
     try:
         return why_changed(file, home)
@@ -313,7 +313,7 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
 
 
 def _is_no_files_fault(error: Error) -> bool:
-    """Return whether an error that names no file is not caused by a file. Errors of rows are subclasses of
+    """Return whether an error, if it names no file, is not due to a file. Errors of rows are subclasses of
     UsageError.
     """
     return isinstance(error, StorageError) or type(error) is UsageError

@@ -265,9 +265,7 @@ def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewF
 
 
 def _undecoded_rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Return all rows of a data file with the schema's columns. Text is not decoded, so that invalid text can be
-    read.
-    """
+    """Return all rows of a data file with the schema's columns. Text is not decoded, since it may be invalid."""
     import pyarrow.parquet as pq
 
     with ExitStack() as opened:

@@ -34,9 +34,7 @@ _local = threading.local()
 
 
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
-    """Return the result of the query over the rows, sorted, with the schema of the rows. Raises the engine's
-    exceptions.
-    """
+    """Return the result of the query over the rows, sorted, with their schema. Raises the engine's exceptions."""
     bounds = fitted(text, "the query of the merge mode")
     found = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
     # Present after SELECT *.

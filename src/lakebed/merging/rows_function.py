@@ -155,9 +155,7 @@ class WholeKeys:
         self._schema = schema
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the results, in key order; no batch is empty. Keeps the rows of one call, and the result of one
-        key.
-        """
+        """Return the results, in key order; no batch is empty. Keeps one call's rows, and one key's result."""
         held: list[pa.RecordBatch] = []
         rows_due, bytes_due = CALL_ROWS, CALL_BYTES
         for batch in batches:

@@ -186,9 +186,7 @@ class SourceFolder:
 def of_files(
     folder: SourceFolder, parts: Sequence[ParquetPart], location: SourceLocation, version: str | None
 ) -> ForeignTable:
-    """Return the rows of all parts, in order. Reads all footers. With a part that has ``keep``, the number of rows is
-    unknown.
-    """
+    """Return the rows of all parts, in order. Reads all footers. A part with ``keep`` makes their number unknown."""
     if not parts:
         raise Code.SOURCE_NOT_FOUND(f"no Parquet files that count in {folder.url}", name=folder.url)
     with ThreadPoolExecutor(FOOTER_THREADS) as pool:

@@ -32,9 +32,7 @@ _Region = Mapping[str, tuple[Any, Any]]
 
 
 def open_sleeper(location: SourceLocation) -> ForeignTable:
-    """Open the rows of the latest snapshot, or of that of ``location.version``. Raises NotFoundError if there is
-    none.
-    """
+    """Open the rows of the latest snapshot, or of that of ``location.version``. Raises NotFoundError."""
     folder = SourceFolder(location)
     number = _snapshot(folder, location.number())
     regions = {

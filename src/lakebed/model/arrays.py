@@ -23,12 +23,12 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def of_integers(numbers: Integers) -> pa.Array:
-    """An int64 array of the numbers."""
+    """Return an int64 array of the numbers."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def of_binary(values: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Array:
-    """An array of the values, of type binary or another type with the same layout."""
+    """Return an array of the values, of type binary or another type with the same layout."""
     ends = array("i", accumulate(map(len, values), initial=0))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind or pa.binary(), len(values), buffers)
@@ -45,18 +45,18 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows, as :func:`empty_table`."""
+    """Return a batch without rows, as :func:`empty_table`."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def integers(column: pa.Array) -> Integers:
-    """The numbers of an array of 64-bit integers without nulls."""
+    """Return the numbers of an array of 64-bit integers without nulls."""
     found: Integers = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)
     return found
 
 
 def booleans(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The values of a boolean array without nulls."""
+    """Return the values of a boolean array without nulls."""
     bits = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].view(np.bool_)
 

@@ -182,37 +182,37 @@ def table_of_object(name: str) -> str | None:
 
 
 def table_prefix(table_id: str) -> str:
-    """The folder of a table."""
+    """Return the folder of a table."""
     return f"tables/{table_id}"
 
 
 def data_folder(table_id: str) -> str:
-    """The folder of a table's data files, with a folder for each job."""
+    """Return the folder of a table's data files, with a folder for each job."""
     return f"tables/{table_id}/data"
 
 
 def data_object(table_id: str, job: str, file_id: str) -> str:
-    """The object that a job writes a data file to."""
+    """Return the object that a job writes a data file to."""
     return f"tables/{table_id}/data/{job}/{file_id}.parquet"
 
 
 def summary_object(table_id: str, job: str, file_id: str) -> str:
-    """The object that a job writes a data file's summary to."""
+    """Return the object that a job writes a data file's summary to."""
     return f"tables/{table_id}/data/{job}/{file_id}.summary"
 
 
 def data_name(table_id: str, file: DataFile) -> str:
-    """The object of a data file."""
+    """Return the object of a data file."""
     return data_object(table_id, file.job, file.id)
 
 
 def summary_name(table_id: str, file: DataFile) -> str:
-    """The object of a data file's summary."""
+    """Return the object of a data file's summary."""
     return summary_object(table_id, file.job, file.id)
 
 
 def object_names(table_id: str, file: DataFile) -> tuple[str, ...]:
-    """All objects of a data file."""
+    """Return all objects of a data file."""
     return (data_name(table_id, file), summary_name(table_id, file))[: 1 + file.summarised]
 
 
@@ -223,12 +223,12 @@ def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
 
 
 def pin_folder(table_id: str) -> str:
-    """The folder of a table's pins."""
+    """Return the folder of a table's pins."""
     return f"tables/{table_id}/pins"
 
 
 def pin_name(table_id: str, pin_id: str) -> str:
-    """The object of one reader's pin."""
+    """Return the object of one reader's pin."""
     return f"{pin_folder(table_id)}/{pin_id}.json"
 
 
@@ -239,12 +239,12 @@ def is_pin_name(table_id: str, name: str) -> bool:
 
 
 def runs_folder(day: str | None = None) -> str:
-    """The folder of the records of job runs of all tables, or those of a day such as ``20260131``."""
+    """Return the folder of the records of job runs of all tables, or those of a day such as ``20260131``."""
     return "jobs/runs" if day is None else f"jobs/runs/{day}"
 
 
 def runs_name(day: str, record_id: str) -> str:
-    """One object with records of job runs."""
+    """Return one object with records of job runs."""
     return f"{runs_folder(day)}/{record_id}.ndjson"
 
 
@@ -254,7 +254,7 @@ def is_runs_name(name: str) -> bool:
 
 
 def retry_name(run: str) -> str:
-    """The object that requests a retry of a parked job."""
+    """Return the object that requests a retry of a parked job."""
     return f"{RETRY_FOLDER}/{run}.json"
 
 
@@ -265,7 +265,7 @@ def run_of_retry(name: str) -> str | None:
 
 
 def query_object(query: str, name: str) -> str:
-    """An object, or a folder, of a submitted query."""
+    """Return an object, or a folder, of a submitted query."""
     return f"{QUERIES_FOLDER}/{query}/{name}"
 
 
@@ -276,12 +276,12 @@ def query_of(name: str) -> tuple[str, str] | None:
 
 
 def copy_folder(table_id: str) -> str:
-    """The folder of the records of copies of a table's rows."""
+    """Return the folder of the records of copies of a table's rows."""
     return f"tables/{table_id}/copies"
 
 
 def copy_name(table_id: str, copy_id: str) -> str:
-    """The object of one record of a copy."""
+    """Return the object of one record of a copy."""
     return f"{copy_folder(table_id)}/{copy_id}.json"
 
 
@@ -292,12 +292,12 @@ def is_copy_name(table_id: str, name: str) -> bool:
 
 
 def hook_name(hook_id: str) -> str:
-    """The object of one hook."""
+    """Return the object of one hook."""
     return f"{HOOK_FOLDER}/{hook_id}.json"
 
 
 def delivered_name(hook_id: str) -> str:
-    """The object that records the deliveries to a hook."""
+    """Return the object that records the deliveries to a hook."""
     return f"{HOOK_FOLDER}/{hook_id}.delivered.json"
 
 
@@ -315,12 +315,12 @@ def hook_of_delivered(name: str) -> str | None:
 
 @lru_cache(maxsize=NAMES_KEPT)
 def entry_name(prefix: str, version: int) -> str:
-    """The object of a log entry; ``prefix`` is ``catalog`` or a table's."""
+    """Return the object of a log entry; ``prefix`` is ``catalog`` or a table's."""
     return f"{entry_folder(prefix)}/{version:0{VERSION_DIGITS}d}.ndjson"
 
 
 def entry_folder(prefix: str) -> str:
-    """The folder of a log's entries."""
+    """Return the folder of a log's entries."""
     return f"{prefix}/log"
 
 
@@ -338,17 +338,17 @@ def log_of_entry(name: str) -> str | None:
 
 @lru_cache(maxsize=NAMES_KEPT)
 def log_start_name(prefix: str) -> str:
-    """The object of a log's start, in the folder of the entries."""
+    """Return the object of a log's start, in the folder of the entries."""
     return f"{prefix}/log/log-start.ndjson"
 
 
 def sidecar_folder(prefix: str) -> str:
-    """The folder of the sidecars of a log's entries."""
+    """Return the folder of the sidecars of a log's entries."""
     return f"{prefix}/log/sidecars"
 
 
 def sidecar_name(prefix: str, version: int, digest: str) -> str:
-    """The object of an entry's sidecar with these bytes."""
+    """Return the object of an entry's sidecar with these bytes."""
     return f"{sidecar_folder(prefix)}/{version:0{VERSION_DIGITS}d}-{digest}.arrow"
 
 
@@ -359,12 +359,12 @@ def parse_sidecar_name(prefix: str, name: str) -> tuple[int, str] | None:
 
 
 def checkpoints_folder(prefix: str) -> str:
-    """The folder of all checkpoints of a log."""
+    """Return the folder of all checkpoints of a log."""
     return f"{prefix}/checkpoints"
 
 
 def checkpoint_folder(prefix: str, version: int | None = None) -> str:
-    """The folder of a log's latest checkpoint, or of the retained checkpoint of that version."""
+    """Return the folder of a log's latest checkpoint, or of the retained checkpoint of that version."""
     return f"{checkpoints_folder(prefix)}/{'latest' if version is None else f'{version:0{VERSION_DIGITS}d}'}"
 
 
@@ -375,15 +375,15 @@ def parse_retained_version(prefix: str, name: str) -> int | None:
 
 
 def checkpoint_name(prefix: str, version: int | None = None) -> str:
-    """The manifest of a log's latest checkpoint, or of the retained checkpoint of that version."""
+    """Return the manifest of a log's latest checkpoint, or of the retained checkpoint of that version."""
     return f"{checkpoint_folder(prefix, version)}/manifest.ndjson"
 
 
 def segment_folder(prefix: str, version: int | None = None) -> str:
-    """The folder of the segments of that checkpoint."""
+    """Return the folder of the segments of that checkpoint."""
     return f"{checkpoint_folder(prefix, version)}/segments"
 
 
 def segment_name(prefix: str, token: str, version: int | None = None) -> str:
-    """One segment of that checkpoint."""
+    """Return one segment of that checkpoint."""
     return f"{segment_folder(prefix, version)}/{token}.arrow"

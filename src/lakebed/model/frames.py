@@ -66,7 +66,7 @@ def _pandas_frame(rows: pa.Table) -> pd.DataFrame:
 
 
 def _zones(kind: pa.DataType) -> Iterator[str]:
-    """The time zones in a type, at any depth."""
+    """Return the time zones in a type, at any depth."""
     if getattr(kind, "tz", None) is not None:
         yield kind.tz
     for index in range(kind.num_fields):

@@ -30,8 +30,8 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 def drained(open_writer: Callable[[io.RawIOBase], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Return the output of a writer in chunks: its beginning, each batch as it is consumed, and its end only after the
-    last batch.
+    """Return a writer's output in chunks: its beginning, each batch as it is consumed, and its end after the last
+    batch.
     """
     drain = _Drain()
     writer = open_writer(drain)

@@ -80,9 +80,7 @@ def same_key(column: pa.Array) -> pa.Array:
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """Return a key column without nulls in a form that Arrow's kernels order as keys: codes for floats, bytes for
-    UUIDs.
-    """
+    """Return a key column without nulls in a form that Arrow orders as keys: codes for floats, bytes for UUIDs."""
     found = key_type(column.type)
     if found is not None and found.form is Form.FLOAT:
         codes = pa.py_buffer(_codes(found, column).astype(f"<u{found.width}"))

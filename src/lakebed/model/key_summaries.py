@@ -64,9 +64,7 @@ class Summary:
         return len(self.keys) == len(self.ranks) and ranks and keys
 
     def bounds(self, key: bytes) -> tuple[int, int]:
-        """Return the least and the greatest possible number of rows with a smaller key; the number is exact if they are
-        equal.
-        """
+        """Return the least and the greatest possible number of rows with a smaller key; equal if it is exact."""
         if key > self.max_key:
             return self.rows, self.rows
         position = bisect_left(self.keys, key)

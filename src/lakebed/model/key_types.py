@@ -94,8 +94,8 @@ class KeyType:
                 return int(content)
 
     def content(self, code: int) -> tuple[Any, bool] | None:
-        """Return the least content encoded as this number or a greater one, and whether it is encoded as this one;
-        None: none is.
+        """Return the least content encoded as this number or a greater one, and whether it is this one; None: none
+        is.
         """
         match self.form:
             case Form.SIGNED | Form.UNSIGNED:

@@ -111,9 +111,7 @@ class KeyRange:
 
     @classmethod
     def starts_with(cls, *values: Any) -> KeyRange:
-        """Return the range of all keys whose first fields equal the values; the last (text or bytes) is only a
-        prefix.
-        """
+        """Return the range of all keys whose first fields equal the values; the last (text or bytes) is a prefix."""
         if not values:
             raise Code.KEY_RANGE_INVALID("starts_with needs a value; for all keys give KeyRange()")
         *fields, stem = values
@@ -233,9 +231,7 @@ class KeyCodec:
         return tuple(iter_ranges([self.encode_range(one) for one in key_ranges])) if key_ranges else (ALL_KEYS,)
 
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
-        """Return the encoded key of every row, as one binary array in row order. Columns must have the schema's
-        types.
-        """
+        """Return the encoded key of every row, as one binary array in row order. Columns have the schema's types."""
         from lakebed.model.key_columns import encode_columns
 
         return encode_columns(self.fields, rows)
@@ -251,9 +247,7 @@ class KeyCodec:
         return b"".join(encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
 
     def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
-        """Return for each bound the number of rows with a smaller key. Requires rows sorted by key, and ascending
-        bounds.
-        """
+        """Return for each bound the number of rows with a smaller key. Requires sorted rows, and ascending bounds."""
         ranks: list[int] = []
         low = 0
         for bound in bounds:
@@ -300,9 +294,7 @@ class KeyCodec:
         return Bound(tuple(values), after=False)
 
     def beginning(self, key: bytes) -> bytes:
-        """Return the prefix of a longer encoding (row key and sort key as one) for these fields; all of a shorter
-        one.
-        """
+        """Return the prefix of a longer encoding (row key and sort key) for these fields; all of a shorter one."""
         position = 0
         for field in self.fields:
             if field.width:

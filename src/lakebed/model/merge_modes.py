@@ -116,9 +116,7 @@ KEEP_ALL = KeepAll()
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An aggregate function: a test for the types that it accepts, their description, and whether the order of rows
-    matters.
-    """
+    """An aggregate function: a test for the types it accepts, their description, and whether row order matters."""
 
     takes: Callable[[pa.DataType], bool]
     types: str
@@ -165,9 +163,7 @@ FUNCTIONS: Mapping[str, Function] = {
 
 
 def check_mode(mode: Any, schema: Schema) -> MergeMode:
-    """Return the mode if rows of this schema can be merged by it. Raises UsageError, which names field, type and
-    function.
-    """
+    """Return the mode if rows of this schema can be merged by it. Raises UsageError with field, type and function."""
     match mode:
         case KeepAll() | First() | Custom():
             return mode

@@ -286,9 +286,7 @@ class Schema:
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
 
     def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        """Return the given columns in the given order; all if None. Raises UsageError if one is unknown, or none is
-        given.
-        """
+        """Return the given columns in the given order; all if None. Raises UsageError for unknown or no columns."""
         if columns is None:
             return self.names
         if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):

@@ -30,9 +30,7 @@ _GROUPS = ("row_key", "sort_key", "values")
 
 
 def groups_from_json(text: str | Mapping[str, Any]) -> tuple[tuple[Any, Any, Any], Any]:
-    """Return row key, sort key and values as :class:`Schema` takes them, and the version, from a document or its
-    text.
-    """
+    """Return row key, sort key and values as for :class:`Schema`, and the version, from a document or its text."""
     try:
         document = load(text) if isinstance(text, str) else text
         row_key, sort_key, values = (document.get(name, {}) for name in _GROUPS)

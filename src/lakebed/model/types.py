@@ -34,9 +34,7 @@ widened to text."""
 
 
 def parse(kind: Any) -> pa.DataType:
-    """Return the type of a field (:func:`of_field`) from an Arrow type or its name. Raises UsageError for an unknown
-    name.
-    """
+    """Return the type of a field (:func:`of_field`) from an Arrow type or its name. Raises UsageError."""
     if isinstance(kind, pa.DataType):
         try:
             return of_field(kind)
@@ -82,9 +80,7 @@ def from_json(document: Any) -> pa.DataType:
 
 
 def canonical(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a table stores values of a type: one layout for text, bytes and lists of any length, no
-    dictionaries.
-    """
+    """Return the stored type for a type: one layout for text, bytes and lists of any length, no dictionaries."""
     if pa.types.is_dictionary(kind):
         return canonical(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -115,9 +111,7 @@ _NESTED: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 
 
 def with_inner(kind: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a nested type, or a dictionary, with ``inner`` applied to the types inside it; other types are
-    unchanged.
-    """
+    """Return a nested type, or a dictionary, with ``inner`` applied to the types inside; others are unchanged."""
     return next((remade(kind, inner) for is_kind, remade in _NESTED if is_kind(kind)), kind)
 
 
@@ -288,9 +282,7 @@ def _lengths_fit(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _exact_inside(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """As :func:`exact`, for items of lists: Arrow itself refuses to cast numbers to integers that cannot represent
-    them.
-    """
+    """As :func:`exact`, for items of lists: Arrow itself refuses casts of numbers to integers that cannot hold them."""
     integers = pa.types.is_integer(wanted) and (pa.types.is_integer(found) or pa.types.is_floating(found))
     return widens(found, wanted) or integers or (pa.types.is_list(found) and exact(found, wanted))
 
@@ -342,9 +334,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a field may be widened from one type to another, or changed to or from a dictionary of its
-    values.
-    """
+    """Return whether a field may be widened from one type to another, or changed to or from a dictionary."""
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(wanted):
         plain = canonical(found), canonical(wanted)
         return found != wanted and (plain[0] == plain[1] or can_become(*plain))

@@ -41,9 +41,7 @@ def invalid(column: pa.Array) -> pa.Array | None:
 
 
 def unstorable(column: pa.Array) -> pa.Array | None:
-    """Return a mask of the rows with a value that Parquet cannot store: seconds that overflow as milliseconds. As
-    above.
-    """
+    """Return a mask of the rows with a value that Parquet cannot store: seconds that overflow as milliseconds."""
     kind = types.in_parquet(column.type)
     if kind == column.type:
         return None
@@ -67,9 +65,7 @@ def check_layout(column: pa.Array) -> None:
 
 
 def unfilled(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return a mask of the rows with a null in a struct member that is not nullable in ``kind``, a type of the same
-    layout.
-    """
+    """Return a mask of the rows with a null in a struct member not nullable in ``kind``, a type of the same layout."""
     if kind == free(kind):
         return None
     return _bad_rows(column, lambda part: _check_filled(part, kind))
@@ -184,9 +180,7 @@ def _is_valid(column: pa.Array) -> bool:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    """Return whether all bytes of a text column are ASCII, by one scan. Arrow's own test takes five times as long for
-    short texts.
-    """
+    """Return whether a text column is ASCII. Arrow's own test takes five times as long for short texts."""
     _, offsets, content = column.buffers()
     if content is None or not len(column):
         return False

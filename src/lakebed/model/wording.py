@@ -57,8 +57,6 @@ def nearest(name: Any, names: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: ``; did you mean 'readings'?``, or nothing if none is
-    similar.
-    """
+    """Return the end of a message about an unknown name: ``; did you mean 'readings'?``, or nothing."""
     found = nearest(name, names)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -198,9 +198,7 @@ def _now_ns() -> int:
 
 
 def metrics_data(families: Any, resource: Resource, began_ns: int) -> MetricsData:
-    """Convert families of Prometheus to metrics of OpenTelemetry; counters and histograms count from ``began_ns``
-    on.
-    """
+    """Convert families of Prometheus to metrics of OpenTelemetry; counts begin at ``began_ns``."""
     now_ns = _now_ns()
     metrics = [_metric(family, began_ns, now_ns) for family in families if family.samples]
     scope = ScopeMetrics(InstrumentationScope("lakebed", VERSION), metrics, "")

@@ -82,7 +82,7 @@ class HashedKey:
         return hashes
 
     def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
-        """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.
+        """Return whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.
 
         ``sizes`` caches the sizes of the file's filters, by offset.
         """
@@ -93,7 +93,7 @@ class HashedKey:
         return True
 
     def files_of(self, overlap: Overlap, read_filter: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
-        """The positions of the files of an overlap that may have the key, ascending; ``threads`` read filters."""
+        """Return the ascending positions of an overlap's files that may have the key; ``threads`` read filters."""
         parts = [part for part in overlap.parts if part.low <= self._key < part.high]
         filters = [one for part in parts for one in part.filters]
         owners = [index for index, part in enumerate(parts) for _ in part.filters]
@@ -141,7 +141,8 @@ class HashedKeys:
         self._hashes: dict[int, Hashes] = {}
 
     def may_be_in(self, file: PagedFile, group: RowGroup, among: range) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Whether each key of a range of indices may be in a row group; None if it has no filter over whole keys.
+        """Return whether each key of a range of indices may be in a row group; None if it has no filter over whole
+        keys.
 
         Raises OSError if the file cannot be read.
         """
@@ -154,7 +155,7 @@ class HashedKeys:
         return None if blocks is None else _have(blocks, hashes)
 
     def _hashed(self, field: int) -> Hashes:
-        """The hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
+        """Return the hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
         hashes = self._hashes.get(field)
         if hashes is None:
             values = self._keys if field == WHOLE_KEY else plain_all(self._fields[0], self._values.column(0))
@@ -173,12 +174,12 @@ class OverlapFilter:
     cache_key: tuple[CacheKind, tuple[str, int]]
 
     def read_block(self, hashed: int, read_filter: ReadFilter, cache: ReadCache) -> bytes:
-        """The block of a hash, from the file; the cache notes the probe."""
+        """Return the block of a hash, from the file; the cache notes the probe."""
         cache.keep(CacheKind.FILTERS, self.cache_key[1], _PROBED_ONCE, _PROBED_ONCE_BYTES)
         return _block(partial(read_filter, self.file), self.byte_range, hashed, {})
 
     def read_all(self, read_filter: ReadFilter, cache: ReadCache) -> bytes:
-        """All blocks of the filter, from the file; cached from now on."""
+        """Return all blocks of the filter, from the file; cached from now on."""
         data = read_filter(self.file, self.byte_range)
         size = _filter_bytes(data[:_HEADER_BYTES_MAX])
         blocks = _EVERY_KEY if size is None or size > len(data) else data[len(data) - size :]
@@ -229,7 +230,7 @@ class Overlap:
 
 
 def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[tuple[int, ByteRange]]:
-    """The filters of a row group to probe, with their fields: the one over whole keys, or else those over fields."""
+    """Return the filters of a row group to probe, with their fields: the one over whole keys, or those over fields."""
     if group.key_filter is not None:
         return [(WHOLE_KEY, group.key_filter)]
     filters = []
@@ -241,7 +242,7 @@ def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[
 
 
 def _have(blocks: FilterBlocks, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each block has the bits of its hash: one bit of each of its eight words, by the hash's lower half."""
+    """Return whether each block has the bits of its hash: one bit of each of its eight words, by the lower half."""
     lows = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     masks = np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27))
     known: np.ndarray[Any, np.dtype[np.bool_]] = ((blocks & masks) == masks).all(axis=1)
@@ -259,7 +260,7 @@ def _may_hold(hashed: int, block: bytes) -> bool:
 
 
 def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes) -> FilterBlocks | None:
-    """The blocks of a filter for the upper halves of some hashes; None for a filter of an unknown kind."""
+    """Return the blocks of a filter for the upper halves of some hashes; None for a filter of an unknown kind."""
     offset, length = byte_range
     data: bytes | None = file.cache.get(CacheKind.FILTERS, (file.name, offset)) or None
     size = len(data) if data is not None else _filter_bytes(file.read((offset, min(length, _HEADER_BYTES_MAX))))
@@ -280,7 +281,7 @@ def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes) -> FilterBlo
 def _block(
     read: Callable[[ByteRange], bytes], byte_range: ByteRange, hashed: int, sizes: dict[int, int | None]
 ) -> bytes:
-    """The block of a filter for the upper half of a hash. ``sizes`` caches the sizes of filters, by offset."""
+    """Return the block of a filter for the upper half of a hash. ``sizes`` caches the sizes of filters, by offset."""
     offset, length = byte_range
     if offset not in sizes:
         sizes[offset] = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
@@ -293,7 +294,7 @@ def _block(
 
 
 def _filter_bytes(header: bytes) -> int | None:
-    """The size of the filter behind this header, in bytes; None for a filter of an unknown kind."""
+    """Return the size of the filter behind this header, in bytes; None for a filter of an unknown kind."""
     if not header or header[0] != _SIZE_FOLLOWS:
         return None
     number = shift = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def locate_damage(damage: Error, storage: Storage, table_id: str, file: DataFile) -> Error:
-    """The error with the first row group and column that cannot be read, if any."""
+    """Return the error with the first row group and column that cannot be read, if any."""
     from pyarrow import ArrowException
 
     place: tuple[int, str] | None = None

@@ -122,7 +122,7 @@ def write_run(  # noqa: PLR0913 - input, layout, folder, estimate, cuts and memo
 
 
 def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The batches in the form of the schema, without empty ones. Raises Error if one begins below the previous one."""
+    """Return the batches in the form of the schema, without empty ones. Raises Error if one begins below the last."""
     codec = KeyCodec((*schema.row_key, *schema.sort_key))
     previous: bytes | None = None
     for batch in batches:
@@ -140,7 +140,7 @@ def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.R
 
 
 def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """The batch with the schema's exact types and field ids. Raises SchemaMismatchError if it has other columns."""
+    """Return the batch with the schema's exact types and field ids. Raises SchemaMismatchError for other columns."""
     if batch.schema.equals(schema.arrow, check_metadata=True):
         return batch
     if tuple(batch.schema.names) != schema.names:
@@ -182,9 +182,7 @@ class _OpenFile:
             raise
 
     def takes(self, group: pa.Table) -> bool:
-        """Return whether a row group can be written to this file: if it has a NaN, the file must have no float
-        statistics.
-        """
+        """Return whether a row group fits this file: with a NaN, the file must have no float statistics."""
         return not (self._bounds_floats and _has_nan(self._layout.schema, group))
 
     def add(self, group: pa.Table, rows_estimate: int) -> None:
@@ -207,7 +205,7 @@ class _OpenFile:
         self._markers += _markers(group)
 
     def is_full(self) -> bool:
-        """Whether the file is nearer to its target size now than with another row group."""
+        """Return whether the file is nearer to its target size now than with another row group."""
         return self._bytes() + self._last_group_bytes // 2 >= self._layout.file_bytes
 
     def close(self) -> SortedFile:
@@ -249,7 +247,7 @@ class _OpenFile:
 def sorted_file(  # noqa: PLR0913 - what is known of a file
     path: Path, layout: Layout, min_key: bytes, summary: Summary, bounds: bytes, *, markers: int
 ) -> SortedFile:
-    """A closed file. ``bounds`` are those of the key fields after the first."""
+    """Return a closed file. ``bounds`` are those of the key fields after the first."""
     keys = min_key, summary.max_key, summary
     return SortedFile(path, summary.rows, *keys, layout.schema.version, bounds, layout.added, markers)
 
@@ -262,13 +260,13 @@ def _markers(rows: pa.Table) -> int:
 
 
 def _bloom_bytes(rows: int, layout: Layout) -> int:
-    """The size of a split-block filter for ``rows`` distinct values: a power of two (Parquet's BloomFilter.md)."""
+    """Return the size of a filter for ``rows`` distinct values: a power of two (Parquet's BloomFilter.md)."""
     bits = -8 * rows / math.log(1 - layout.bloom_fpp ** (1 / 8))
     return int(2 ** max(5, math.ceil(math.log2(bits / 8))))
 
 
 def _filters_keys(schema: Schema) -> bool:
-    """Whether filters are over whole keys: filters over single fields would each be as large, and exclude less."""
+    """Return whether filters are over whole keys: those over single fields would be as large, and exclude less."""
     return len(schema.row_key) > 1
 
 

@@ -88,11 +88,11 @@ class Fences:
         return cls(tuple(starts), tuple(ends)[::-1])
 
     def around(self, key: bytes) -> tuple[int, int]:
-        """The parts that may have this key, as a half-open range."""
+        """Return the parts that may have this key, as a half-open range."""
         return bisect_right(self.ends, key), bisect_right(self.starts, key)
 
     def reaching(self, keys: EncodedRange) -> range:
-        """The parts that may have keys in the range."""
+        """Return the parts that may have keys in the range."""
         high = len(self.starts) if keys.max is None else bisect_left(self.starts, keys.max)
         return range(bisect_right(self.ends, keys.min), high)
 
@@ -121,7 +121,7 @@ class Footer:
         indexes: tuple[int, int] = (0, 0),
         blocks: BlockList | None = None,
     ) -> Footer:
-        """The footer of a file with these row groups."""
+        """Return the footer of a file with these row groups."""
         paged = set(names)
         for group in groups:
             paged &= {field for field, chunk in group.chunks.items() if chunk.offset_index is not None}
@@ -134,7 +134,7 @@ class Footer:
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
     def content_bytes_of(self, rows: int) -> int:
-        """The decompressed size of this many rows, if they are as wide as those of the widest row group."""
+        """Return the decompressed size of this many rows, if they are as wide as those of the widest row group."""
         return rows * max((group.content_bytes // max(1, group.rows) for group in self.groups), default=0)
 
     @property
@@ -143,7 +143,7 @@ class Footer:
         return any(group.content_bytes >= WIDE_ROW_BYTES * group.rows > 0 for group in self.groups)
 
     def byte_ranges_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:
-        """The byte ranges of some columns, by field id, in some row groups (None: all), and of the page indexes."""
+        """Return the byte ranges of some columns, by field id, in some row groups (None: all), and of page indexes."""
         wanted = list(numbers)
         among = self.groups if groups is None else groups
         return [
@@ -184,7 +184,7 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
 def _columns_with_leaves(
     elements: Sequence[dict[int, Any]],
 ) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
-    """Each column's schema element, and those of its leaves: itself, or None for each leaf of a nested column."""
+    """Return each column's schema element, and those of its leaves: itself, or None for leaves of nested columns."""
     position = 1
     for _ in range(elements[0][5]):
         element = elements[position]
@@ -203,7 +203,8 @@ def _columns_with_leaves(
 
 
 def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
-    """The byte range of each row group's filter over whole keys; None if there is none, or it is over other fields.
+    """Return the byte range of each row group's filter over whole keys; None if there is none, or it is over other
+    fields.
 
     An attached file may come from a table whose keys are of other fields.
     """
@@ -299,7 +300,7 @@ def _bounds_of_statistics(field: Field, low: bytes | None, high: bytes | None) -
 
 
 def encode_plain(field: Field, data: bytes) -> bytes:
-    """The part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
+    """Return the part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
     return encode_content(field, content_of(field, data) if field.width else data)
 
 
@@ -321,6 +322,6 @@ def _leading(bounds: Sequence[tuple[Content, Content] | None]) -> tuple[tuple[Co
 
 
 def _key_bounds(schema: Schema, bounds: Sequence[tuple[Content, Content] | None]) -> EncodedRange:
-    """A range that includes the keys of sorted rows, from the bounds of each row key column."""
+    """Return a range that includes the keys of sorted rows, from the bounds of each row key column."""
     lows, highs = _leading(bounds[: len(schema.row_key)])
     return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

@@ -80,9 +80,7 @@ Places = Sequence[tuple[int, int] | None]
 
 
 def copyable(path: Path, schema: Schema) -> Footer | None:
-    """Return the footer of a file that Lakebed wrote with exactly the columns of the schema, so its row groups may be
-    copied; else None.
-    """
+    """Return the footer of a file of Lakebed with exactly the schema's columns, which may be copied; else None."""
     with pq.ParquetFile(path) as file:
         if not _same_columns(file.schema_arrow, schema.arrow):
             return None
@@ -95,13 +93,13 @@ def copyable(path: Path, schema: Schema) -> Footer | None:
 
 
 def _same_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
-    """Whether columns have the same names, types and field ids; writers keep other metadata of their own."""
+    """Return whether columns have the same names, types and field ids; writers keep other metadata of their own."""
     ids = [[(column.metadata or {}).get(b"PARQUET:field_id") for column in columns] for columns in (stored, wanted)]
     return ids[0] == ids[1] and stored.equals(wanted, check_metadata=False)
 
 
 def last_key(path: Path, group: int, schema: Schema) -> bytes:
-    """The row key of the last row of a row group, encoded."""
+    """Return the row key of the last row of a row group, encoded."""
     metadata, _, _ = _footer(path)
     pages = _key_pages(path, metadata, range(group, group + 1), schema)
     if pages:
@@ -111,7 +109,7 @@ def last_key(path: Path, group: int, schema: Schema) -> bytes:
 
 
 def copy_groups(path: Path, groups: range, layout: Layout, scratch: Path, *, cuts: Sequence[bytes] = ()) -> SortedFile:
-    """A new file in ``scratch`` with some successive row groups of a file, which must be :func:`copyable`.
+    """Return a new file in ``scratch`` with some successive row groups of a file, which must be :func:`copyable`.
 
     The summary has the exact rank of the ``cuts`` inside the file. No file is left if it fails.
     """
@@ -142,7 +140,7 @@ class _KeyPage:
 def _summary(
     path: Path, metadata: dict[int, Any], groups: range, schema: Schema, cuts: Sequence[bytes]
 ) -> tuple[bytes, Summary]:
-    """The first key of some row groups, and the summary of their rows, by their page index if it has whole keys."""
+    """Return the first key of some row groups, and their summary, by their page index if it has whole keys."""
     rows = sum(metadata[4][group][3] for group in groups)
     pages = _key_pages(path, metadata, groups, schema)
     if pages and not any(pages[0].first < cut <= pages[-1].last for cut in cuts):
@@ -157,7 +155,7 @@ def _summary(
 
 
 def _summary_of(pages: Sequence[_KeyPage], rows: int) -> Summary:
-    """The ranks of first keys of pages. A key that the page before ends with began earlier, so its rank is unknown."""
+    """Return the ranks of first keys of pages. A key that ends the previous page has an unknown rank."""
     stride = rows // (SAMPLES_MAX - 1) + 1
     noted, due = {pages[0].first: 0}, stride
     for before, page in pairwise(pages):
@@ -168,7 +166,7 @@ def _summary_of(pages: Sequence[_KeyPage], rows: int) -> Summary:
 
 
 def _key_pages(path: Path, metadata: dict[int, Any], groups: range, schema: Schema) -> list[_KeyPage]:
-    """The pages of keys of some row groups; none if the page index has no exact keys.
+    """Return the pages of keys of some row groups; none if the page index has no exact keys.
 
     It has them if a key is one text, bytes or number; floats have two zeros, and long values no bounds.
     """
@@ -196,7 +194,7 @@ def _key_pages(path: Path, metadata: dict[int, Any], groups: range, schema: Sche
 
 
 def _read_keys(path: Path, group: int, schema: Schema) -> pa.Table:
-    """The row key columns of a row group. Raises Error unless they are in order."""
+    """Return the row key columns of a row group. Raises Error unless they are in order."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         keys = file.read_row_group(group, columns=list(schema.row_key_names), use_threads=False).combine_chunks()
     check_key_order(keys.column(0), schema)
@@ -204,7 +202,7 @@ def _read_keys(path: Path, group: int, schema: Schema) -> pa.Table:
 
 
 def _footer(path: Path) -> tuple[dict[int, Any], bytes, int]:
-    """The decoded metadata, the footer's bytes, and the size of the file."""
+    """Return the decoded metadata, the footer's bytes, and the size of the file."""
     with path.open("rb") as file:
         size_bytes = file.seek(0, os.SEEK_END)
         file.seek(size_bytes - _TAIL_BYTES)
@@ -300,7 +298,7 @@ class _Copy:
         return [text(1, KEY_FILTERS.encode()) + text(1, value) + STOP]
 
     def _renumbering(self, ordinal: int, blooms: Places, columns: Places, offsets: Places) -> Renumber:
-        """The new numbers of a row group, given the parts of each column chunk in the new file."""
+        """Return the new numbers of a row group, given the parts of each column chunk in the new file."""
 
         def number_of(path: tuple[int, ...], number: int) -> int:
             match path:

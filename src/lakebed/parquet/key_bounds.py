@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_float(schema: Schema, name: str) -> bool:
-    """Whether a column has floats, which may be NaN."""
+    """Return whether a column has floats, which may be NaN."""
     return bool(pa.types.is_floating(schema.by_name[name].type))
 
 

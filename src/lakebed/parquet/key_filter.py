@@ -17,7 +17,7 @@ _FILTER_PAGE_BYTES = 64 * 1024
 
 
 def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
-    """A Bloom filter over encoded keys with its Parquet header, extracted from a file that Arrow writes."""
+    """Return a Bloom filter over encoded keys with its Parquet header, extracted from a file that Arrow writes."""
     options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     options |= {"data_page_size": _FILTER_PAGE_BYTES, "bloom_filter_options": {"key": {"ndv": len(keys), "fpp": fpp}}}
     sink = _Tail()

@@ -30,7 +30,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
-        """The layout by the settings of a table."""
+        """Return the layout by the settings of a table."""
         return cls(
             schema,
             file_bytes=settings.file_bytes,

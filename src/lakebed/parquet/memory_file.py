@@ -36,7 +36,7 @@ _COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, an
 
 
 def page_ranges(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
-    """The bytes of a column's dictionary, if it has one, and of its runs of pages."""
+    """Return the bytes of a column's dictionary, if it has one, and of its runs of pages."""
     byte_ranges = [] if pages.chunk.dictionary is None else [pages.chunk.dictionary]
     for first, last in runs:
         begin, end = pages.offsets[first], pages.offsets[last - 1] + pages.lengths[last - 1]
@@ -57,14 +57,14 @@ class _FileGroup:
     begins: Sequence[int] = ()
 
     def accepts(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether pages of these columns can be appended: not if they refer to dictionaries."""
+        """Return whether pages of these columns can be appended: not if they refer to dictionaries."""
         return all(
             before.dictionary is None and chunk.dictionary is None and before.head == chunk.head
             for before, chunk in zip(self.chunks, chunks, strict=True)
         )
 
     def metadata(self) -> bytes:
-        """The metadata of the row group in the footer; requires ``begins``."""
+        """Return the metadata of the row group in the footer; requires ``begins``."""
         heads = []
         count = integer(1, self.rows)
         for chunk, begin, size_bytes in zip(self.chunks, self.begins, self.sizes, strict=True):

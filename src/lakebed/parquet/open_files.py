@@ -73,7 +73,7 @@ _folders_lock = threading.Lock()
 
 
 def copies_folder() -> Path:
-    """The folder of this process for fetched files; created at first use, deleted at exit."""
+    """Return the folder of this process for fetched files; created at first use, deleted at exit."""
     with _folders_lock:
         # By process id: a forked child must neither use nor delete the folder of its parent.
         if os.getpid() not in _folders:
@@ -122,7 +122,7 @@ class OpenFile:
     filter_sizes: dict[int, int | None] = field(default_factory=dict)
 
     def part(self, descriptor: int, byte_range: ByteRange) -> bytes:
-        """These bytes of a local file, verified; fewer at the end of a file without blocks. Raises OSError."""
+        """Return these bytes of a local file, verified; fewer at the end of a file without blocks. Raises OSError."""
         if self.blocks is None:
             return os.pread(descriptor, byte_range[1], byte_range[0])
         return self.blocks.read(descriptor, byte_range)
@@ -162,7 +162,7 @@ class OpenFiles:
         return 1 if self._folder is not None else OPENED_AT_ONCE
 
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
-        """The file, opened at first use; ``schema`` is any of the table's.
+        """Return the file, opened at first use; ``schema`` is any of the table's.
 
         Raises:
             NotRetainedError: its object is missing, and the table does not retain it any more.
@@ -186,7 +186,7 @@ class OpenFiles:
             return list(threads.map(telemetry.carried(partial(self.open, schema=schema)), files))
 
     def read(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
-        """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
+        """Return these (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
         if opened.path is None:
             return self.fetch(opened, [byte_range])[0]
         with opened.path.open("rb", buffering=0) as stream:
@@ -280,7 +280,7 @@ class OpenFiles:
         return replace(opened, blocks=blocks)
 
     def _blocks(self, opened: OpenFile) -> Blocks | None:
-        """The block digests, from the file or its summary; None if neither has them."""
+        """Return the block digests, from the file or its summary; None if neither has them."""
         file, listed = opened.file, opened.footer.blocks
         try:
             if listed is not None:
@@ -331,7 +331,7 @@ class OpenFiles:
             ) from error
 
     def _fetch_tail(self, file: DataFile) -> FileTail:
-        """The footer of a file on a store and what lies before it, in one request."""
+        """Return the footer of a file on a store and what lies before it, in one request."""
         # It includes the block digests, and begins with a block.
         digests = DIGEST_BYTES * (file.size_bytes // BLOCK_BYTES + 1)
         offset = max(0, file.size_bytes - max(TAIL_BYTES, file.footer_bytes) - digests) // BLOCK_BYTES * BLOCK_BYTES
@@ -361,7 +361,7 @@ class OpenFiles:
             raise self.damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
 
     def damaged(self, file: DataFile, reason: str) -> Error:
-        """The error for a damaged file."""
+        """Return the error for a damaged file."""
         name = data_name(self._table_id, file)
         return Code.DATA_FILE_DAMAGED(
             f"{self._storage.object_url(name)} is damaged: {reason}; restore the object", name=name, file=file.id
@@ -383,7 +383,7 @@ class OpenFiles:
 
 
 def _reads_ranges(storage: Storage) -> bool:
-    """Whether byte ranges of this storage are fetched, and not whole files."""
+    """Return whether byte ranges of this storage are fetched, and not whole files."""
     from lakebed.storage.object_store import ObjectStorage
 
     # A storage that wraps another one must see every request.

@@ -57,7 +57,7 @@ class Cut:
     rows: range | Spans
 
     def part(self, start: int, positions: range | Integers) -> Cut:
-        """The rows at these positions among the rows of all cuts, where the rows of this cut begin at ``start``."""
+        """Return the rows at these positions among the rows of all cuts; those of this cut begin at ``start``."""
         if isinstance(positions, range) and isinstance(self.rows, range):
             begin = self.rows.start + positions.start - start
             return replace(self, rows=range(begin, begin + len(positions)))
@@ -83,7 +83,7 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     along: bool,
     arrow: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """The rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
+    """Return the rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
 
     ``keys`` are decoded first, the other ``fields`` only for the rows found. With ``along`` they are decoded together,
     which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
@@ -116,7 +116,7 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
 
 
 def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """All rows of some cuts, one cut after another, by field name; null if the file has no such column.
+    """Return all rows of some cuts, one cut after another, by field name; null if the file has no such column.
 
     The result includes those of the fields ``along`` that cost little besides the others; see :func:`decoded`.
     """
@@ -141,7 +141,7 @@ def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
-    """The rows of a cut, from whole columns of its row group; null if the file has no such column."""
+    """Return the rows of a cut, from whole columns of its row group; null if the file has no such column."""
     footer = cut.file.footer
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
     found = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
@@ -164,12 +164,12 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
 
 
 def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
-    """The row key columns of decoded columns."""
+    """Return the row key columns of decoded columns."""
     return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
 def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """The rows of some cuts, one after another, by field name; null if the file has no such column.
+    """Return the rows of some cuts, one after another, by field name; null if the file has no such column.
 
     Each page that has any of them is read once. The result includes those of the fields ``along`` whose pages end at
     the same rows as those of ``fields``: one more column costs less than another call. Raises OSError or ArrowException
@@ -200,7 +200,7 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
 def _by_shape(
     cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
 ) -> Collection[list[tuple[Pages, PageSelection]]]:
-    """The pages of a cut, in groups of columns whose pages end at the same rows.
+    """Return the pages of a cut, in groups of columns whose pages end at the same rows.
 
     If ``apart``, columns with a dictionary form groups of their own. Columns that are not ``needed`` are included only
     if their pages end as those of a needed one.
@@ -286,7 +286,7 @@ class _Part:
 
 
 def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
-    """The parts that are not wholly in the read cache; the others take their rows from there."""
+    """Return the parts that are not wholly in the read cache; the others take their rows from there."""
     entries: list[tuple[CacheKind, Hashable]] = []
     for part in parts:
         part.name()

@@ -71,14 +71,14 @@ class Spans:
         return int((self.ends - self.begins).sum())
 
     def every(self) -> Integers:
-        """The numbers of all rows."""
+        """Return the numbers of all rows."""
         counts = self.ends - self.begins
         rows: Integers = np.arange(counts.sum()) + np.repeat(self.begins - (np.cumsum(counts) - counts), counts)
         return rows
 
 
 def concatenated_positions(positions: Sequence[range | Integers]) -> range | Integers:
-    """The positions of ascending parts as one: a range, if each part begins where the one before it ends."""
+    """Return the positions of ascending parts as one: a range, if each part begins where the one before it ends."""
     if len(positions) == 1:
         return positions[0]
     ranges = [one for one in positions if isinstance(one, range)]
@@ -90,7 +90,7 @@ def concatenated_positions(positions: Sequence[range | Integers]) -> range | Int
 
 
 def take_rows(column: pa.Array, positions: range | Integers) -> pa.Array:
-    """The rows at some positions; a range is not copied."""
+    """Return the rows at some positions; a range is not copied."""
     if isinstance(positions, range) and len(positions) == len(column):
         return column
     return (
@@ -114,7 +114,7 @@ class PageSelection:
     positions: range | Integers
 
     def positions_from(self, begin: int) -> range | Integers:
-        """The positions, if the first row of all the pages is at ``begin``."""
+        """Return the positions, if the first row of all the pages is at ``begin``."""
         positions = self.positions
         return (
             range(begin + positions.start, begin + positions.stop)
@@ -124,7 +124,7 @@ class PageSelection:
 
     @classmethod
     def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> PageSelection:
-        """The pages of some rows of a row group."""
+        """Return the pages of some rows of a row group."""
         if isinstance(rows, Spans):
             return cls._scattered(first_rows, group_rows, rows)
         first, last = bisect_right(first_rows, rows.start) - 1, bisect_left(first_rows, rows.stop)
@@ -218,14 +218,14 @@ class PagedFile:
             self._descriptor = -1
 
     def _open(self) -> int:
-        """The descriptor of a local file; inside a ``with`` block, which closes it."""
+        """Return the descriptor of a local file; inside a ``with`` block, which closes it."""
         if self._descriptor < 0:
             assert self.opened.path is not None
             self._descriptor = os.open(self.opened.path, os.O_RDONLY | os.O_CLOEXEC)
         return self._descriptor
 
     def read(self, byte_range: ByteRange) -> bytes:
-        """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
+        """Return these (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
         if self.is_remote:
             data = self._ahead.pop(byte_range, b"") or self._fetch([byte_range])[0]
         else:
@@ -283,7 +283,7 @@ class PagedFile:
         return at
 
     def stored(self) -> pa.NativeFile:
-        """A file on a store, for Arrow's readers."""
+        """Return a file on a store, for Arrow's readers."""
         return arrow_file(self.opened, self._files)
 
     def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
@@ -295,7 +295,7 @@ class PagedFile:
         return self._files.fetch(self.opened, byte_ranges)
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
-        """The pages of some columns, of those that the file has, of the row group at that position."""
+        """Return the pages of some columns, of those that the file has, of the row group at that position."""
         name = (self.name, position, numbers)
         found: tuple[Pages, ...] | None = self.cache.get(CacheKind.PAGES, name)
         if found is None:
@@ -318,7 +318,7 @@ class PagedFile:
         return Pages(number, chunk, offsets, lengths, firsts.setdefault(first_rows.tobytes(), first_rows))
 
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
-        """The key bounds of the pages of the row group at that position."""
+        """Return the key bounds of the pages of the row group at that position."""
         name = (self.name, position)
         found: KeyPages | None = self.cache.get(CacheKind.PAGES, name)
         if found is None:
@@ -329,7 +329,7 @@ class PagedFile:
         return found
 
     def has_decoded(self, position: int, key: bytes) -> bool:
-        """Whether the page that may have a key is in the read cache, of the row group at that position.
+        """Return whether the page that may have a key is in the read cache, of the row group at that position.
 
         Of two pages it is the first, and of several key columns the first.
         """
@@ -356,7 +356,7 @@ class PagedFile:
 
 
 def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
-    """The byte ranges, grouped into runs that are read at once."""
+    """Return the byte ranges, grouped into runs that are read at once."""
     first, end = 0, sum(byte_ranges[0])
     for at, (offset, length) in enumerate(byte_ranges[1:], 1):
         if not 0 <= offset - end <= GAP_BYTES or at - first == RANGES_AT_ONCE:
@@ -367,7 +367,8 @@ def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
 
 
 def _page_bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
-    """A range that includes the keys of a page, from the minimum and maximum values of each key field in all pages.
+    """Return a range that includes the keys of a page, from the minimum and maximum values of each key field in all
+    pages.
 
     It ends with the first field that varies: the minimum of the next field need not be in the first row.
     """

@@ -28,7 +28,7 @@ _MS_PER_S = 1_000
 
 
 def physical_type(field: Field) -> int:
-    """The physical type in which a key column is stored."""
+    """Return the physical type in which a key column is stored."""
     match field.key_type.form:
         case Form.BOOLEAN:
             return BOOLEAN
@@ -49,7 +49,7 @@ def per_unit(field: Field) -> int:
 
 
 def content_of(field: Field, data: bytes) -> Content:
-    """The content of a plain value. Raises ValueError if it is none."""
+    """Return the content of a plain value. Raises ValueError if it is none."""
     match field.key_type.form:
         case Form.SIGNED:
             return int.from_bytes(data, "little", signed=True) // per_unit(field)
@@ -77,7 +77,7 @@ def content_of(field: Field, data: bytes) -> Content:
 
 
 def plain(field: Field, content: Any) -> bytes:
-    """The plain value of a content."""
+    """Return the plain value of a content."""
     match field.key_type.form:
         case Form.SIGNED:
             return int(content * per_unit(field)).to_bytes(max(4, field.width), "little", signed=True)
@@ -96,7 +96,7 @@ def plain(field: Field, content: Any) -> bytes:
 
 
 def plain_all(field: Field, column: pa.Array) -> list[bytes]:
-    """The plain value of each value of a column; not of booleans."""
+    """Return the plain value of each value of a column; not of booleans."""
     if not field.width:
         values: list[bytes] = column.cast(pa.binary()).to_pylist()
         return values
@@ -116,5 +116,5 @@ def plain_all(field: Field, column: pa.Array) -> list[bytes]:
 
 
 def decimal_bytes(field: Field) -> int:
-    """The bytes in which Parquet stores a decimal: as many as its digits and a sign need."""
+    """Return the bytes in which Parquet stores a decimal: as many as its digits and a sign need."""
     return int(10**field.type.precision).bit_length() // 8 + 1

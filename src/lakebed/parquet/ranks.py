@@ -72,7 +72,7 @@ class RankNotes:
             self._notes = _at_every(self._stride, self._notes)
 
     def summary(self) -> Summary:
-        """The summary of all rows added."""
+        """Return the summary of all rows added."""
         step, notes = 1, self._notes
         while len(notes) > SAMPLES_MAX:
             step += 1
@@ -129,7 +129,7 @@ class RankNotes:
 
 
 def _edges(keys: pa.Table) -> np.ndarray:
-    """The position of the first row of each key, and the end."""
+    """Return the position of the first row of each key, and the end."""
     changes = np.zeros(keys.num_rows - 1, bool)
     for column in keys.columns:
         values = comparable(column.chunk(0))
@@ -138,5 +138,5 @@ def _edges(keys: pa.Table) -> np.ndarray:
 
 
 def _at_every(stride: int, notes: Sequence[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
-    """The recorded keys with a row at a multiple of the stride."""
+    """Return the recorded keys with a row at a multiple of the stride."""
     return [note for note in notes if -(-note[1] // stride) * stride < note[2]]

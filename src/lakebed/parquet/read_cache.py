@@ -66,7 +66,7 @@ class ReadStatistics:
         telemetry.measure("read_bytes_total", self.size_bytes, kind=kind, table=table)
 
     def step(self, name: str) -> _Step:
-        """A context manager that adds the time of its block to a step."""
+        """Return a context manager that adds the time of its block to a step."""
         return _Step(self.steps, name)
 
 
@@ -126,7 +126,7 @@ class ReadCacheStats:
         return sum(getattr(self, kind.value).size_bytes for kind in CacheKind)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the same as plain values."""
         kinds = {
             kind.value: {
                 "entries": found.entries,
@@ -163,7 +163,7 @@ class ReadCache:
         self._changing = threading.Lock()
 
     def get(self, kind: CacheKind, name: Hashable) -> Any | None:
-        """The value; None if it is not cached."""
+        """Return the value; None if it is not cached."""
         key = (kind, name)
         with self._changing:
             found = self._entries.get(key)
@@ -175,7 +175,7 @@ class ReadCache:
             return found[0]
 
     def has(self, kind: CacheKind, name: Hashable) -> bool:
-        """Whether the value is cached; neither a hit nor a miss, nor a use."""
+        """Return whether the value is cached; neither a hit nor a miss, nor a use."""
         return (kind, name) in self._entries
 
     def get_many(self, kind: CacheKind, keys: Sequence[tuple[CacheKind, Hashable]]) -> list[Any | None]:
@@ -211,7 +211,7 @@ class ReadCache:
                     self._drop(key)
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether entries of this size together leave room for half of the cache."""
+        """Return whether entries of this size together leave room for half of the cache."""
         return size_bytes <= self._bytes_max // 2
 
     def limit(self, bytes_max: int) -> None:
@@ -221,7 +221,7 @@ class ReadCache:
             self._shrink()
 
     def stats(self) -> ReadCacheStats:
-        """The statistics of the cache. Linear in the number of entries."""
+        """Return the statistics of the cache. Linear in the number of entries."""
         with self._changing:
             entries, sizes = dict.fromkeys(CacheKind, 0), dict.fromkeys(CacheKind, 0)
             for (kind, _), (_, size_bytes) in self._entries.items():
@@ -255,5 +255,5 @@ def set_read_cache_bytes(size_bytes: int) -> None:
 
 
 def read_cache_stats() -> ReadCacheStats:
-    """The contents of the read cache of this process, with its hits and misses."""
+    """Return the contents of the read cache of this process, with its hits and misses."""
     return READ_CACHE.stats()

@@ -62,7 +62,8 @@ def read_row_groups(
     *,
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups (None: all) in order, in batches of at most BATCH_BYTES unless a row is larger.
+    """Return the rows of some row groups (None: all) in order, in batches of at most BATCH_BYTES unless a row is
+    larger.
 
     Columns of text and bytes may come as dictionaries, which :func:`lakebed.parquet.sizes.cut` measures. ``name`` is
     the file's name in errors. Raises SchemaMismatchError if pages are too large, and what Arrow raises for damage.
@@ -89,7 +90,7 @@ class _Readers:
         self._opened: dict[tuple[tuple[str, ...], int], pq.ParquetFile] = {}
 
     def of(self, dictionaries: tuple[str, ...], buffer_bytes: int) -> pq.ParquetFile:
-        """The reader that returns these columns as dictionaries."""
+        """Return the reader that returns these columns as dictionaries."""
         key = (dictionaries, buffer_bytes)
         found = self._opened.get(key)
         if found is None:
@@ -186,7 +187,7 @@ class _Pages:
     held_bytes: int
 
     def heaviest(self, rows: int) -> int:
-        """The most bytes of pages that a window of ``rows`` rows touches."""
+        """Return the most bytes of pages that a window of ``rows`` rows touches."""
         # A window touches most pages if it begins with the last row of a page.
         ends = np.searchsorted(self.firsts, self.firsts[1:] - 1 + rows)
         return int((self.before[np.minimum(ends, len(self.before) - 1)] - self.before[:-1]).max())
@@ -217,13 +218,15 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
 
 
 def _may_have_plain_pages(leaf: _Leaf) -> bool:
-    """Whether a chunk with a dictionary may have plain pages as well: indices of known writers take at most 20 bits."""
+    """Return whether a chunk with a dictionary may also have plain pages: indices of known writers have at most 20
+    bits.
+    """
     chunk = leaf.chunk
     return leaf.as_dictionary and bool(chunk.total_uncompressed_size > 2.5 * chunk.num_values + MIB)
 
 
 def _longest(readers: _Readers, index: int, paths: Sequence[str]) -> dict[str, int]:
-    """The length of the longest value in the dictionary of each of some flat columns, if it is known."""
+    """Return the length of the longest value in the dictionary of each of some flat columns, if it is known."""
     if not paths:
         return {}
     reader = readers.of(tuple(paths), _BUFFER_BYTES_MIN)
@@ -233,7 +236,7 @@ def _longest(readers: _Readers, index: int, paths: Sequence[str]) -> dict[str, i
 
 
 def _pages(source: pa.NativeFile, leaf: _Leaf, rows: int) -> _Pages:
-    """The pages of a column chunk, from their headers. Raises OSError for an invalid header."""
+    """Return the pages of a column chunk, from their headers. Raises OSError for an invalid header."""
     chunk = leaf.chunk
     position = chunk.data_page_offset
     if chunk.dictionary_page_offset:
@@ -255,7 +258,7 @@ def _pages(source: pa.NativeFile, leaf: _Leaf, rows: int) -> _Pages:
 
 
 def _header(source: pa.NativeFile, position: int) -> dict[int, Any]:
-    """The page header at a position."""
+    """Return the page header at a position."""
     size = _HEADER_BYTES
     while True:
         data = source.read_at(size, position)

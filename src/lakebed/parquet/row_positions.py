@@ -32,7 +32,7 @@ STEP_ROWS = 1_024
 
 
 def rank(file: PagedFile, bound: bytes) -> int:
-    """The number of rows of a file with a key below the bound; usually decodes one page."""
+    """Return the number of rows of a file with a key below the bound; usually decodes one page."""
     fences, groups = file.footer.fences, file.footer.groups
     position = bisect_right(fences.ends, bound)
     passed = sum(group.rows for group in groups[:position])
@@ -52,7 +52,7 @@ def rank(file: PagedFile, bound: bytes) -> int:
 
 
 def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
-    """The rows at these ascending positions of a file, as a cut for each row group that has any.
+    """Return the rows at these ascending positions of a file, as a cut for each row group that has any.
 
     A range must have step 1; its length does not matter.
     """
@@ -70,7 +70,7 @@ def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
 def positions_within(
     columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, starts: Sequence[int]
 ) -> list[range]:
-    """The rows with keys in a range, in each of several sorted parts of key columns.
+    """Return the rows with keys in a range, in each of several sorted parts of key columns.
 
     ``starts`` has the beginning of each part, and the end of the last.
     """

@@ -33,13 +33,13 @@ _SHORT_BYTES = 128
 
 
 def pages_bytes_max(memory_limit_bytes: int) -> int:
-    """The bytes of pages of a row group that may be held at once, under a memory limit."""
+    """Return the bytes of pages of a row group that may be held at once, under a memory limit."""
     # A page is held stored, decompressed, and up to twice as rows while their buffer grows.
     return PAGES_BYTES_MIN + memory_limit_bytes // 4
 
 
 def limit_for(pages_bytes: int) -> int:
-    """The memory limit under which this many bytes of pages may be held."""
+    """Return the memory limit under which this many bytes of pages may be held."""
     return 4 * max(0, pages_bytes - PAGES_BYTES_MIN)
 
 
@@ -47,20 +47,20 @@ DEFAULT_PAGES_BYTES_MAX = pages_bytes_max(Settings().memory_limit_bytes)
 
 
 def row_ends(rows: pa.RecordBatch) -> Integers:
-    """The size of the first ``i`` rows, for ``i`` from 0 to the number of rows."""
+    """Return the size of the first ``i`` rows, for ``i`` from 0 to the number of rows."""
     ends: Integers = reduce(add, map(value_ends, rows.columns), np.zeros(rows.num_rows + 1, np.int64))
     return ends
 
 
 def size_of(rows: pa.RecordBatch) -> int:
-    """An upper estimate of the size of the rows."""
+    """Return an upper estimate of the size of the rows."""
     if all(map(_is_plain, rows.schema.types)):
         return int(rows.nbytes)
     return sum(map(_column_size, rows.columns))
 
 
 def value_ends(column: pa.Array) -> Integers:
-    """The size of the first ``i`` values of a column, for ``i`` from 0 to their number."""
+    """Return the size of the first ``i`` values of a column, for ``i`` from 0 to their number."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     kind, count = column.type, len(column)
@@ -87,7 +87,7 @@ def value_ends(column: pa.Array) -> Integers:
 
 
 def cut(rows: pa.RecordBatch, bytes_max: int, rows_max: int = 2**31 - 1) -> Iterator[pa.RecordBatch]:
-    """Slices of the rows in order, each of at most ``bytes_max`` unless it is one row, and ``rows_max`` rows."""
+    """Return slices of the rows in order, each of at most ``bytes_max`` unless it is one row, and ``rows_max`` rows."""
     if rows.num_rows <= rows_max and size_of(rows) <= bytes_max:
         yield rows
         return
@@ -100,14 +100,14 @@ def cut(rows: pa.RecordBatch, bytes_max: int, rows_max: int = 2**31 - 1) -> Iter
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
-    """Whether values are shared by reference, here or anywhere in a nested type."""
+    """Return whether values are shared by reference, here or anywhere in a nested type."""
     if pa.types.is_dictionary(kind):
         return True
     return pa.types.is_nested(kind) and any(has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The same values without dictionaries: text as text, wherever in a nested type it is."""
+    """Return the same values without dictionaries: text as text, wherever in a nested type it is."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _looked_up(column)
@@ -131,14 +131,14 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def decoded_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows without dictionaries."""
+    """Return the same rows without dictionaries."""
     if not any(map(has_dictionary, rows.schema.types)):
         return rows
     return pa.RecordBatch.from_arrays([decoded(column) for column in rows.columns], names=rows.schema.names)
 
 
 def _looked_up(column: pa.DictionaryArray) -> pa.Array:
-    """The values of a dictionary column. Arrow reserves the mean length for each value: too much if one is long."""
+    """Return the values of a dictionary column. Arrow reserves the mean length for each: too much if one is long."""
     values = validity.canonical(column.dictionary)
     kind = values.type
     total, mean = int(value_ends(column)[-1]), values.nbytes / max(1, len(values))
@@ -150,7 +150,7 @@ def _looked_up(column: pa.DictionaryArray) -> pa.Array:
 
 
 def gather(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
-    """The same rows in tables of at most ``rows_max`` rows and ``bytes_max``, unless one row is larger."""
+    """Return the same rows in tables of at most ``rows_max`` rows and ``bytes_max``, unless one row is larger."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -179,13 +179,13 @@ def gather(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> 
 
 
 def _reach(ends: Integers, begin: int, bytes_max: int, rows_max: int) -> int:
-    """The end of the rows from ``begin`` on that fit."""
+    """Return the end of the rows from ``begin`` on that fit."""
     end = int(np.searchsorted(ends, ends[begin] + max(bytes_max, 0), side="right")) - 1
     return max(begin, min(end, begin + rows_max, len(ends) - 1))
 
 
 def _drain(held: list[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table, with no other reference to them: a suspended generator keeps its variables."""
+    """Return the batches as a table, with no other reference to them: a suspended generator keeps its variables."""
     table = pa.Table.from_batches(held)
     held.clear()
     return table
@@ -259,7 +259,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether the bytes of a column's buffers are at least those of its values."""
+    """Return whether the bytes of a column's buffers are at least those of its values."""
     if kind.num_fields:
         inner = [kind.field(index).type for index in range(kind.num_fields)]
         views = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)

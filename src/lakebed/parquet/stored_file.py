@@ -39,11 +39,11 @@ class StoredFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """The current offset."""
+        """Return the current offset."""
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
+        """Return the next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
         left = self._opened.file.size_bytes - self._at
         length = left if size < 0 else min(size, left)
         blocks = self._opened.blocks
@@ -60,7 +60,7 @@ class StoredFile(io.RawIOBase):
 
 
 def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
-    """A file as a PyArrow dataset, with the column names of the file.
+    """Return a file as a PyArrow dataset, with the column names of the file.
 
     Arrow also checks the CRCs of pages, which is the only check of a file without block digests.
     """
@@ -73,5 +73,5 @@ def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset
 
 
 def arrow_file(opened: OpenFile, files: OpenFiles) -> pa.NativeFile:
-    """A file on a store, for Arrow's readers."""
+    """Return a file on a store, for Arrow's readers."""
     return pa.PythonFile(StoredFile(opened, files), mode="r")

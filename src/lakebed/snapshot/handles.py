@@ -52,18 +52,18 @@ class RowConversions(SharedHandle, ABC):
         return stream
 
     def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
+        """Return the rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
         with self.scan(*ranges, columns=columns) as rows:
             found: pa.Table = rows.to_arrow()
         return found
 
     def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The same as a pandas frame. Raises UsageError where pandas is missing."""
+        """Return the same as a pandas frame. Raises UsageError where pandas is missing."""
         with self.scan(*ranges, columns=columns) as rows:
             return rows.to_pandas()
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The same as a Polars frame. Raises UsageError where Polars is missing."""
+        """Return the same as a Polars frame. Raises UsageError where Polars is missing."""
         with self.scan(*ranges, columns=columns) as rows:
             found: pl.DataFrame = rows.to_polars()
         return found

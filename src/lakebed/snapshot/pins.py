@@ -56,7 +56,7 @@ class Pins:
 
 
 def read_pins(storage: Storage, table_id: str) -> Pins:
-    """The pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
+    """Return the pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
 
     One request if there are none. Raises DamagedError or UnsupportedFormatError for a live pin that cannot be read,
     because its version is unknown.

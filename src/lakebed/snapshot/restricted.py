@@ -145,9 +145,7 @@ class RestrictedSnapshot(PartialRows):
         return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
     def copied(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
-        """Return the visible rows of the ranges for an engine, as a local copy with these columns, and the reader for
-        it.
-        """
+        """Return the visible rows of the ranges for an engine, as a local copy with these columns, and its reader."""
         from lakebed.read.datafusion_scan import Frame
         from lakebed.read.merged_copy import rows_copy
 

@@ -51,7 +51,7 @@ class Readable(RowConversions):
 
     @abstractmethod
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
 
         A snapshot returns itself.
         """
@@ -73,7 +73,7 @@ class Readable(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of one key (a value for each row key field), ordered by sort key; an empty table if there are none.
+        """Return all rows of one key (a value for each row key field), by sort key; an empty table if there are none.
 
         ``max_staleness`` accepts a version that was the latest at most that many seconds ago; by default every read
         looks for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another:
@@ -104,7 +104,7 @@ class Readable(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of many keys, in key order; a key that is given twice counts once.
+        """Return all rows of many keys, in key order; a key that is given twice counts once.
 
         ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
         name, or a single column, of the fields' types or narrower ones.
@@ -131,7 +131,7 @@ class Readable(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> RowStream:
-        """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
+        """Return all rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
 
         ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows for
         which it is not true are skipped, and do not count for ``limit``. With ``reverse`` the last row comes first.
@@ -165,7 +165,7 @@ class Readable(RowConversions):
 
     @timed_read("count")
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """The number of rows with a key in any of the ranges (all rows if none is given); each counts once.
+        """Return the number of rows with a key in any of the ranges (all rows if none is given); each counts once.
 
         If a range cuts a file and its summary has no exact rank there, the count is an estimate with the bounds
         ``rows_min`` and ``rows_max``, off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys
@@ -180,7 +180,7 @@ class Readable(RowConversions):
         return count(now.state, now.encoded(ranges), now.reader, None if exact else now.storage)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """Random rows, in key order: ``rows`` of them, or all if there are fewer.
+        """Return random rows, in key order: ``rows`` of them, or all if there are fewer.
 
         Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most a few
         thousand. The same ``seed`` gives the same rows of a version, as long as its files are not compacted. If rows of
@@ -197,7 +197,7 @@ class Readable(RowConversions):
         return now.scan(columns=columns).read_all() if found is None else returned(found, now.schema)
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
-        """The distinct values of the first ``depth`` row key fields, in key order; of at most ``limit`` of them.
+        """Return the distinct values of the first ``depth`` row key fields, in key order; of at most ``limit`` of them.
 
         Of the rows with a key in any of the ranges, or of all rows. It takes a page read for each value in each file,
         rather than a read of all rows; see :mod:`lakebed.read.prefix_scan`. The values are held in memory.
@@ -236,7 +236,7 @@ class Readable(RowConversions):
     # -- for other libraries ------------------------------------------------------------------------------------
 
     def lazy_polars(self) -> pl.LazyFrame:
-        """A Polars lazy frame: columns, limits and predicates on the key are pushed down.
+        """Return a Polars lazy frame: columns, limits and predicates on the key are pushed down.
 
         Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
         missing.
@@ -253,7 +253,8 @@ class Readable(RowConversions):
     def to_duckdb(
         self, *ranges: KeyRange, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
-        """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
+        """Return a relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files
+        itself.
 
         DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
         that happens later is not found. Large files on a store are read through PyArrow when rows are requested, and
@@ -267,7 +268,8 @@ class Readable(RowConversions):
         return relation(plan(now.state, now.encoded(ranges)), now.reader, connection)
 
     def files(self, *ranges: KeyRange) -> pa.Table:
-        """The files that hold the rows of some ranges (all if none is given), for engines that read Parquet themselves.
+        """Return the files that hold the rows of some ranges (all if none is given), for engines that read Parquet
+        themselves.
 
         A row for each reference, in key order: the file, its URL, the partition, and which of its keys are live there.
         All rows of a file are live only if ``whole`` is true; then its URL suffices; see
@@ -282,7 +284,7 @@ class Readable(RowConversions):
         return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
 
     def partitions(self) -> pa.Table:
-        """One row per partition, in key order: its range, the rows and bytes of its files, files and runs.
+        """Return one row per partition, in key order: its range, the rows and bytes of its files, files and runs.
 
         Rows of files are not merged yet: a table with a merge mode may have fewer, see :meth:`count`.
         """
@@ -301,7 +303,8 @@ class Readable(RowConversions):
         register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
 
     def plot_partitions(self) -> Picture:
-        """The key space as SVG: the width of a partition is its share of the rows, its colour the number of files.
+        """Return the key space as SVG: the width of a partition is its share of the rows, its colour the number of
+        files.
 
         Shows itself in notebooks, and has ``save(path)``. Reads no data files.
         """

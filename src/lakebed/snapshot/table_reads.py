@@ -55,9 +55,7 @@ class TableReads(Readable):
         log: Log[TableState, Proposal, Transaction],
         reopening: tuple[Any, str] | None = None,
     ) -> None:
-        """``reopening`` is the location at which the table can be opened again: the address of its instance, and its
-        id.
-        """
+        """``reopening`` is the location for opening the table again: the address of its instance, and its id."""
         self.id = table_id
         self.storage = storage
         self.log = log
@@ -71,11 +69,11 @@ class TableReads(Readable):
         """Return the value in force of every setting, in the latest known state."""
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
+        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
         return self._snapshot_of(self._present_state(max_staleness, at_least))
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
-        """The latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+        """Return the latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
 
         Raises NotFoundError if the version does not come within ten seconds.
         """
@@ -161,7 +159,7 @@ class TableReads(Readable):
         time: datetime | str | None = None,
         tag: str | None = None,
     ) -> Snapshot:
-        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
+        """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
 
         ``moment`` is any of them, in a text as after the ``@`` of a table in SQL: ``at(12)``, ``at("audited")``.
         ``time`` is aware, or ISO 8601 with an offset. Reads the log up to there, from its checkpoint if that is older.
@@ -267,9 +265,7 @@ class TableReads(Readable):
         return state
 
     def _is_fresh(self, max_staleness: float | None) -> bool:
-        """Return whether the log was probed within the last ``max_staleness`` seconds. Raises UsageError for other
-        types.
-        """
+        """Return whether the log was probed within the last ``max_staleness`` seconds. Raises UsageError."""
         check_seconds("max_staleness", max_staleness)
         if max_staleness is None or self._probed_s is None:
             return False

@@ -128,9 +128,7 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
 
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
-    """Return the catalog after the change, which is part of entry ``version``. Raises DamagedError if it does not
-    fit.
-    """
+    """Return the catalog after the change, part of entry ``version``. Raises DamagedError for a misfit."""
     if isinstance(resolve(change, state), Rejected):
         raise Code.TRANSACTION_IMPOSSIBLE(
             f"catalog entry {version} does not fit the catalog: {change}", version=version

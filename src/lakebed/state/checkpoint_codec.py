@@ -104,7 +104,7 @@ class _SegmentsDocument(Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 def stored_segments(document: Any) -> dict[str, list[Any]]:
-    """The segments that a manifest names, by kind. Raises ValidationError if it is malformed."""
+    """Return the segments that a manifest names, by kind. Raises ValidationError if it is malformed."""
     segments: dict[str, list[Any]] = msgspec.structs.asdict(msgspec.convert(document, _SegmentsDocument))
     return {kind: listed for kind, listed in segments.items() if kind in document}
 

@@ -34,9 +34,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A transaction without the contents of its sidecars, and the number of references that it adds and drops in
-    all.
-    """
+    """A transaction without the contents of its sidecars, and the numbers of references added and dropped."""
 
     type: str
     transaction: Transaction

@@ -119,7 +119,7 @@ class Segment(Generic[K, V]):
         return cls((rows.key(0), rows.key(batch.num_rows - 1)), batch.num_rows, batch.nbytes, lambda: rows)
 
     def rows(self) -> SegmentRows[K, V]:
-        """The rows. Raises the errors of loading them."""
+        """Return the rows. Raises the errors of loading them."""
         return self._opened()
 
     def rebase_onto(self, stored: Any, opened: Callable[[], SegmentRows[K, V]]) -> None:
@@ -150,7 +150,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return None if position is None else (rows, position)
 
     def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
-        """Return the length of the key's list in that column; 0 if there is none or its segment is below
+        """Return the length of the key's list in that column; 0 if missing, or if its segment is below
         ``bytes_min``.
         """
         index = bisect_right(self._firsts, key) - 1
@@ -278,7 +278,7 @@ def _key_reader(column: pa.Array) -> Callable[[int], Any]:
 
 
 def span_reader(column: pa.Array) -> Span:
-    """A reader of a column of int64, int32, bool, string or binary; null is None."""
+    """Return a reader of a column of int64, int32, bool, string or binary; null is None."""
     read = _plain_span_reader(column)
     if not column.null_count:
         return read

@@ -82,9 +82,7 @@ def checked(document: msgspec.Struct) -> dict[str, Any]:
 
 
 def encode(document: msgspec.Struct) -> bytes:
-    """Encode the document as JSON. Raises UsageError for a value that its type does not allow or that is not valid
-    UTF-8.
-    """
+    """Encode the document as JSON. Raises UsageError for a value not allowed by its type, or invalid UTF-8."""
     checked(document)
     try:
         return msgspec.json.encode(document)

@@ -86,9 +86,7 @@ class _Cache:
         return made
 
     def get(self, partition: int, change: _Change) -> Held | None:
-        """Return the files of a partition with this change: the cached ones and those added since; None if not
-        cached.
-        """
+        """Return a partition's files with this change: the cached ones and those added since; None if not cached."""
         change_then, held = self._held.get(partition, (change, None))
         if held is None or change_then is change:
             return held
@@ -137,8 +135,8 @@ class PartitionFiles(Mapping[int, Held]):
         return Changes(self._delta, self.get)
 
     def exceeds(self, partition: int, count: int) -> bool:
-        """Whether the partition refers to more files than ``count``. Decodes none; reads no segment that cannot hold
-        them.
+        """Return whether the partition refers to more files than ``count``. Decodes none; reads no segment that cannot
+        hold them.
         """
         change = self._delta.get(partition, _NONE)
         left = count - len(change.came) + len(change.gone)

@@ -83,9 +83,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(self._base, self._operator, self._delta.update(changes))
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
-        """Return a table with these values and without the keys of ``gone``. Raises KeyError if one of them does not
-        exist.
-        """
+        """Return a table with these values and without the keys of ``gone``. Raises KeyError if one is missing."""
         changes: dict[K, V | None] = dict(changed)
         for key in gone:
             if key not in self:
@@ -94,7 +92,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return self.changed(changes)
 
     def rebased_onto(self, rebased: PersistentTable[K, V], then: PersistentTable[K, V]) -> PersistentTable[K, V]:
-        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if ``then`` is not an
+        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if it is not an
         ancestor.
         """
         if self._base is not then._base:

@@ -148,9 +148,7 @@ def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Cou
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[PartitionFile, ...]]]:
-    """Return the references of a state: segments, valid for unchanged partitions, and the references of changed
-    ones.
-    """
+    """Return the references of a state: segments, valid for unchanged partitions, and those of changed ones."""
     references = state.references
     changed = {partition: held for partition, held in references.changes.items() if held}
     if isinstance(references.base, Columns):

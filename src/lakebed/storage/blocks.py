@@ -146,9 +146,7 @@ class Blocks:
         return content
 
     def have_seen(self, byte_ranges: Iterable[ByteRange]) -> bool:
-        """Return whether all blocks of the bytes are verified. Bytes after the blocks were verified when the file was
-        opened.
-        """
+        """Return whether all blocks of the bytes are verified. Bytes after the blocks were verified at opening."""
         size, find = self.block_bytes, self._seen.find
         for offset, length in byte_ranges:  # noqa: SIM110 - a generator costs a call for each range
             if find(0, offset // size, -(-(offset + length) // size)) >= 0:

@@ -158,9 +158,7 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
 
 
 def allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
-    """Allow plain HTTP unless an option is set, if ``AWS_ALLOW_HTTP`` for S3 is true or the endpoint begins with
-    http://.
-    """
+    """Allow plain HTTP by default if ``AWS_ALLOW_HTTP`` for S3 is true or the endpoint begins with http://."""
     endpoints = [value for key, value in config.items() if "endpoint" in key]
     if scheme == "s3":
         if "AWS_ALLOW_HTTP" in os.environ:

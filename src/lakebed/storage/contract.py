@@ -116,7 +116,7 @@ _NEAR = ("file://", "memory://")
 
 
 def is_near(url: str) -> bool:
-    """Whether requests to the store of a root URL take microseconds, not a round trip over a network."""
+    """Return whether requests to the store of a root URL take microseconds, not a round trip over a network."""
     return url.startswith(_NEAR)
 
 
@@ -160,14 +160,14 @@ class Storage(Protocol):
         """
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None if it does not exist.
+        """Return the whole object; None if it does not exist.
 
         Raises:
             DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
         """
 
     def get_versioned(self, name: str) -> Versioned | None:
-        """The whole object with its version, in one request.
+        """Return the whole object with its version, in one request.
 
         Raises:
             DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
@@ -175,10 +175,10 @@ class Storage(Protocol):
         """
 
     def last_modified(self, name: str) -> datetime | None:
-        """The store's last-modified time of the object, aware UTC; None if it does not exist."""
+        """Return the store's last-modified time of the object, aware UTC; None if it does not exist."""
 
     def now(self) -> datetime:
-        """The store's clock, read from a new object that is deleted again (a few requests: not for hot paths)."""
+        """Return the store's clock, read from a new object that is deleted again (a few requests)."""
 
     def send(self, name: str, path: Path) -> Stored:
         """Move or upload a finished local file, and compute its digests in the same read.
@@ -188,7 +188,7 @@ class Storage(Protocol):
         """
 
     def fetch(self, name: str, *, digest: str | None = None) -> AbstractContextManager[Path]:
-        """The whole object as a local file for the length of the ``with`` block; do not change the file.
+        """Return the whole object as a local file for the length of the ``with`` block; do not change the file.
 
         With a digest the object is verified before the block is entered.
 
@@ -201,7 +201,7 @@ class Storage(Protocol):
         """Delete objects; names that do not exist are skipped."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Every object below a folder (whole segments; "" is the root), recursively, in any order.
+        """Return every object below a folder (whole segments; "" is the root), recursively, in any order.
 
         Objects that are created or deleted meanwhile may be listed or not: a listing does not prove absence.
         """
@@ -221,7 +221,7 @@ class Storage(Protocol):
         """
 
     def object_url(self, name: str) -> str:
-        """The URL with which other engines (DataFusion, Spark) address the object."""
+        """Return the URL with which other engines (DataFusion, Spark) address the object."""
 
 
 @lru_cache(maxsize=NAMES_CHECKED)
@@ -257,9 +257,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def hidden(name: str) -> bool:
-    """Return whether the object belongs to the store (a temporary, a clock or probe object), so that listings leave it
-    out.
-    """
+    """Return whether the object belongs to the store (a temporary, a clock or probe object) and is not listed."""
     return name.startswith(".") or "/." in name
 
 

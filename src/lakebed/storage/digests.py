@@ -54,7 +54,7 @@ class DigestingReader:
         self._footer_at, self._footer_bytes = _find_footer(descriptor)
 
     def chunks(self) -> Iterator[bytes]:
-        """The file's bytes in order."""
+        """Return the file's bytes in order."""
         while chunk := os.pread(self._descriptor, READ_BYTES, self._size_bytes):
             self._whole.update(chunk)
             if self._footer_bytes and self._size_bytes + len(chunk) > self._footer_at:

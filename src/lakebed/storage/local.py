@@ -132,7 +132,7 @@ class LocalStorage:
         return PutOutcome.CREATED if same else PutOutcome.EXISTS
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None if it does not exist."""
+        """Return the whole object; None if it does not exist."""
         target = self._path(name)
         # No context manager, for speed: every read of a table looks for two objects that seldom exist.
         try:
@@ -147,12 +147,12 @@ class LocalStorage:
             raise explanation("read", target, error) from error
 
     def get_versioned(self, name: str) -> Versioned | None:
-        """The whole object; its version is its digest."""
+        """Return the whole object; its version is its digest."""
         data = self.get(name)
         return None if data is None else Versioned(data, Version(digest_bytes(data)))
 
     def last_modified(self, name: str) -> datetime | None:
-        """The file's modification time; None if it does not exist."""
+        """Return the file's modification time; None if it does not exist."""
         target = self._path(name)
         with explained("stat", target):
             found = self._found(target)
@@ -222,7 +222,7 @@ class LocalStorage:
         return f"{self.url}/{check_name(name)}"
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
-        """The files that puts write before they link them to their names."""
+        """Return the files that puts write before they link them to their names."""
         for name, entry in self._walk(prefix):
             if is_temporary(name):
                 with suppress(FileNotFoundError):
@@ -252,7 +252,7 @@ class LocalStorage:
                     yield os.path.relpath(entry.path, self._root), entry
 
     def _checked_path(self, name: str) -> str:
-        """The path of an object. Raises UsageError if a symbolic link leads out of the root."""
+        """Return the path of an object. Raises UsageError if a symbolic link leads out of the root."""
         target = self._path(name)
         if os.path.islink(target):
             self._check_within(target)
@@ -272,7 +272,7 @@ class LocalStorage:
         return f"{directory}/{base}"
 
     def _found(self, target: str) -> os.stat_result | None:
-        """The stat of a path of :meth:`_path`; None if there is nothing. Raises as :meth:`_checked_path` does."""
+        """Return the stat of a path of :meth:`_path`; None if there is nothing. Raises as :meth:`_checked_path`."""
         try:
             found = os.lstat(target)
             if stat.S_ISLNK(found.st_mode):
@@ -333,7 +333,7 @@ class LocalStorage:
         return temporary
 
     def _stage(self, target: str, path: Path) -> tuple[str, Digests]:
-        """A synced temporary beside the target with the file's bytes, and their digests."""
+        """Make a synced temporary beside the target with the file's bytes; return it and their digests."""
         temporary, copy = self._open_temporary(target)
         try:
             source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

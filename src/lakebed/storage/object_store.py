@@ -95,13 +95,13 @@ class ObjectStorage:
         return self._put_once("replace", name, data, mode)
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None if it does not exist."""
+        """Return the whole object; None if it does not exist."""
         with explained("read", self.object_url(name)):
             answer = self._answer(name)
             return None if answer is None else bytes(answer.bytes())
 
     def get_versioned(self, name: str) -> Versioned | None:
-        """The whole object, with its entity tag."""
+        """Return the whole object, with its entity tag."""
         with explained("read", self.object_url(name)):
             answer = self._answer(name)
             if answer is None:
@@ -134,12 +134,12 @@ class ObjectStorage:
         return found
 
     def last_modified(self, name: str) -> datetime | None:
-        """The object's Last-Modified; None if it does not exist."""
+        """Return the object's Last-Modified; None if it does not exist."""
         found = self._head(name)
         return None if found is None else self._whole(found["last_modified"])
 
     def now(self) -> datetime:
-        """The last-modified time of an object put for this purpose: three requests."""
+        """Return the last-modified time of an object put for this purpose: three requests."""
         name = f"{_CLOCKS}/{random_token()}"
         self.replace(name, b"")
         last_modified = self.last_modified(name)
@@ -246,7 +246,7 @@ class ObjectStorage:
         return Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
 
     def _put_once(self, action: str, name: str, data: bytes, mode: Literal["create"] | UpdateVersion) -> PutOutcome:
-        """One conditional request, by the client that does not retry."""
+        """Send one conditional request, by the client that does not retry."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
@@ -327,8 +327,6 @@ class ObjectStorage:
         return whole.hexdigest()
 
     def _whole(self, last_modified: datetime) -> datetime:
-        """Round to whole seconds on a real store. Memory has one source of last-modified times, so it keeps
-        microseconds.
-        """
+        """Round to whole seconds on a real store. Memory has a single clock, so it keeps microseconds."""
         last_modified = last_modified.astimezone(UTC)
         return last_modified.replace(microsecond=0) if self.shared else last_modified

@@ -19,9 +19,7 @@ _WRITES = {"create", "replace", "send", "list"}
 
 @dataclass(frozen=True, slots=True)
 class SentRequests:
-    """``puts`` are requests at the price of a put, including lists; ``gets`` are requests that read an object or its
-    metadata.
-    """
+    """``puts`` are requests at the price of a put, including lists; ``gets`` read an object or its metadata."""
 
     puts: int
     gets: int

@@ -261,7 +261,7 @@ class FaultyStorage:
         return self.inner.delete_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
-        """The inner store's."""
+        """Return the URL of the inner store."""
         return self.inner.object_url(name)
 
     def _next_read(self, name: str) -> Fault | None:

@@ -61,9 +61,7 @@ THREADS = 4
 
 
 def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
-    """Start a process that commits, and prints a line for each entry. Options may be secret, so they are sent by
-    stdin.
-    """
+    """Start a process that commits, and prints a line for each entry. Options may be secret, so they use stdin."""
     child = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,

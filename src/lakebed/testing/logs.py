@@ -223,9 +223,7 @@ class LogConformance:
         assert [log.log_start(), others[0].log_start(), others[1].log_start()] == [0, 7, 0]
 
     def test_entries_are_removed_and_those_above_stay(self, location: LogUrl, log: LogBackend) -> None:
-        """1 2 3 4 5 -> 4 5; repeating it, or removing versions that never existed, is allowed. More than a batch of
-        deletions.
-        """
+        """1 2 3 4 5 -> 4 5; a repeat, or missing versions, are allowed. More than a batch of deletions."""
         for version in (1, 2, 3, 1500, 1501):
             log.create(version, b"%d" % version)
         log.advance_log_start(0, 1499)
@@ -301,9 +299,7 @@ def commit(log: CatalogLog, name: str) -> int:
 
 
 def logged(location: LogUrl, folder: Path) -> dict[str, int]:
-    """Return every name in the entries with its version, read one by one and compared with a state read from a new
-    connection.
-    """
+    """Return every name in the entries with its version, compared with the state read by a new connection."""
     log = location.connect().open("catalog")
     found, previous = dict[str, int](), ""
     for version in sorted(log.versions()):

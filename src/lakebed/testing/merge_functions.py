@@ -86,7 +86,7 @@ def _check(function: RowsFunction, schema: Schema, runs: tuple[Run, Run], same: 
 
 
 def _merged(function: RowsFunction, schema: Schema, runs: Sequence[pa.Table]) -> pa.Table:
-    """The result for the rows of runs, in order of arrival."""
+    """Return the result for the rows of runs, in order of arrival."""
     rows = pa.concat_tables(runs).combine_chunks()
     if not rows.num_rows:
         return rows
@@ -127,7 +127,7 @@ def _value(field: Field, chance: Chance) -> Any:
 
 
 def _of_type(kind: pa.DataType, chance: Chance) -> Any:
-    """A value of the type, from few, so that keys and values repeat."""
+    """Return a value of the type, from few, so that keys and values repeat."""
     number = chance.randrange(_KEYS)
     if pa.types.is_list(kind):
         return [_of_type(kind.value_type, chance) for _ in range(number)]

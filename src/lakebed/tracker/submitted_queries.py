@@ -83,9 +83,7 @@ class SubmittedQuery(Struct, frozen=True, kw_only=True):
 
 
 class QueryAttempt(Struct, frozen=True, kw_only=True):
-    """One attempt to run a query, which waits until it has ``started``; ``token`` identifies the process that begins
-    it.
-    """
+    """One attempt to run a query, which waits until it has ``started``; ``token`` identifies its process."""
 
     number: int
     token: str
@@ -309,9 +307,7 @@ def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryE
 
 
 def may_read(query: SubmittedQuery, table_id: str, table: str) -> bool:
-    """Return whether a query may read a table: it scans the table, or its statement contains the name, perhaps in
-    another sense.
-    """
+    """Return whether a query may read a table: it scans the table, or its statement contains the name."""
     if query.scan is not None:
         return query.scan.table_id == table_id
     return table.casefold() in (query.statement or "").casefold()

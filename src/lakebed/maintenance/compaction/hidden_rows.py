@@ -52,7 +52,7 @@ class HiddenRows:
         return cls(state, strategy, FileTimes.of(state), aged_us)
 
     def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
-        """Return the files of a partition to merge for their hidden rows, in order of arrival; none is ``busy`` with a
+        """Return a partition's files to merge for their hidden rows, in order of arrival; none is ``busy`` with a
         job.
         """
         held = self.state.held_by(partition)

@@ -250,8 +250,6 @@ def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress:
 
 
 def close_job(table: Table, job: str, reason: str) -> None:
-    """Close a job that will not be committed, as a best effort: the death of its owner, or its deadline, also closes
-    it.
-    """
+    """Close a job that will not be committed, as a best effort: its owner's death, or its deadline, also closes it."""
     with suppress(Error):
         table.try_commit(CloseJob(job, reason[:500]))

@@ -172,9 +172,7 @@ def _size_ratio(runs: Stretch, batch: int, ratio: float) -> Iterator[Batch]:
 
 
 def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool] = lambda _: True) -> list[Batch]:
-    """Return disjoint windows of ``count`` runs: those of the fewest bytes first and, of equal ones, the oldest
-    first.
-    """
+    """Return disjoint windows of ``count`` runs: the fewest bytes first and, of equal ones, the oldest first."""
     sizes = [run.size_bytes for run in runs]
     passed = list(itertools.accumulate(sizes, initial=0))
     starts = sorted(range(len(runs) - count + 1), key=lambda at: passed[at + count] - passed[at])

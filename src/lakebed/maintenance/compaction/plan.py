@@ -264,9 +264,7 @@ def _plan_partition(
 def _due(
     state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
 ) -> tuple[list[Run], list[Batch]]:
-    """Return the runs of a partition that no job merges, concatenated if they do not overlap, and the batches to
-    merge.
-    """
+    """Return the runs of a partition that no job merges, after concatenation, and the batches to merge."""
     strategy, settings = rules
     free = [run for run in runs_of(state.held_by(partition)) if busy.isdisjoint(one.file.id for one in run.held)]
     whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
@@ -346,9 +344,7 @@ def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tupl
 def share_out(
     merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
 ) -> list[tuple[EncodedRange, ...]]:
-    """Return for each task the slices of keys that it merges one after another, each of at most about
-    ``slice_bytes``.
-    """
+    """Return for each task the slices of keys that it merges in turn, each of at most about ``slice_bytes``."""
     slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
     parts = cut(merge, summaries, tasks * slices)
     count = min(tasks, len(parts))

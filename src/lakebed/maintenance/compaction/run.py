@@ -211,9 +211,7 @@ def run_merge_task(
 
 @contextmanager
 def _fetched(storage: Storage, task: MergeTask) -> Iterator[list[Path]]:
-    """Fetch the inputs as local files; several are fetched at once, because a store takes tens of milliseconds for
-    each.
-    """
+    """Fetch the inputs as local files; several at once, because a store takes tens of milliseconds for each."""
     with ExitStack() as stack:
         fetching = [storage.fetch(data_name(task.table_id, file), digest=file.digest) for file in task.inputs]
         with ThreadPoolExecutor(FETCHES) as pool:

@@ -119,9 +119,7 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
 
 
 def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
-    """Return the batches of a partition's runs that the strategy merges: disjoint, of two or more runs, smallest
-    first.
-    """
+    """Return the batches of runs that the strategy merges: disjoint, of two or more runs, smallest first."""
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.FULL:
         return [tuple(least_first)] if len(runs) > 1 else []

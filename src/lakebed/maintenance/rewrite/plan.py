@@ -69,7 +69,7 @@ class RewriteScope:
 
 @dataclass(frozen=True, slots=True)
 class FileRewrite:
-    """The rows of a file in neighbouring partitions; partitions in between may not refer to it.
+    """The rows of a file in neighbouring partitions; partitions in between do not refer to it.
 
     ``keys`` spans the partitions, ``slices`` are the ranges of those that refer to the file, neighbours joined, and
     ``cuts`` the boundaries inside them. ``rows`` are those in the slices.

@@ -87,8 +87,8 @@ class RowRewriter:
         _ = self.delete_where, self.where, self.concerned, self.assignments
 
     def narrow(self) -> Schema:
-        """The schema of the fields that decide whether a row changes: keys, and fields that the expressions name and
-        assign.
+        """Return the schema of the keys and the fields that the expressions name and assign: they decide a row's
+        change.
         """
         predicates = [one for one in (self.delete_where, self.where, self.concerned) if one is not None]
         used = {name for one in predicates for name in one.columns}

@@ -92,9 +92,7 @@ def cut_partitions(
     large: Sequence[LargePartition],
     choose: Callable[[LargePartition, Sequence[Summary]], SplitAt | NotSplit],
 ) -> SplitReport:
-    """Cut partitions at the keys that ``choose`` returns, given the summaries of their files. Raises as
-    :func:`split`.
-    """
+    """Cut partitions at the keys that ``choose`` returns for the summaries of their files. Raises as :func:`split`."""
     boundaries = table.log.head.state.partitions.boundaries
     done: list[SplitPartitionReport] = []
     not_split: list[NotSplit] = []
@@ -161,9 +159,7 @@ def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
 def _proposed(
     table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]
 ) -> Iterator[tuple[Sequence[SplitAt], Outcome]]:
-    """Propose the cuts together, or one by one if that is refused, so that one missing partition does not stop the
-    others.
-    """
+    """Propose the cuts together; if refused, one by one, so that a missing partition does not stop the others."""
     if not cuts:
         return
     outcome = table.try_commit(ProposeSplit({cut.partition: cut.keys for cut in cuts}, summaries))

@@ -152,7 +152,7 @@ class AddFiles(Struct, frozen=True):
     requests: tuple[str, ...] = ()
 
     def apply(self, state: TableState) -> TableState:
-        """Return the state with the files; also records the request key, and the requests that the files carry out, as
+        """Return the state with the files; the request key, and the requests that they carry out, are recorded as
         done.
         """
         _check_whole(self.files, self.references)
@@ -225,9 +225,7 @@ def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | Non
 
 
 def references_to(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
-    """Return one reference for each partition inside ``within`` that the file reaches, with its number of rows
-    there.
-    """
+    """Return a reference, with its number of rows, for each partition inside ``within`` that the file reaches."""
     file, partitions = new.file, state.partitions
     first, last = partitions.position(file.min_key), partitions.position(file.max_key)
     counts = shares(new.summary, partitions.boundaries[first:last])
@@ -302,9 +300,7 @@ def added(
     references: Sequence[Reference],
     sequence_span: tuple[int, int] | None,
 ) -> TableState:
-    """Add files and references to them. Each file takes the next sequence number, or all take the span of their
-    inputs.
-    """
+    """Add files and references to them. Each takes the next sequence number, or all the span of their inputs."""
     known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:

@@ -30,8 +30,8 @@ them."""
 
 
 class Source(Struct, frozen=True, array_like=True):
-    """A user's file as it was found. ``version`` is last-modified time and ETag: the same URL with other bytes is
-    another source.
+    """A user's file as it was found. ``version`` is last-modified time and ETag: other bytes at a URL are another
+    source.
     """
 
     url: str

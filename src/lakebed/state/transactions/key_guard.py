@@ -49,9 +49,7 @@ class KeyGuard:
             raise ValueError("a guard has as many lows as highs")
 
     def broken_by(self, state: TableState) -> str | None:
-        """Return the id of a file that may have added or, by its removal, uncovered rows of the keys; None if there is
-        none.
-        """
+        """Return the id of a file that may have added or, when removed, uncovered rows of the keys; or None."""
         if state.version == self.version:
             return None
         made: list[CommittedFile] = []

@@ -333,9 +333,7 @@ def _in_one_list(partitions: Sequence[int], state: TableState) -> list[str]:
 
 
 def reaching_over(partitions: Sequence[int], state: TableState) -> dict[str, int]:
-    """Return the files that prevent a join, by id, each with a partition that it reaches and that does not refer to
-    it.
-    """
+    """Return the files that prevent a join, by id, each with a partition that it reaches without a reference."""
     first = state.partitions.position_of(partitions[0])
     assert first is not None
     held: dict[str, tuple[DataFile, set[int]]] = {}

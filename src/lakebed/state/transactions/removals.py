@@ -133,9 +133,7 @@ class RemoveRangeDocument(Struct, frozen=True, tag_field="type", tag="remove_ran
 
 
 def bounds_of_removal(ranges: Sequence[EncodedRange], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
-    """Return the files that a removal cuts, by id, each with the keys at which its rows have to be counted;
-    ascending.
-    """
+    """Return the files that a removal cuts, by id, each with the ascending keys at which to count its rows."""
     return bounds_of_cuts(_cuts(tuple(iter_ranges(ranges)), state), state)
 
 

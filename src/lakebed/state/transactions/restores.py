@@ -111,7 +111,7 @@ class RestoreVersion(Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """Return the state in which the new partitions have the next ids, region by region, and jobs over a region are
+        """Return the state with the new partitions under the next ids, region by region, and jobs over regions
         closed.
         """
         partitions = state.partitions.replaced(self.regions)

@@ -130,9 +130,7 @@ class RaiseWatermark(Struct, frozen=True):
         return self
 
     def apply(self, state: TableState) -> TableState:
-        """Return the state with the watermark. A request watermark also drops request keys, and the fences that it
-        replaces.
-        """
+        """Return the state with the watermark. A request watermark also drops request keys, and fences."""
         if self.value <= getattr(state, self.mark.value):
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} lowers {self.mark.value} to {self.value}; it only rises"
@@ -159,9 +157,7 @@ class RaiseWatermark(Struct, frozen=True):
 
 
 class RaiseWatermarkDocument(Struct, frozen=True, tag_field="type", tag="raise_watermark"):
-    """The stored document; see docs/format.md. The watermark is text here, so an unknown one is reported as a newer
-    format.
-    """
+    """The stored document; see docs/format.md. The watermark is text here, so an unknown one shows a newer format."""
 
     mark: str
     value: Whole

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 class ProposeJobs(Struct, frozen=True, tag_field="type", tag="propose_jobs"):
-    """Claim input references for many jobs that do not conflict with each other. Jobs that cannot be opened are left
-    out at the commit.
-    """
+    """Claim input references for many non-conflicting jobs. Those that cannot be opened are left out at the commit."""
 
     jobs: tuple[Job, ...]
 
@@ -51,9 +49,7 @@ class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite
         return tuple([new for output in self.outputs for new in output.files])
 
     def resolve(self, state: TableState) -> tuple[Replace | CloseJob, ...] | Rejected:
-        """Return a replacement for each job, or its closing if a removal took its input; rejected if one job is
-        rejected.
-        """
+        """Return a replacement for each job, or its closing if its input was removed; rejected if one is."""
         if refused := refused_change(state):
             return refused
         changes: list[Replace | CloseJob] = []

@@ -237,9 +237,7 @@ def _with(schema: Schema, changed: Field) -> Schema:
 
 
 class AlterSchema(Struct, frozen=True):
-    """The table's next schema. ``changes`` describe in words what led to it; ``merge`` is the mode with its field
-    names.
-    """
+    """The table's next schema. ``changes`` describe how it arose; ``merge`` is the mode with its field names."""
 
     schema: Schema
     changes: tuple[str, ...]
@@ -396,5 +394,5 @@ class DropTable(StoredAsIs, frozen=True, tag="drop_table"):
         return replace(state, dropped=True)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """The dropped references and their rows are not on record."""
+        """Report nothing: the dropped references and their rows are not on record."""
         return Description(rows_removed=None, references_dropped=None)
