@@ -1,6 +1,7 @@
 """Writes the constants that SQL compares with UUID and decimal columns as values of these types. Pure.
 
-The engine has UUIDs as 16 bytes, and compares no text with them: ``id = '6f9619ff-…'`` becomes ``id = X'6f9619ff…'``.
+The engine represents UUIDs as 16 bytes, and cannot compare text with them: ``id = '6f9619ff-…'`` becomes ``id =
+X'6f9619ff…'``.
 
 It reads a number with a point as a double, and compares a decimal with a double as doubles, whose last bits differ:
 ``price = 7228510.96`` would find no row. It becomes ``price = CAST('7228510.96' AS DECIMAL(9, 2))``, which is exact.
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 _UUID = re.compile(r"'([0-9a-fA-F]{8})-([0-9a-fA-F]{4})-([0-9a-fA-F]{4})-([0-9a-fA-F]{4})-([0-9a-fA-F]{12})'")
 _NUMBER = re.compile(r"(\d*)\.(\d+)")
 _DIGITS_MAX = {128: 38, 256: 76}
-"""The most digits of a decimal, by its width in bits."""
+"""The maximum digits of a decimal, by its width in bits."""
 
 
 def with_typed_literals(text: str, schemas: Iterable[pa.Schema]) -> str:
-    """The statement or the expression over tables of these columns, with such constants in their column's type."""
+    """Return the statement or the expression over tables of these columns, with such constants in their column's
+    type.
+    """
     columns = _typed_columns(schemas)
     if not columns or not (_UUID.search(text) or _NUMBER.search(text)):
         return text
@@ -48,7 +51,7 @@ def with_typed_literals(text: str, schemas: Iterable[pa.Schema]) -> str:
 
 
 def _typed_columns(schemas: Iterable[pa.Schema]) -> dict[str, set[pa.DataType]]:
-    """The types of each name that is a UUID or a decimal in some table."""
+    """Return the types of each name that is a UUID or a decimal in some table."""
     columns: dict[str, set[pa.DataType]] = {}
     for schema in schemas:
         for field in schema:
@@ -61,7 +64,7 @@ def _is_rewritten(kind: pa.DataType) -> bool:
 
 
 def _literal(found: re.Match[str], kind: pa.DataType) -> str | None:
-    """The constant as a value of a column's type; None if it stays as it is."""
+    """Return the constant as a value of a column's type; None if it is unchanged."""
     if found.re is _UUID:
         return f"X'{''.join(found.groups())}'" if kind == UUID else None
     if not pa.types.is_decimal(kind):
@@ -75,11 +78,11 @@ def _literal(found: re.Match[str], kind: pa.DataType) -> str | None:
 
 
 def _without_minus(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens without the signs of negative numbers, which stand between a constant and what it is compared with."""
+    """Return the tokens without the signs of negative numbers, which are between a constant and its comparison."""
     return [token for at, token in enumerate(tokens) if not (token.text == "-" and _is_sign(tokens, at))]
 
 
 def _is_sign(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the minus at this index is the sign of a number: nothing before it could be subtracted from."""
+    """Return whether the minus at this index is the sign of a number: no operand before it could be subtracted from."""
     before = tokens[at - 1] if at else None
     return before is None or before.text in "=<>!(," or any(map(before.says, ("between", "and", "or", "from")))

@@ -53,8 +53,8 @@ class KeptStatements(Generic[Run]):
         return len(self._kept)
 
     def keep(self, asked: Hashable, run: Run, seen: object) -> None:
-        """Keep a run, replacing one for the same text and principal, or the oldest. ``seen`` is the state it was
-        planned on.
+        """Keep a run in place of one for the same text and principal, or the oldest. It was planned on the state
+        ``seen``.
         """
         timer = threading.Timer(KEPT_S, lambda: self._end(asked, run))
         timer.daemon = True

@@ -129,9 +129,7 @@ class StatementRuns:
         return run
 
     def _seen(self, principal: Principal, statement: str) -> object:
-        """Return the state that determines a statement's result: the catalog, and the versions of tables in its
-        text.
-        """
+        """Return the state that determines a statement's result: the catalog, and the versions of its tables."""
         catalog = self._instance.catalog().version
         named = [name for name in principal.visible(self._instance.tables()) if name in statement]
         return catalog, [(name, self._instance.table(name).state().version) for name in named]

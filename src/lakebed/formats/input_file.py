@@ -130,9 +130,7 @@ class InputFile:
 
 
 def read_fully(file: Any, size: int) -> bytes:
-    """Return the next ``size`` bytes of a file, or those up to its end. A read of a compressed file may return
-    fewer.
-    """
+    """Return the next ``size`` bytes of a file, or up to its end. Reads of compressed files may return fewer."""
     parts: list[bytes] = []
     left = size
     while left and (part := file.read(left)):

@@ -248,9 +248,7 @@ def _reject_missing(
 
 
 def _look(file: Source, home: Storage) -> str | Error | None:
-    """Return why the file differs from the one found at submission; an error if the store fails, which leaves the
-    request open.
-    """
+    """Return how the file differs from that at submission; an error if the store fails (the request stays open)."""
     try:
         return why_changed(file, home)
     except Error as error:
@@ -313,9 +311,7 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
 
 
 def _is_no_files_fault(error: Error) -> bool:
-    """Return whether an error, if it names no file, is not due to a file. Errors of rows are subclasses of
-    UsageError.
-    """
+    """Return whether an error that names no file is not due to one. Errors of rows are subclasses of UsageError."""
     return isinstance(error, StorageError) or type(error) is UsageError
 
 

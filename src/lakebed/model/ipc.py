@@ -30,9 +30,7 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 def drained(open_writer: Callable[[io.RawIOBase], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Return a writer's output in chunks: its beginning, each batch as it is consumed, and its end after the last
-    batch.
-    """
+    """Return a writer's output in chunks: the beginning, each batch as it is consumed, and the end after the last."""
     drain = _Drain()
     writer = open_writer(drain)
     yield drain.taken()

@@ -94,9 +94,7 @@ class KeyType:
                 return int(content)
 
     def content(self, code: int) -> tuple[Any, bool] | None:
-        """Return the least content encoded as this number or a greater one, and whether it is this one; None: none
-        is.
-        """
+        """Return the least content encoded as this number or a greater one, and whether it is this one; or None."""
         match self.form:
             case Form.SIGNED | Form.UNSIGNED:
                 number = code - (self._half if self.form is Form.SIGNED else 0)

@@ -218,7 +218,7 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
 
 
 def _may_have_plain_pages(leaf: _Leaf) -> bool:
-    """Return whether a chunk with a dictionary may also have plain pages: indices of known writers have at most 20
+    """Return whether a chunk with a dictionary may also have plain pages: known writers' indices have at most 20
     bits.
     """
     chunk = leaf.chunk

@@ -150,9 +150,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return None if position is None else (rows, position)
 
     def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
-        """Return the length of the key's list in that column; 0 if missing, or if its segment is below
-        ``bytes_min``.
-        """
+        """Return the length of the key's list in that column; 0 if missing, or in a segment below ``bytes_min``."""
         index = bisect_right(self._firsts, key) - 1
         if index < 0 or self.segments[index].size_bytes < bytes_min:
             return 0

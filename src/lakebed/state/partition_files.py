@@ -135,8 +135,8 @@ class PartitionFiles(Mapping[int, Held]):
         return Changes(self._delta, self.get)
 
     def exceeds(self, partition: int, count: int) -> bool:
-        """Return whether the partition refers to more files than ``count``. Decodes none; reads no segment that cannot
-        hold them.
+        """Return whether the partition has more than ``count`` files. Decodes none; reads only segments large
+        enough.
         """
         change = self._delta.get(partition, _NONE)
         left = count - len(change.came) + len(change.gone)

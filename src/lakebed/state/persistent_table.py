@@ -92,9 +92,7 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return self.changed(changes)
 
     def rebased_onto(self, rebased: PersistentTable[K, V], then: PersistentTable[K, V]) -> PersistentTable[K, V]:
-        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if it is not an
-        ancestor.
-        """
+        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if it is none."""
         if self._base is not then._base:
             return self
         since, changes = self._operator.since, {}

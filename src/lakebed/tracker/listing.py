@@ -141,9 +141,7 @@ def _newest_first(storage: Storage) -> Iterator[JobRun]:
 
 
 def _judged(run: JobRun, stored: datetime) -> JobRun:
-    """Return the run, marked lost if it is recorded as running and its process has ended. A dead service parks no
-    job.
-    """
+    """Return the run, lost if it is recorded as running and its process has ended. A dead service parks no job."""
     if run.running and (is_gone(run.where.process) or (clock.now() - stored).total_seconds() > LOST_S):
         return structs.replace(run, outcome=RunOutcome.LOST)
     if run.parked and is_gone(run.where.process):

@@ -52,9 +52,7 @@ class HiddenRows:
         return cls(state, strategy, FileTimes.of(state), aged_us)
 
     def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
-        """Return a partition's files to merge for their hidden rows, in order of arrival; none is ``busy`` with a
-        job.
-        """
+        """Return a partition's files to merge for hidden rows, in order of arrival; none is in a job (``busy``)."""
         held = self.state.held_by(partition)
         if isinstance(self.state.merge, KeepAll):
             return [one for one in held if one.file.id not in busy and self.is_due(one.file)]

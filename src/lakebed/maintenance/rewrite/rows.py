@@ -87,9 +87,7 @@ class RowRewriter:
         _ = self.delete_where, self.where, self.concerned, self.assignments
 
     def narrow(self) -> Schema:
-        """Return the schema of the keys and the fields that the expressions name and assign: they decide a row's
-        change.
-        """
+        """Return the schema of the keys and of all fields that the expressions name and assign."""
         predicates = [one for one in (self.delete_where, self.where, self.concerned) if one is not None]
         used = {name for one in predicates for name in one.columns}
         used |= {name for one in self.assignments for name in (one.column, *one.named)}

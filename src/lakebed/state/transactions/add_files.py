@@ -152,9 +152,7 @@ class AddFiles(Struct, frozen=True):
     requests: tuple[str, ...] = ()
 
     def apply(self, state: TableState) -> TableState:
-        """Return the state with the files; the request key, and the requests that they carry out, are recorded as
-        done.
-        """
+        """Return the state with the files; records the request key, and the requests that they carry out, as done."""
         _check_whole(self.files, self.references)
         done = {name: Answer(state.version, open_request(state, name).base_version) for name in self.requests}
         if self.request_key is not None:

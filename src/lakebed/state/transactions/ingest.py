@@ -30,9 +30,7 @@ them."""
 
 
 class Source(Struct, frozen=True, array_like=True):
-    """A user's file as it was found. ``version`` is last-modified time and ETag: other bytes at a URL are another
-    source.
-    """
+    """A user's file as it was found. ``version`` is last-modified time and ETag: other bytes are another source."""
 
     url: str
     size_bytes: Whole

@@ -111,9 +111,7 @@ class RestoreVersion(Struct, frozen=True):
     references: tuple[Reference, ...]
 
     def apply(self, state: TableState) -> TableState:
-        """Return the state with the new partitions under the next ids, region by region, and jobs over regions
-        closed.
-        """
+        """Return the state with the new partitions under the next ids, by region, and jobs over regions closed."""
         partitions = state.partitions.replaced(self.regions)
         ranges = [_range_of(state, partitions) for partitions, _ in self.regions]
         going = {partition: state.files_of(partition) for region, _ in self.regions for partition in region}
