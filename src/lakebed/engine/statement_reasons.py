@@ -1,7 +1,7 @@
 """Explains to its author why the engine refuses a statement or a predicate. Pure.
 
-The engine's parser says what it expected and where. :func:`statement_reason` adds the words before that place and the
-mistake that probably causes it, such as a misspelt keyword, a quote that is not closed, or a clause of another dialect.
+The engine's parser reports what it expected and where. :func:`statement_reason` adds the words before that place and
+the likely mistake, such as a misspelt keyword, a quote that is not closed, or a clause of another dialect.
 """
 
 from __future__ import annotations

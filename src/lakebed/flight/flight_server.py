@@ -1,7 +1,7 @@
 """The Flight SQL server of a service: its calls, each answered by another module.
 
 ========================================  ===========================================================
-call                                      what it does
+call                                      result
 ========================================  ===========================================================
 GetFlightInfo, GetSchema of a command     the columns of the answer, and a ticket for it
 DoGet of a ticket                         rows of a statement, or the answer of the catalog
@@ -12,9 +12,8 @@ DoPut of an update                        refused: SQL only reads
 DoAction CancelFlightInfo, CancelQuery    ends a statement that runs in this process
 ========================================  ===========================================================
 
-Nothing has to be kept between calls: handles and tickets are self-contained, so any service of the instance answers
-them. What was planned for the columns of a statement is kept for its rows, for a moment
-(:mod:`lakebed.flight.kept_statements`).
+Calls share no state: handles and tickets are self-contained, so any service of the instance answers them. The plan made
+for the columns of a statement is cached briefly for its rows (:mod:`lakebed.flight.kept_statements`).
 """
 
 from __future__ import annotations

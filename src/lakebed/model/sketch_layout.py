@@ -4,7 +4,7 @@ The library's own decoder does not validate sketches: with invalid bytes it may 
 users are checked here first. Valid are HLL sketches of the type HLL_8, compact or updatable, and KLL sketches of
 doubles, in serial versions 1 and 2. Pure: no I/O, and no import of the library.
 
-Errors: SchemaMismatchError, which says what is wrong with a sketch.
+Errors: SchemaMismatchError, which describes the fault of a sketch.
 
 Source: the classes PreambleUtil and KllPreambleUtil of datasketches-java.
 """

@@ -2,10 +2,10 @@
 
 Pages, Bloom filters and column indexes are copied byte for byte. Only positions change: those in the footer and in the
 offset indexes, which Thrift encodes with a length of its own for each number, so these structs are encoded again. The
-summary of the new file has the first keys of pages, with their ranks, from the page index. Where that has no whole
-keys, because a key has several fields, is a float or is long, or has too few ranks, because keys have many rows, the
-row key columns are decoded: one row group at a time, at most :data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`. At
-most 4 MiB of the copied bytes are held.
+summary of the new file has the first keys of pages, with their ranks, from the page index. If that has no whole keys,
+because a key has several fields, is a float or is long, or too few ranks, because keys have many rows, the row key
+columns are decoded: one row group at a time, at most :data:`~lakebed.parquet.file_writer.GROUP_BYTES_MAX`. At most
+4 MiB of the copied bytes are in memory.
 
 The new file is of the layout that :mod:`lakebed.parquet.file_writer` writes, and is sealed as every other. Its pages
 have the size, and its filters the precision, of the file that they were copied from.

@@ -331,7 +331,7 @@ class PagedFile:
     def has_decoded(self, position: int, key: bytes) -> bool:
         """Return whether the page that may have a key is in the read cache, of the row group at that position.
 
-        Of two pages it is the first, and of several key columns the first.
+        If two pages may have the key, only the first is checked; likewise the first of several key columns.
         """
         found: KeyPages | None = self.cache.get(CacheKind.PAGES, (self.name, position))
         if found is None:

@@ -197,10 +197,10 @@ class Readable(RowConversions):
         return now.scan(columns=columns).read_all() if found is None else returned(found, now.schema)
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
-        """Return the distinct values of the first ``depth`` row key fields, in key order; of at most ``limit`` of them.
+        """Return the distinct values of the first ``depth`` row key fields, in key order; at most ``limit``.
 
-        Of the rows with a key in any of the ranges, or of all rows. It takes a page read for each value in each file,
-        rather than a read of all rows; see :mod:`lakebed.read.prefix_scan`. The values are held in memory.
+        Only rows with a key in any of the ranges are read (all if none is given): a page for each value in each
+        file, not all rows; see :mod:`lakebed.read.prefix_scan`. The values are kept in memory.
 
         Raises:
             UsageError: a depth that is not between 1 and the number of row key fields, or a negative limit.

@@ -1,4 +1,4 @@
-"""For tests of Lakebed, and of what is built on it.
+"""Tools for tests of Lakebed, and of software that uses it.
 
 * :mod:`lakebed.testing.faults`: a store that fails on purpose, and one that counts.
 * :mod:`lakebed.testing.conformance`: the contract of stores, as a pytest suite (needs pytest).

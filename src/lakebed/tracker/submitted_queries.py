@@ -1,21 +1,21 @@
-"""Submitted queries as objects, by which any service of an instance can run a query, show it and end it.
+"""Submitted queries as objects, so that any service of an instance can run, show and end a query.
 
-A query is a folder of objects. Each is put create-if-absent, which decides every race; only an attempt is written
-again, by the process that made it.
+A query is a folder of objects. Each is put create-if-absent, which decides every race; only an attempt is rewritten,
+by the process that made it.
 
 ====================  ==================================================================================
-``query.json``        what was asked, by whom, of which version; never changed
-``attempt-NNN.json``  who runs it and how far it is, written again every few seconds: a sign of life
-``released-NNN.json`` the attempt was given up in good order, and the next one may begin
-``end.json``          how the query ended: the first that is put counts
+``query.json``        the request, its submitter and the version to read; never changed
+``attempt-NNN.json``  the process that runs it and its progress, rewritten every few seconds as a sign of life
+``released-NNN.json`` the attempt was released, and the next one may begin
+``end.json``          the outcome of the query: only the first put takes effect
 ``rows/``             the rows that are kept, as an export (docs/format.md 11)
 ====================  ==================================================================================
 
 An attempt is *lost* when it shows no sign of life for :data:`LOST_S` by the store's clock. Two attempts may run at the
-same time without harm: each writes files of its own, and the first result that is published counts.
+same time without harm: each writes files of its own, and the first published result wins.
 
 Core types: :class:`QueryObjects`, :class:`SubmittedQuery`, :class:`QueryState`. Errors: StorageError; DamagedError for
-an object that is not what was written; NotFoundError. Source: docs/format.md 12.
+an object that was altered; NotFoundError. Source: docs/format.md 12.
 """
 
 from __future__ import annotations

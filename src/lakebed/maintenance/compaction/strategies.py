@@ -4,7 +4,7 @@ A strategy considers the runs of one partition that no open job merges, smallest
 together. It counts runs, not files, and their bytes inside the partition. Runs of the target size
 (``compaction_run_bytes``) are left out, so that large runs are not rewritten repeatedly:
 
-* ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest is left for later.
+* ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest waits for more runs.
 * ``size-ratio``: runs of like size. A set of runs is of like size if all but the largest together have at least
   ``compaction_ratio`` times its bytes, so that each row is merged into a run several times larger, and rewritten
   logarithmically often. The largest runs are left out until the others are of like size; if these exceed a batch, every
