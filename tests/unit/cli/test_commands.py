@@ -619,6 +619,7 @@ def test_an_alter_that_cannot_be_is_refused_with_its_reason(
 def test_a_round_over_all_tables_prints_each_error_once_with_its_table(cli: Cli, table: str, url: str) -> None:
     broken = lakebed.open(url).create_table("broken", lakebed.Schema({"id": "int64"}))
     broken.write([{"id": 1}])
+    broken.log.wait_for_checkpoint()
     shutil.rmtree(Path(url) / "tables" / broken.id / "log")
     ran = cli("maintain", "--all", "--in-process")
     assert ran.code == 3
