@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,13 +99,19 @@ def write_parquet(folder: Path) -> Path:
 
 
 def made(lake: Path, *lines: Sequence[object]) -> list[str]:
-    """What each of some command lines prints that are run against an instance; each has to succeed."""
+    """What each of some command lines prints that are run against an instance; each has to succeed.
+
+    Afterwards no checkpoint is being written: the folder of the instance can be copied.
+    """
     printed = []
     for words in lines:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = main(["--instance", str(lake), *map(str, words)])
         assert code == 0, err.getvalue()
         printed.append(out.getvalue())
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-checkpoint":
+            thread.join()
     return printed
 
 

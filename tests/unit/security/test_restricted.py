@@ -207,6 +207,7 @@ def test_sql_does_not_know_other_tables(lake):
 
 
 def test_changes_are_those_of_visible_rows(lake, tmp_path):
+    lake.close()
     copy = lakebed.open(str(shutil.copytree(lake.url.removeprefix("file://"), tmp_path / "lake")))
     table = copy.table("t")
     part, since = PART.readable(table), table.state().version
