@@ -11,7 +11,7 @@ Rules. The call checks :class:`Stop` before each Spark job and before it commits
 The KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
 second KeyboardInterrupt does not wait for the call.
 
-Source: docs/decisions/0033-a-call-runs-in-a-thread-of-its-own.md.
+Source: docs/decisions/0033-a-call-runs-in-a-separate-thread.md.
 """
 
 from __future__ import annotations
