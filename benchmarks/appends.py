@@ -6,10 +6,8 @@ Each append takes one unsorted Parquet file of ``--rows`` rows of a kind of :mod
 with ``Table.write`` in the calling process and compacts with ``Pipeline.compact`` on Spark. Iceberg appends with
 ``writeTo(…).append()`` and compacts with the procedure ``rewrite_data_files`` and its strategy ``sort``, by row key and
 sort key, into zstd. Each side is a process of its own with a session of its own, warmed up by appending and compacting
-two small files. Sides take turns, in a different order each round.
-
-Iceberg runs on the Spark version of its runtime, installed with pip in its own environment; that Spark fetches the
-runtime from Maven Central.
+two small files. Sides take turns, in a different order each round. Iceberg's session is that of
+:mod:`benchmarks.iceberg_ordered`.
 
 Core-seconds are those of the whole process tree, JVM and workers included (:mod:`benchmarks.turns`).
 """
@@ -27,11 +25,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, python_with, ratio, spread
+from benchmarks.iceberg_ordered import ICEBERG, SPARK, create_table, files_of, iceberg_session, peers
+from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
 
-SPARK = "4.0.1"
-ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
-PEERS = (f"pyspark=={SPARK}", "psutil", "pyarrow", "numpy")
 SMALL_ROWS = 10_000
 TARGETS = "at most 5 s, and half of Iceberg's core-seconds"
 
@@ -65,29 +61,10 @@ def ours(kind: str, files: list[Path], small: list[Path], folder: Path) -> Found
 
 
 def iceberg(order: str, files: list[Path], small: list[Path], folder: Path) -> Found:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.jars.packages": ICEBERG,
-        "spark.jars.ivy": str(Path(sys.prefix) / "ivy"),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(folder),
-        "spark.driver.memory": "4g",
-        "spark.ui.enabled": "false",
-    }
-    builder = SparkSession.builder.master("local[*]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = iceberg_session(folder)
 
     def run(name: str, given: list[Path]) -> Found:
-        table = f"lake.db.{name}"
-        empty = session.read.parquet(str(given[0])).limit(0)
-        empty.writeTo(table).tableProperty("write.parquet.compression-codec", "zstd").create()
+        table = create_table(session, name, given[0])
         options = "map('rewrite-all', 'true')"
         rewrite = (
             f"CALL lake.system.rewrite_data_files(table => 'db.{name}', strategy => 'sort', "
@@ -98,18 +75,12 @@ def iceberg(order: str, files: list[Path], small: list[Path], folder: Path) -> F
             lambda: session.sql(rewrite).collect(),
             given,
         )
-        files = session.sql(f"SELECT count(*), sum(record_count) FROM {table}.files").collect()[0]
-        return found | {"rows": files[1], "files": files[0]}
+        return found | files_of(session, table)
 
     run("small", small)
     result = run("rows", files)
     session.stop()
     return result
-
-
-def peers() -> Path:
-    """Return the Python of an environment that has Iceberg's Spark."""
-    return python_with(f"iceberg-{SPARK}", PEERS)
 
 
 def child(side: str, kind: str, source: Path) -> Found:

@@ -1,8 +1,8 @@
-"""Bulk import on Spark, against sorted Parquet files by Spark itself, and delta-rs: the same rows and number of files.
+"""Bulk import on Spark, against sorted Parquet files by Spark itself, Iceberg and delta-rs, from the same rows.
 
     python -m benchmarks.bulk_import [--cases hex,prefix,short,long,composite,integer,skewed,wide,narrow]
                                      [--files 10] [--rows 2000000] [--rounds 5] [--scale 10]
-    python -m benchmarks.bulk_import --cases 1,8,256,10000,delta,frame,csv,lineitem [--source FOLDER]
+    python -m benchmarks.bulk_import --cases iceberg,1,8,256,10000,delta,frame,csv,lineitem [--source FOLDER]
 
 Cases: the kinds of rows of :mod:`benchmarks.row_kinds`, as Parquet files that go into 8 partitions with about as many
 rows each (wide rows are a fifth as many). The other cases have keys with a common prefix: a number is the number of
@@ -45,13 +45,14 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.iceberg_ordered import peers as iceberg_peers
 from benchmarks.row_kinds import KINDS
 from benchmarks.turns import Found, core_seconds, in_turns, measured, python_with, ratio, spread
 
 KEYS = {"rows": (["key"], ["ts"]), "lineitem": (["l_orderkey"], ["l_linenumber"])}
 """Row key and sort key of each kind of input that is not in KINDS."""
 
-CASES = (*KINDS, "1", "8", "256", "10000", "delta", "frame", "csv", "lineitem")
+CASES = (*KINDS, "iceberg", "1", "8", "256", "10000", "delta", "frame", "csv", "lineitem")
 
 PEERS = ("deltalake", "tpchgen-cli", "numpy", "psutil", "pyarrow")
 
@@ -84,6 +85,8 @@ class Case:
 
 def case_of(word: str) -> Case:
     match word:
+        case "iceberg":
+            return Case("hex, 8 partitions, and Iceberg", "iceberg", "hex", "parquet", 8, 3.0)
         case "delta":
             return Case("Parquet, 8 partitions", "delta", "rows", "parquet", 8, 2.0)
         case "frame":
@@ -243,6 +246,9 @@ def child(side: str, word: str, source: Path, small: Path, files: int) -> Found:
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
         if side == "delta":
             command = [peers(), "-m", "benchmarks.delta_zorder", source, folder]
+        elif side == "iceberg":
+            order = ",".join(name for names in case_of(word).keys for name in names)
+            command = [iceberg_peers(), "-m", "benchmarks.iceberg_ordered", order, source, folder]
         else:
             command = [sys.executable, "-m", "benchmarks.bulk_import", "--child", side, word, source, small, folder]
         environment = os.environ | {"BENCH_FILES": str(files)}
@@ -321,8 +327,9 @@ def run_child(side: str, word: str, places: list[Path]) -> Found:
 
 def inputs(word: str, root: Path, args: argparse.Namespace) -> tuple[Path, Path]:
     """Return the input of a case and a small one; make missing ones."""
-    if word in KINDS:
-        make_kind(root / word, word, args.files, args.rows)
+    kind = case_of(word).kind
+    if kind in KINDS:
+        make_kind(root / word, kind, args.files, args.rows)
         return root / word, root / word
     if word == "lineitem":
         make_lineitem(root / "lineitem", args.scale)
