@@ -73,8 +73,8 @@ class RowMerger:
 
     def _goes_on(self, held: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
         """Return whether the first row of a batch has the key of the previous row."""
-        last = held.num_rows - 1
-        return all(held.column(name)[last] == batch.column(name)[0] for name in self._key)
+        ends = [rows.select(self._key) for rows in (held.slice(held.num_rows - 1), batch.slice(0, 1))]
+        return Groups.of(pa.concat_batches(ends), self._key).count == 1
 
     def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not self._key:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
 import itertools
+import math
 import operator
 import uuid
 from collections.abc import Callable
@@ -290,6 +292,21 @@ def test_groups_are_found_in_columns_of_every_key_type(kind):
     rows = pa.record_batch([column], ["k"])
     assert Groups.of(rows, ("k",)).starts.tolist() == [0, 1, 3, 6]
     assert Groups.of(rows.slice(2, 4), ("k",)).starts.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.uuid(), pa.string(), pa.decimal128(5, 2)], ids=str)
+def test_the_rows_of_a_key_may_come_in_several_batches(kind, cut):
+    """NaN equals no value, so a compaction kept several rows of a key with NaN, one for each of its batches."""
+    keys = {pa.uuid(): [uuid.UUID(int=n).bytes for n in (1, 2)], pa.string(): ["a", "b"]}.get(kind, [1, math.nan])
+    if pa.types.is_decimal(kind):
+        keys = [decimal.Decimal(1), decimal.Decimal(2)]
+    column = pa.array([keys[0], *[keys[1]] * 5], kind.storage_type if kind == pa.uuid() else kind).cast(kind)
+    schema = Schema({"k": kind}, {"s": kind}, {"v": "int64"})
+    rows = pa.record_batch([column, column, pa.array(range(6))], schema=schema.arrow)
+    for mode, wanted in ((Latest(), [0, 5]), (First(), [0, 1]), (Aggregate({"v": "sum"}), [0, 15])):
+        found = merged(mode, schema, [rows.slice(0, cut), rows.slice(cut, 1), rows.slice(cut + 1)])
+        assert found["v"].to_pylist() == wanted
 
 
 @pytest.mark.parametrize(
