@@ -45,5 +45,5 @@ async def scan(table: Readable, *ranges: KeyRange, **options: Any) -> AsyncItera
 
 
 async def sql(instance: Instance, statement: str, **options: Any) -> pa.Table:
-    """All rows of :meth:`Instance.sql`, in memory; ``options`` are its ``parameters`` and limits."""
+    """Return all rows of :meth:`Instance.sql`, in memory; ``options`` are its ``parameters`` and limits."""
     return await asyncio.to_thread(lambda: instance.sql(statement, **options).read_all())

@@ -15,7 +15,7 @@ Chance = random.Random
 
 
 def now() -> datetime:
-    """The local wall clock, aware, UTC. For display only: nothing may be deleted or ordered by it."""
+    """Return the local wall clock, aware, UTC. For display only: nothing may be deleted or ordered by it."""
     return datetime.now(UTC)
 
 
@@ -29,12 +29,12 @@ def sleep(seconds: float) -> None:
 
 
 def jitter_s(limit_s: float) -> float:
-    """A random wait in [0, limit_s): full jitter, so that writers that lost the same race do not collide again."""
+    """Return a random wait in [0, limit_s): full jitter, so that writers that lost one race do not collide again."""
     return random.random() * limit_s  # noqa: S311 - spreads retries, guards nothing
 
 
 def chance(seed: int | None) -> Chance:
-    """A random generator; the same seed gives the same sequence, None a new one."""
+    """Return a random generator; the same seed gives the same sequence, None a new one."""
     return Chance(seed)
 
 
@@ -44,7 +44,7 @@ def random_token() -> str:
 
 
 def new_id() -> str:
-    """A UUIDv7 (RFC 9562, 5.7) as text: 48 bits of milliseconds, then random bits.
+    """Return a UUIDv7 (RFC 9562, 5.7) as text: 48 bits of milliseconds, then random bits.
 
     Its time is a hint for people who list a bucket; no code may depend on it.
     """

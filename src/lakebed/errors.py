@@ -39,13 +39,13 @@ class Code(StrEnum):
     group: str
 
     def __new__(cls, code: str, group: str = "") -> Self:
-        """A member: its stable text, and the kind of its class."""
+        """Return a member: its stable text, and the kind of its class."""
         self = str.__new__(cls, code)
         self._value_, self.group = code, group
         return self
 
     def __call__(self, message: str, **facts: Unpack[Facts]) -> Error:
-        """The error, of the class of its group: ``raise Code.TABLE_NOT_FOUND("…", table=name)``."""
+        """Return the error, of the class of its group: ``raise Code.TABLE_NOT_FOUND("…", table=name)``."""
         return _CLASSES[self.group](message, code=self, **facts)
 
     # UsageError
@@ -350,14 +350,14 @@ class Error(Exception):
         self.facts: Facts = facts
 
     def __getattr__(self, name: str) -> Any:
-        """Facts read as attributes; only called when there is no such attribute."""
+        """Return a fact as an attribute; only called when there is no such attribute."""
         facts = self.__dict__.get("facts", {})
         if name in facts:
             return facts[name]
         raise AttributeError(name)
 
     def restated(self, message: str, **facts: Unpack[Facts]) -> Self:
-        """The same error with another message, and more facts."""
+        """Return the same error with another message, and more facts."""
         merged: Facts = {**self.facts, **facts}
         return type(self)(message, code=self.code, **merged)
 
@@ -463,12 +463,12 @@ _CLASSES: dict[str, type[Error]] = {
 
 
 def error_of_kind(kind: str, message: str) -> Error:
-    """An error by its kind, for a code that this version does not have."""
+    """Return an error by its kind, for a code that this version does not have."""
     return _CLASSES.get(kind, Error)(message, code=Code.FOREIGN_ERROR)
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """An error for another process, as JSON: class, code, message and those facts that JSON can hold.
+    """Return an error for another process, as JSON: class, code, message and those facts that JSON can hold.
 
     The message of an error that is not Lakebed's own begins with the name of its class.
     """
@@ -480,6 +480,6 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 
 
 def decode_error(document: Any) -> Error:
-    """The inverse of :func:`encode_error`."""
+    """Return the inverse of :func:`encode_error`."""
     cls = next((one for one in _CLASSES.values() if one.__name__ == document["class"]), Error)
     return cls(document["message"], code=Code(document["code"]), **document["facts"])

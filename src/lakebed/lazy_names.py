@@ -9,7 +9,10 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package; ``homes`` has the module of each name. Raises AttributeError for any other."""
+    """Return the ``__getattr__`` of a package; ``homes`` has the module of each name.
+
+    Raises AttributeError for any other.
+    """
 
     def find(name: str) -> Any:
         if name not in homes:

@@ -123,7 +123,8 @@ def run(
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int = THREADS) -> list[Result]:
-    """The results of ``work`` for every item, in their order. Several are done at once, so that commits share entries.
+    """Return the results of ``work`` for every item, in their order. Several are done at once, so that commits share
+    entries.
 
     If some fail, raises the error of the first of them when all have ended.
     """

@@ -154,7 +154,7 @@ class Described:
 
 
 def describe() -> list[Described]:
-    """Every setting with its unit, default, bounds or choices, and help, in the order of the class."""
+    """Return every setting with its unit, default, bounds or choices, and help, in the order of the class."""
     return [
         Described(
             name=f.name,
@@ -170,7 +170,7 @@ def describe() -> list[Described]:
 
 
 def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
-    """The changes as they are stored; None resets a setting to its default.
+    """Return the changes as they are stored; None resets a setting to its default.
 
     Raises UsageError, which names the setting, the value, and the bounds or choices.
     """
@@ -225,7 +225,7 @@ def _not_a_number(setting: Described, value: Any) -> Error:
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
-    """The settings of a table, from the instance's defaults and the table's own values.
+    """Return the settings of a table, from the instance's defaults and the table's own values.
 
     Raises UnsupportedFormatError for a setting or a choice that this version does not have, DamagedError for a value
     that is not a number.

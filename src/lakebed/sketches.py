@@ -62,24 +62,24 @@ K = 200
 
 
 def mean_column(values: Any) -> pa.Array:
-    """For each number (an Arrow array, or a sequence) the struct to write into a column with the function ``mean``."""
+    """Return for each number (an Arrow array, or a sequence) the struct of a column with the function ``mean``."""
     numbers = _array(values).cast(pa.float64())
     counts = pc.if_else(pc.is_valid(numbers), pa.scalar(1, pa.int64()), pa.scalar(None, pa.int64()))
     return pa.StructArray.from_arrays([numbers, counts], fields=list(MEAN), mask=pc.is_null(numbers))
 
 
 def hll_column(values: Any) -> pa.Array:
-    """For each value the HLL sketch of that value alone; null for null. Raises UsageError as :func:`hll`."""
+    """Return for each value the HLL sketch of that value alone; null for null. Raises UsageError as :func:`hll`."""
     return _each(_countable(_array(values)), lambda value: hll([value]))
 
 
 def quantiles_column(values: Any) -> pa.Array:
-    """For each number the KLL sketch of that number alone; null for null."""
+    """Return for each number the KLL sketch of that number alone; null for null."""
     return _each(_array(values).cast(pa.float64()), lambda value: quantiles([value]))
 
 
 def hll(values: Any, lg_k: int = LG_K) -> bytes:
-    """The HLL sketch of the values: integers, floats or strings, as an Arrow array or a sequence.
+    """Return the HLL sketch of the values: integers, floats or strings, as an Arrow array or a sequence.
 
     ``lg_k`` is from 7 to 21: the standard error is 1.04 / sqrt(2^lg_k). Raises UsageError for values of another type.
     """
@@ -92,7 +92,7 @@ def hll(values: Any, lg_k: int = LG_K) -> bytes:
 
 
 def quantiles(values: Any, k: int = K) -> bytes:
-    """The KLL sketch of the numbers, an Arrow array or a sequence; ``k`` is from 8 to 65,535."""
+    """Return the KLL sketch of the numbers, an Arrow array or a sequence; ``k`` is from 8 to 65,535."""
     found = _library().kll_doubles_sketch(k)
     numbers = pc.drop_null(_array(values).cast(pa.float64()))
     # Copied: the library takes no array that it may not write to.
@@ -104,7 +104,7 @@ def quantiles(values: Any, k: int = K) -> bytes:
 
 
 def mean(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The mean of each struct, in float64; null for null, and where nothing was counted."""
+    """Return the mean of each struct, in float64; null for null, and where nothing was counted."""
     rows = _whole(column)
     counts = rows.field("count")
     counted = pc.if_else(pc.equal(counts, pa.scalar(0, pa.int64())), pa.scalar(None, pa.int64()), counts)
@@ -113,12 +113,13 @@ def mean(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def hll_estimate(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The estimated number of distinct values of each HLL sketch, in float64; null for null."""
+    """Return the estimated number of distinct values of each HLL sketch, in float64; null for null."""
     return _read_each(column, lambda sketch: _hll_of(sketch).get_estimate())
 
 
 def quantile(column: pa.Array | pa.ChunkedArray, rank: Any) -> pa.Array:
-    """The estimated quantile of each KLL sketch: the least value with ``rank`` (0 to 1) of the values at or below it.
+    """Return the estimated quantile of each KLL sketch: the least value with ``rank`` (0 to 1) of the values at or
+    below it.
 
     0.5 is the median. Null for null, and for a sketch of no values.
     """
@@ -136,7 +137,7 @@ def quantile(column: pa.Array | pa.ChunkedArray, rank: Any) -> pa.Array:
 
 
 def hll_union(sketches: Sequence[bytes]) -> bytes:
-    """The HLL sketch of all values of these, with as many registers as the smallest of them."""
+    """Return the HLL sketch of all values of these, with as many registers as the smallest of them."""
     if len(sketches) == 1:
         sketch_layout.check_hll(sketches[0])
         return sketches[0]
@@ -149,7 +150,7 @@ def hll_union(sketches: Sequence[bytes]) -> bytes:
 
 
 def quantiles_union(sketches: Sequence[bytes]) -> bytes:
-    """The KLL sketch of all values of these."""
+    """Return the KLL sketch of all values of these."""
     if len(sketches) == 1:
         sketch_layout.check_kll_doubles(sketches[0])
         return sketches[0]

@@ -34,7 +34,7 @@ class Sink(Protocol):
         """Take one value of the measure ``name``: a sample of a histogram, or what to add to a counter."""
 
     def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:
-        """A span begins. What is returned is called at its end.
+        """Begin a span; the returned function is called at its end.
 
         If it ``nests``, spans that begin in this thread until then are parts of it, and it ends in this thread.
         """
@@ -94,13 +94,13 @@ class Span:
         self._ended: Ended | None = None
 
     def begin(self) -> None:
-        """The work begins."""
+        """Begin the measurement."""
         if sink is not None:
             self._ended = sink.begun(self._name, self.labels, nests=self._nests)
         self._began_s = clock.monotonic_s()
 
     def end(self, error: BaseException | None = None) -> None:
-        """The work has ended, with an exception or without."""
+        """End the measurement, with the exception of the work if it failed."""
         if sink is not None:
             sink.measured(f"{self._name}_seconds", clock.monotonic_s() - self._began_s, self.labels)
             # A generator that is closed before its end, and an interrupt, are no errors.
@@ -124,7 +124,7 @@ UNMEASURED: AbstractContextManager[Span] = nullcontext(Span("", {}))
 
 
 def span(name: str, **labels: str) -> AbstractContextManager[Span]:
-    """A context manager that measures its block, if there is a sink."""
+    """Return a context manager that measures its block, if there is a sink."""
     return UNMEASURED if sink is None else Span(name, labels)
 
 
@@ -139,7 +139,7 @@ Result = TypeVar("Result")
 
 
 def carried(work: Callable[P, Result]) -> Callable[P, Result]:
-    """The same work, for another thread: its spans become children of the current span."""
+    """Return the same work, for another thread: its spans become children of the current span."""
     if sink is None:
         return work
     here = copy_context()
@@ -152,7 +152,7 @@ def carried(work: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def timed_read(kind: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """A decorator for the methods with which a table, or a snapshot of one, is read."""
+    """Return a decorator for the methods with which a table, or a snapshot of one, is read."""
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(method)
@@ -168,5 +168,5 @@ def timed_read(kind: str) -> Callable[[Callable[P, Result]], Callable[P, Result]
 
 
 def _table_of(readable: Any) -> str:
-    """The id of the table of a ``Table`` or a ``Snapshot``."""
+    """Return the id of the table of a ``Table`` or a ``Snapshot``."""
     return cast("str", getattr(readable, "id", None) or readable.state.table)

@@ -11,7 +11,7 @@ _WRITER_CHARS_MAX = 200
 
 
 def this_writer() -> str:
-    """This process as text for people: ``lakebed 1.2.3 on host, pid 4711``. Nothing decides by it."""
+    """Return this process as text for people: ``lakebed 1.2.3 on host, pid 4711``. Nothing decides by it."""
     # Not cached without the process id: a forked child has another.
     return _writer(os.getpid())
 

@@ -47,7 +47,7 @@ _TEXTS = of_binary([kind.name.lower().encode() for kind in ChangeKind], pa.strin
 
 
 def change_schema(schema: Schema, names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of a feed with these columns of a table. All of them are nullable, for removed ranges.
+    """Return the Arrow schema of a feed with these columns of a table. All of them are nullable, for removed ranges.
 
     Raises UsageError if one has the name of a column of the feed.
     """
@@ -61,7 +61,7 @@ def change_schema(schema: Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def change_rows(rows: pa.RecordBatch, kinds: pa.Array | ChangeKind, version: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of a table as rows of a feed; ``kinds`` are the numbers of their kinds, or the kind of all of them."""
+    """Return rows of a table as rows of a feed; ``kinds`` are the numbers of their kinds, or one kind for all."""
     count = rows.num_rows
     texts = pa.repeat(_TEXTS[kinds], count) if isinstance(kinds, ChangeKind) else _TEXTS.take(kinds)
     columns = [pa.repeat(pa.scalar(version, pa.int64()), count), texts, pa.nulls(count, pa.string())]
@@ -70,7 +70,7 @@ def change_rows(rows: pa.RecordBatch, kinds: pa.Array | ChangeKind, version: int
 
 
 def removed_ranges(ranges: Sequence[EncodedRange], version: int, feed: pa.Schema, schema: Schema) -> pa.RecordBatch:
-    """A row for each removed range."""
+    """Return a row for each removed range."""
     count = len(ranges)
     bounds = of_binary([range_json(keys, schema).encode() for keys in ranges], pa.string())
     columns = [
@@ -83,12 +83,12 @@ def removed_ranges(ranges: Sequence[EncodedRange], version: int, feed: pa.Schema
 
 
 def range_json(keys: EncodedRange, schema: Schema) -> str:
-    """The JSON of :func:`range_document`."""
+    """Return the JSON of :func:`range_document`."""
     return json.dumps(range_document(keys, schema), ensure_ascii=False)
 
 
 def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
-    """A range for JSON: ``{"min": […], "max": […], "max_inclusive": false}``, as :class:`KeyRange` has it.
+    """Return a range for JSON: ``{"min": […], "max": […], "max_inclusive": false}``, as :class:`KeyRange` has it.
 
     A bound has values of the first row key fields, or is null for no bound. Dates and times are ISO 8601, binary values
     hex digits.
@@ -100,7 +100,7 @@ def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 
 
 def _bound_values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:
-    """The values of a bound, and whether it lies after the keys that begin with them."""
+    """Return the values of a bound, and whether it lies after the keys that begin with them."""
     found = schema.codec.decode_bound(bound)
     values = (value_of(field, value) for field, value in zip(schema.row_key, found.values, strict=False))
     return [_plain(value) for value in values], found.after

@@ -52,16 +52,16 @@ class Rows:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, codec: KeyCodec) -> Rows:
-        """Rows with the columns of the codec's fields."""
+        """Return rows with the columns of the codec's fields."""
         return cls(rows, codec.encode_columns(rows))
 
     def cut(self, count: int) -> tuple[Rows, Rows]:
-        """The first rows, and the others."""
+        """Return the first rows, and the others."""
         first = Rows(self.rows.slice(0, count), self.keys.slice(0, count))
         return first, Rows(self.rows.slice(count), self.keys.slice(count))
 
     def key_at(self, position: int) -> bytes:
-        """The key of a row."""
+        """Return the key of a row."""
         key: bytes = self.keys[position].as_py()
         return key
 
@@ -131,7 +131,8 @@ class _Side:
 def differences(
     before: Iterator[pa.RecordBatch], after: Iterator[pa.RecordBatch], codec: KeyCodec, *, merged: bool
 ) -> Generator[Changed]:
-    """The changes from one stream to the other, in key order; both are sorted by the codec's fields, and have them.
+    """Return the changes from one stream to the other, in key order; both are sorted by the codec's fields, and have
+    them.
 
     If rows are ``merged``, a key with one row on each side was updated if they differ. Otherwise, and if a key has
     several rows, these are deletes and inserts.
@@ -178,7 +179,7 @@ def _all(rows: Rows, kind: ChangeKind) -> Changed:
 
 
 def _pairs(before: Rows, after: Rows, *, merged: bool) -> pa.RecordBatch:
-    """The changes, in no order: key, kind, and the position of the row among those of both sides."""
+    """Return the changes, in no order: key, kind, and the position of the row among those of both sides."""
     doubled = _doubled(before, after)
     singles = [_positions(side.keys, doubled, among=False) for side in (before, after)]
     past, present = (side.keys.take(of_integers(some)) for side, some in zip((before, after), singles, strict=True))
@@ -205,7 +206,7 @@ def _pairs(before: Rows, after: Rows, *, merged: bool) -> pa.RecordBatch:
 
 
 def _positions(keys: pa.Array, some: Sequence[bytes], *, among: bool) -> Integers:
-    """The positions of the keys that are among some, or are not."""
+    """Return the positions of the keys that are among some, or are not."""
     if not some:
         return np.arange(0 if among else len(keys))
     found = booleans(pc.is_in(keys, value_set=of_binary(some)))
@@ -213,7 +214,7 @@ def _positions(keys: pa.Array, some: Sequence[bytes], *, among: bool) -> Integer
 
 
 def _doubled(before: Rows, after: Rows) -> list[bytes]:
-    """The keys that more than one row of a side has."""
+    """Return the keys that more than one row of a side has."""
     found: set[bytes] = set()
     for keys in (before.keys, after.keys):
         again = keys.slice(1).filter(pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)))
@@ -222,7 +223,7 @@ def _doubled(before: Rows, after: Rows) -> list[bytes]:
 
 
 def _unmatched(before: Rows, after: Rows, keys: Sequence[bytes]) -> tuple[Integers, Integers]:
-    """The rows with one of these keys that the other side has fewer times, by position."""
+    """Return the rows with one of these keys that the other side has fewer times, by position."""
     sides = [(side, _positions(side.keys, keys, among=True)) for side in (before, after)]
     texts = [_texts(side.rows.take(of_integers(some))) for side, some in sides]
     missing = [Counter(texts[0]), Counter(texts[1])]
@@ -239,12 +240,12 @@ def _unmatched(before: Rows, after: Rows, keys: Sequence[bytes]) -> tuple[Intege
 
 
 def _texts(rows: pa.RecordBatch) -> list[str]:
-    """A text for each row, the same for the same values."""
+    """Return a text for each row, the same for the same values."""
     return [repr(row) for row in zip(*(column.to_pylist() for column in map(_by_bits, rows.columns)), strict=True)]
 
 
 def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether each row is the same on both sides."""
+    """Return whether each row is the same on both sides."""
     same = np.ones(before.num_rows, np.bool_)
     for ours, theirs in zip(map(_by_bits, before.columns), map(_by_bits, after.columns), strict=True):
         if ours.equals(theirs):
@@ -260,5 +261,5 @@ def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tupl
 
 
 def _by_bits(column: pa.Array) -> pa.Array:
-    """Floats as integers of the same bits, so that NaN is what it is, and UUIDs as bytes."""
+    """Return floats as integers of the same bits, so that NaN equals itself, and UUIDs as bytes."""
     return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else plain(column)

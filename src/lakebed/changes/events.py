@@ -59,7 +59,7 @@ class Event(Struct, frozen=True):
 
 
 def read_events(log: Log[TableState, Proposal, Transaction], since: int, until: int) -> Iterator[Event]:
-    """The events of the versions after ``since`` up to ``until``, each entry read when it is its turn.
+    """Return the events of the versions after ``since`` up to ``until``, each entry read when it is its turn.
 
     Raises StorageError, DamagedError.
     """

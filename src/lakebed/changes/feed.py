@@ -83,7 +83,7 @@ def follow(  # noqa: PLR0913 - as for changes
     where: str | None = None,
     wait: Callable[[], None],
 ) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
-    """The schema of the changes after a version, by default the latest; and these, and then those that come, for ever.
+    """Return the schema and the rows of the changes after a version, by default the latest; the rows never end.
 
     ``wait`` is called when there are no more. Rows are read with the schema at that time; the columns are those of the
     call.
@@ -143,7 +143,8 @@ class Feed:
         return self.present.created
 
     def stream(self, head: Head[TableState] | None, first: int, last: int) -> RowStream:
-        """The changes of the versions after the first, up to the last; ``head`` is that of the first, if it is known.
+        """Return the changes of the versions after the first, up to the last; ``head`` is that of the first, if it is
+        known.
 
         Raises NotRetainedError while it is read.
         """
@@ -155,7 +156,7 @@ class Feed:
         return RowStream(self.arrow, rows())
 
     def rows(self, head: Head[TableState], last: int) -> Generator[pa.RecordBatch, None, Head[TableState]]:
-        """The changes of the versions after a head, up to the last; returns the head there."""
+        """Return the changes of the versions after a head, up to the last; returns the head there."""
         log = self.table.log
         try:
             for following, steps in log.past.after(head, last):
@@ -186,13 +187,13 @@ class Feed:
                 yield from self._whole(self._scan(change.added_rows(scope), self.names), ChangeKind.INSERT, change)
 
     def _whole(self, rows: RowStream, kind: ChangeKind, change: VersionChange) -> Generator[pa.RecordBatch]:
-        """All of the rows, as changes of one kind."""
+        """Return all of the rows, as changes of one kind."""
         with rows as stream:
             for batch in stream:
                 yield change_rows(batch, kind, change.version, self.arrow)
 
     def _aged_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
-        """The rows that are older than the cut that rose, and were not hidden before."""
+        """Return the rows that are older than the cut that rose, and were not hidden before."""
         where = change.aged_where if self.where is None else f"({self.where.text}\n) AND {change.aged_where}"
         scope, predicate = _scope(self.scope.ranges, where, self.schema)
         found = plan(change.before, scope.narrowed or (), scope.keys)
@@ -200,7 +201,7 @@ class Feed:
         yield from self._whole(self.table.reader.scan(found, names, None, where=predicate), ChangeKind.DELETE, change)
 
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
-        """The changes of the keys that the added files have: in whole rows, partial rows or deletes."""
+        """Return the changes of the keys that the added files have: in whole rows, partial rows or deletes."""
         # The predicate is not applied here: a row that begins or ceases to satisfy it is also a change.
         found = change.added_rows(replace(scope, keys=None))
         files = {file.id: file for partition in found.partitions for file in partition.files}.values()
@@ -227,7 +228,7 @@ class Feed:
     def _compared_rows(
         self, change: VersionChange, plans: Compared, keys: Sequence[bytes] | None = None
     ) -> Generator[pa.RecordBatch]:
-        """The differences of the rows of both sides; of those with the given row keys, if any are given."""
+        """Return the differences of the rows of both sides; of those with the given row keys, if any are given."""
         names = self._compared_names()
         with self._scan(plans.before, names) as before, self._scan(plans.after, names) as after:
             yield from self._differences(change, _among(before, keys, self.schema), _among(after, keys, self.schema))
@@ -239,7 +240,7 @@ class Feed:
             yield change_rows(rows, kinds, change.version, self.arrow)
 
     def _kept(self, rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows for which the predicate is true."""
+        """Return the rows for which the predicate is true."""
         if self.where is None:
             yield from rows.to_batches()
             return
@@ -256,7 +257,7 @@ class Feed:
 
 
 def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:
-    """The distinct keys of sorted rows, ascending."""
+    """Return the distinct keys of sorted rows, ascending."""
     held: list[bytes] = []
     last = b""
     for batch in batches:
@@ -272,7 +273,7 @@ def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: in
 
 
 def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows with one of the row keys; all of them for None."""
+    """Return the rows with one of the row keys; all of them for None."""
     if keys is None:
         yield from batches
         return
@@ -284,7 +285,7 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
 
 
 def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
-    """The version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
+    """Return the version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
     if isinstance(moment, str):
         given = moment_in(moment)
         moment = given.get("version", moment)

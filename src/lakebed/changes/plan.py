@@ -84,7 +84,7 @@ class Scope:
     keys: KeySet | None = None
 
     def within(self, keys: EncodedRange) -> Scope:
-        """The part that lies in a range."""
+        """Return the part that lies in a range."""
         narrowed = None if self.narrowed is None else tuple(shared(self.narrowed, (keys,)))
         return replace(self, ranges=tuple(shared(self.ranges, (keys,))), narrowed=narrowed)
 
@@ -125,7 +125,7 @@ class VersionChange:
         return schema.codec if self.merges and is_alone else schema.order
 
     def added_rows(self, scope: Scope) -> QueryPlan:
-        """What to read of the added files: their rows, or if rows are merged, those that go into a merge."""
+        """Return what to read of the added files: their rows, or if rows are merged, those that go into a merge."""
         within = list(shared(self.added, scope.ranges))
         narrower = within if scope.narrowed is None else list(shared(within, scope.narrowed))
         found = coarser(plan(self.after, narrower, scope.keys), within)
@@ -134,7 +134,7 @@ class VersionChange:
         return QueryPlan(left, self.after.created) if self.merges else replace(found, partitions=left)
 
     def _of_added(self, query: PartitionQuery) -> Iterator[PartitionQuery]:
-        """What the query reads of the added files."""
+        """Return what the query reads of the added files."""
         files = [file for file in query.files if file.id in self.files]
         ranges = tuple(keys for keys in query.ranges if any(file.reaches(keys) for file in files))
         reaching = tuple(file for file in files if any(file.reaches(keys) for keys in ranges))
@@ -149,29 +149,29 @@ class VersionChange:
         return f"NOT ({young})"
 
     def held_before(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Those of the ascending keys that a removal did not take the rows of."""
+        """Return those of the ascending keys that a removal did not take the rows of."""
         if not self.removed:
             return list(keys)
         left = [one for one, removed in cut_at(self.removed) if not removed]
         return [one.min for one in shared([EncodedRange(key, successor(key)) for key in keys], left)]
 
     def rows_of(self, keys: Sequence[bytes]) -> Compared:
-        """What to read of both states to find the rows of ascending keys, among others."""
+        """Return what to read of both states to find the rows of ascending keys, among others."""
         ranges, left = ([EncodedRange(key, successor(key)) for key in some] for some in (keys, self.held_before(keys)))
         return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
 
     def is_dense(self, files: Iterable[DataFile]) -> bool:
-        """Whether reading all rows of these partitions costs less than looking up the keys of the files."""
+        """Return whether reading all rows of these partitions costs less than looking up the keys of the files."""
         rows = sum(held.rows for state in (self.before, self.after) for held in self._held(state))
         return rows <= ROWS_A_KEY * sum(file.rows for file in files)
 
     def _held(self, state: TableState) -> Iterator[PartitionFile]:
-        """The references of the partitions into which files were added."""
+        """Return the references of the partitions into which files were added."""
         positions = {position for keys in self.added for position in state.partitions.overlapping(keys)}
         return (held for position in positions for held in state.held_by(state.partitions.ids[position]))
 
     def compared_rows(self, ranges: Sequence[EncodedRange], scope: Scope) -> Compared:
-        """What to read of both states to compare the rows in some ranges.
+        """Return what to read of both states to compare the rows in some ranges.
 
         Left out are files that both have there, if all rows are kept; otherwise places where all files are the same.
         With another filter nothing is left out.
@@ -193,7 +193,7 @@ class VersionChange:
         )
 
     def _pieces(self, keys: EncodedRange) -> Iterator[EncodedRange]:
-        """A range, cut at the partition boundaries of both states and at the ends of removed ranges."""
+        """Return a range, cut at the partition boundaries of both states and at the ends of removed ranges."""
         cuts = {*self.before.partitions.inside(keys), *self.after.partitions.inside(keys)}
         ends = {end for one in self.removed for end in (one.min, one.max) if end is not None}
         cuts |= {end for end in ends if keys.contains(end) and end != keys.min}
@@ -210,7 +210,7 @@ class Compared:
 
 
 def may_change_rows(transaction: Transaction) -> bool:
-    """Whether a transaction may change rows. If not, the state before it and the state after it have the same."""
+    """Return whether a transaction may change rows. If not, the states before and after it have the same."""
     match transaction:
         case AddFiles() | RemoveRange() | RestoreVersion() | ChangeFilter():
             return True
@@ -232,7 +232,7 @@ def may_change_rows(transaction: Transaction) -> bool:
 def version_change(
     before: TableState, steps: Sequence[tuple[Transaction, TableState]], present: TableState
 ) -> VersionChange:
-    """The changes of one entry's transactions, each given with the state after it.
+    """Return the changes of one entry's transactions, each given with the state after it.
 
     Rows are seen by the schema of ``present``, a later state of the table. Raises UsageError if they cannot be.
     """
@@ -275,7 +275,7 @@ def version_change(
 
 
 def _seen_by(present: TableState, state: TableState) -> TableState:
-    """The state with the schema of a later one, and its own merge mode in the names of that schema.
+    """Return the state with the schema of a later one, and its own merge mode in the names of that schema.
 
     Its filter is a text with names, which have to be those of the schema.
     """
@@ -302,7 +302,9 @@ def _check_filter_fields(present: TableState, state: TableState) -> None:
 
 
 def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[tuple[EncodedRange, bool]]:
-    """All keys in order, as these ascending disjoint ranges and what lies between them; whether each is one of them."""
+    """Return all keys in order, as these ascending disjoint ranges and what lies between them; whether each is one of
+    them.
+    """
     begin: bytes | None = b""
     for keys in ranges:
         assert begin is not None, "no range follows one without an end"
@@ -322,7 +324,7 @@ def _ranges(state: TableState, partitions: Iterable[int]) -> Iterator[EncodedRan
 
 
 def _files(state: TableState, keys: EncodedRange) -> list[DataFile]:
-    """The files that may have rows in a range that lies in one partition."""
+    """Return the files that may have rows in a range that lies in one partition."""
     position = state.partitions.position(keys.min)
     return [file for file in state.files_of(state.partitions.ids[position]) if file.reaches(keys)]
 

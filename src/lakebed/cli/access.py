@@ -205,7 +205,7 @@ def _as_columns(documents: Sequence[Mapping[str, object]]) -> TextColumns:
 
 
 def listed_value(value: object) -> object:
-    """A value of a role or a token, on one line of text."""
+    """Return a value of a role or a token, on one line of text."""
     match value:
         case None:
             return NULL

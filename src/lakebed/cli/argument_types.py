@@ -15,7 +15,7 @@ MARK = "\0"
 
 
 def name_value(text: str) -> tuple[str, str]:
-    """The parts of ``NAME=VALUE``; the value may hold further equals signs."""
+    """Return the parts of ``NAME=VALUE``; the value may hold further equals signs."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE.")
@@ -23,7 +23,7 @@ def name_value(text: str) -> tuple[str, str]:
 
 
 def byte_count(text: str) -> int:
-    """A number of bytes, such as ``512MiB``, ``2GiB`` or ``1000000``."""
+    """Return a number of bytes, such as ``512MiB``, ``2GiB`` or ``1000000``."""
     found = re.fullmatch(r"([0-9]{1,15})\s*(|KiB|MiB|GiB|TiB)", text.strip(), re.ASCII)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a number of bytes, such as 536870912 or 512MiB.")

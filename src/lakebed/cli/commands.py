@@ -207,7 +207,7 @@ _COMMANDS = (
 
 
 def _groups_and_commands() -> Iterator[click.Command]:
-    """The commands without a group, and the groups with theirs."""
+    """Return the commands without a group, and the groups with theirs."""
     for first, rows in groupby(_COMMANDS, key=lambda row: row[0].partition(" ")[0]):
         commands = [Deferred(words.rpartition(" ")[2], help, target) for words, target, help in rows]
         if first in _GROUPS:

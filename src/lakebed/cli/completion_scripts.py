@@ -110,7 +110,7 @@ class _Answer(ShellComplete):
     """The answer, which is the same for all shells."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words after ``lakebed``, and the incomplete one."""
+        """Return the words after ``lakebed``, and the incomplete one."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)
         while words and _ASSIGNMENT.match(words[0]):
@@ -120,11 +120,11 @@ class _Answer(ShellComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        """A line of the answer."""
+        """Return a line of the answer."""
         help = " ".join((item.help or "").split())
         return "\t".join((item.type, self._kept + (item.value if item.type == "plain" else ""), help))
 
 
 def answer(command: Command, obj: object) -> str:
-    """The answer to the script that runs this process; ``obj`` is the context's."""
+    """Return the answer to the script that runs this process; ``obj`` is the context's."""
     return _Answer(command, {"obj": obj}, "lakebed", "_LAKEBED_COMPLETE").complete()

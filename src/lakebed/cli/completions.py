@@ -26,7 +26,7 @@ Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _of_instance(names: Names) -> Completion:
-    """Names that the instance has."""
+    """Return names that the instance has."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return _starting(incomplete, _names_in_time(ctx, names))
@@ -41,7 +41,7 @@ tags = _of_instance(lambda lake, ctx: lake.table(_table_name(ctx)).tags())
 
 @_of_instance
 def hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
-    """The ids of hooks."""
+    """Return the ids of hooks."""
     from lakebed.inspect.hooks import read_hooks
 
     return [hook.id for hook in read_hooks(lake.storage, {})]
@@ -49,7 +49,7 @@ def hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
 
 @_of_instance
 def roles(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
-    """The roles that were created."""
+    """Return the roles that were created."""
     from lakebed.security import stored
 
     return stored.roles_of(lake.storage)
@@ -64,14 +64,14 @@ def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[A
 
 
 def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The columns of the table that the line names, after those that stand before a comma already."""
+    """Return the columns of the table that the line names, after those that stand before a comma already."""
     del param
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in _starting(last, _names_in_time(ctx, _column_names))]
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Settings with an equals sign; tables as well, where the first word may be one."""
+    """Return settings with an equals sign; tables as well, where the first word may be one."""
     from lakebed.settings import NAMES
 
     found = [f"{name}=" for name in NAMES if name.startswith(incomplete)]
@@ -80,7 +80,7 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def instances(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The instances of the configuration by their names, and folders."""
+    """Return the instances of the configuration by their names, and folders."""
     from click.shell_completion import CompletionItem
 
     del param
@@ -89,7 +89,7 @@ def instances(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The profiles of the configuration."""
+    """Return the profiles of the configuration."""
     del param
     return _configured(ctx, "profiles", incomplete)
 
@@ -106,7 +106,7 @@ def _column_names(lake: lakebed.Instance, ctx: click.Context) -> Iterable[str]:
 
 
 def _table_name(ctx: click.Context) -> str:
-    """The table that the line names; Click leaves words unparsed before an option without its value."""
+    """Return the table that the line names; Click leaves words unparsed before an option without its value."""
     return ctx.params.get("table") or ctx.args[0]
 
 
@@ -115,7 +115,7 @@ def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _names_in_time(ctx: click.Context, names: Names) -> list[str]:
-    """The names, if the instance gives them in time."""
+    """Return the names, if the instance gives them in time."""
     found: list[str] = []
     is_remote = "://" in (ctx.obj.url_if_given() or "")
     # Imported before the clock is started, because the time of imports depends on the machine.

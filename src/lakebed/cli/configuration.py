@@ -44,7 +44,7 @@ class NamedInstance:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def token(self) -> str | None:
-        """The token for ``commit_via``. Raises as :func:`read_value`."""
+        """Return the token for ``commit_via``. Raises as :func:`read_value`."""
         where = f"{self.where}: instances.{self.name}.token"
         return None if self.secret_token is None else read_value(where, self.secret_token)
 
@@ -69,7 +69,7 @@ class Configuration:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
 
     def profile(self, name: str, named_by: str) -> Profile:
-        """The profile of that name, which ``named_by`` asks for. Raises NotFoundError."""
+        """Return the profile of that name, which ``named_by`` asks for. Raises NotFoundError."""
         found = self.profiles.get(name)
         if found is None:
             known = f"profiles: {', '.join(sorted(self.profiles))}" if self.profiles else "it has no profiles"
@@ -80,7 +80,7 @@ class Configuration:
 
 
 def configuration_path(given: str | None) -> Path:
-    """The file: the given one, else that of the environment, else the user's."""
+    """Return the file: the given one, else that of the environment, else the user's."""
     named = given or os.environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -89,7 +89,7 @@ def configuration_path(given: str | None) -> Path:
 
 
 def read_configuration(given: str | None) -> Configuration:
-    """The configuration; an empty one if the user's file is not there.
+    """Return the configuration; an empty one if the user's file is not there.
 
     Raises NotFoundError if a file that is named is not there, UsageError if it is not as docs/configuration.md says.
     """
@@ -174,7 +174,10 @@ def _options(path: Path, where: str, given: Mapping[str, Any]) -> Mapping[str, A
 
 
 def read_value(where: str, value: Any) -> str:
-    """A text, or the contents of the variable or file that ``value`` names. Raises UsageError if it does not exist."""
+    """Return a text, or the contents of the variable or file that ``value`` names.
+
+    Raises UsageError if it does not exist.
+    """
     if isinstance(value, str):
         return value
     ((source, name),) = value.items()
@@ -243,7 +246,7 @@ def show(cli: Invocation) -> None:
 
 
 def _in_force(cli: Invocation) -> Iterator[tuple[str, Any, str]]:
-    """Each option of every command that has another value than its default, with the value and where it is from."""
+    """Return each option of every command whose value is not its default, with the value and where it is from."""
     for key in PROFILE_KEYS:
         if key == "options":
             for name, (value, source) in cli.chosen_options().items():

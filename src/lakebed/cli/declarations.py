@@ -74,12 +74,12 @@ class Declaration:
     roles: Mapping[str, Role] | None = None
 
     def wrong(self, keys: Keys, text: str) -> Error:
-        """The error for a value of the file."""
+        """Return the error for a value of the file."""
         return Code.ARGUMENT_INVALID(f"{self.where(keys)}: {text}")
 
 
 def read_declaration(path: Path) -> Declaration:
-    """The declaration in a file. Raises NotFoundError, UsageError."""
+    """Return the declaration in a file. Raises NotFoundError, UsageError."""
     from lakebed.formats.input_file import read_text
 
     text = read_text(path)
@@ -115,7 +115,7 @@ def _group(found: Declaration, group: str, document: Mapping[str, Any]) -> dict[
 
 
 def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
-    """The document that declares an instance as it is."""
+    """Return the document that declares an instance as it is."""
     from lakebed.security.stored import roles_of
 
     groups: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
@@ -144,12 +144,12 @@ def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
 
 
 def role_document(role: Role) -> dict[str, Any]:
-    """A role as a file declares it, without default values."""
+    """Return a role as a file declares it, without default values."""
     return {key: value for key, value in role.to_json().items() if value and key != "name"}
 
 
 def source_name(lake: lakebed.Instance, state: TableState) -> str:
-    """The name of the table that feeds a view; its id if it was dropped."""
+    """Return the name of the table that feeds a view; its id if it was dropped."""
     assert state.view is not None
     try:
         return lake.named(state.view.table).name
@@ -158,7 +158,7 @@ def source_name(lake: lakebed.Instance, state: TableState) -> str:
 
 
 def age_of(state: TableState) -> tuple[str, str] | None:
-    """The field and the age of a table's age-off, as they are written; None without."""
+    """Return the field and the age of a table's age-off, as they are written; None without."""
     field = age_field(state.row_filter, state.created)
     if field is None:
         return None
@@ -170,7 +170,7 @@ def age_of(state: TableState) -> tuple[str, str] | None:
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """The document as YAML. Raises UsageError if PyYAML is not installed."""
+    """Return the document as YAML. Raises UsageError if PyYAML is not installed."""
     with optional_imports():
         import yaml
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
@@ -201,7 +201,7 @@ def _view(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
 
 
 def _declared(found: Declaration, keys: Keys, given: Any, table: DeclaredTable) -> DeclaredTable:
-    """The table with what tables and views have in common."""
+    """Return the table with what tables and views have in common."""
     online = given.get("online")
     if not isinstance(online, bool | None):
         raise found.wrong((*keys, "online"), f"must be true or false, not {online!r}")
@@ -252,7 +252,7 @@ def _settings(found: Declaration, keys: Keys, given: Any) -> Mapping[str, Any] |
 
 
 def _with_place(found: Declaration, keys: Keys, make: Callable[[], Any]) -> Any:
-    """What ``make`` returns; an error of it names the place in the file."""
+    """Return what ``make`` returns; an error of it names the place in the file."""
     try:
         return make()
     except UsageError as error:
@@ -272,7 +272,7 @@ def _check_declared_keys(found: Declaration, keys: Keys, given: Any, known: tupl
 
 
 def _parsed(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
-    """The document, and the line of each of its keys as far as they are known."""
+    """Return the document, and the line of each of its keys as far as they are known."""
     match path.suffix:
         case ".toml":
             import tomllib

@@ -198,7 +198,7 @@ def _differs(change: FilterChange, state: TableState) -> bool:
 
 
 def _filtering(lake: lakebed.Instance, wanted: DeclaredTable) -> PlannedChange:
-    """The change of the filter; rows that it hides are lost when their files are compacted."""
+    """Return the change of the filter; rows that it hides are lost when their files are compacted."""
     said, hides = [], False
     for change in wanted.filters:
         match change:

@@ -62,7 +62,7 @@ class Check:
 
 
 def machine_checks() -> Iterator[Check]:
-    """Python, packages, Java, and limits of this machine."""
+    """Check Python, packages, Java, and limits of this machine."""
     yield Check("python", f"{platform.python_version()}, {platform.platform(terse=True)}, {sys.executable}")
     yield Check("lakebed", f"{metadata.version('lakebed')}, {Path(__file__).parents[1]}")
     yield from package_checks(_needs("lakebed"))
@@ -91,7 +91,7 @@ class Need:
 
 
 def _needs(distribution: str) -> Iterator[Need]:
-    """The requirements of an installed distribution under this Python, by its metadata."""
+    """Return the requirements of an installed distribution under this Python, by its metadata."""
     for requirement in metadata.requires(distribution) or []:
         found = _REQUIREMENT.fullmatch(requirement.replace(" ", ""))
         if found is None:
@@ -105,7 +105,7 @@ def _needs(distribution: str) -> Iterator[Need]:
 
 
 def package_checks(needs: Iterable[Need], version_of: Callable[[str], str | None] = _version_of) -> Iterator[Check]:
-    """A check of the packages that are always needed, and one of each extra."""
+    """Return a check of the packages that are always needed, and one of each extra."""
     by_extra: dict[str | None, dict[str, str]] = {None: {}}
     for need in needs:
         if need.extra != "all":
@@ -133,14 +133,14 @@ def package_checks(needs: Iterable[Need], version_of: Callable[[str], str | None
 
 
 def _in_range(version: str, wanted: str) -> bool:
-    """Whether a version is in a range such as ``<2,>=1.2``; other forms do not bound it."""
+    """Return whether a version is in a range such as ``<2,>=1.2``; other forms do not bound it."""
     bounds = re.findall(r"(>=|<)([\d.]+)", wanted)
     found = _release(version)
     return all(found >= _release(bound) if how == ">=" else found < _release(bound) for how, bound in bounds)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without what follows them: 4.3.0.dev1 is 4.3.0."""
+    """Return the numbers of a version, without what follows them: 4.3.0.dev1 is 4.3.0."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     parts = [int(number) for number in numbers[0].split(".")] if numbers else []
     return (*parts, *([0] * (4 - len(parts))))
@@ -197,7 +197,7 @@ def _space_check(name: str, folder: Path, remedy: str) -> Check:
 
 
 def instance_checks(url: str, options: Mapping[str, str], open_instance: Callable[[], Instance]) -> Iterator[Check]:
-    """The store at ``url``, and the instance there, if there is one."""
+    """Check the store at ``url``, and the instance there, if there is one."""
     try:
         storage = connect(url, options)
     except Error as error:
@@ -215,7 +215,7 @@ def instance_checks(url: str, options: Mapping[str, str], open_instance: Callabl
 
 
 def _store_checks(storage: Storage) -> Iterator[Check]:
-    """Each permission in the order in which a commit needs them; the first that is missing ends the checks."""
+    """Try each permission in the order in which a commit needs them; the first that is missing ends the checks."""
     name = f".probe/{clock.random_token()}"
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("list", lambda: next(iter(storage.list("")), None)),
@@ -283,5 +283,5 @@ def _opened_checks(storage: Storage, open_instance: Callable[[], Instance]) -> I
 
 
 def _failed(name: str, error: Error) -> Check:
-    """A check that failed; the message of the error has the remedy."""
+    """Return a check that failed; the message of the error has the remedy."""
     return Check(name, error.message, None, error)

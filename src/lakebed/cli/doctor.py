@@ -94,7 +94,7 @@ def docs(cli: Invocation, *, page: str | None) -> None:
 
 
 def pages_folder() -> Path:
-    """Where the pages are: in the package, or beside the sources that it is run from."""
+    """Return where the pages are: in the package, or beside the sources that it is run from."""
     inside = Path(lakebed.__file__).with_name("docs")
     return inside if inside.is_dir() else Path(lakebed.__file__).parents[2] / "docs"
 

@@ -15,7 +15,7 @@ NARROWEST = 12
 
 
 def fit(widths: Sequence[int], width: int) -> list[int | None]:
-    """The width of each column in a table of at most ``width`` characters; None for those that are left out.
+    """Return the width of each column in a table of at most ``width`` characters; None for those that are left out.
 
     The first and the last column stay, whatever the width.
     """
@@ -39,13 +39,13 @@ def fit(widths: Sequence[int], width: int) -> list[int | None]:
 
 
 def _least(widths: Sequence[int], shown: Sequence[int]) -> int:
-    """The width of these columns, cut as far as they may be."""
+    """Return the width of these columns, cut as far as they may be."""
     dropped = len(shown) < len(widths)
     return sum(min(widths[column], NARROWEST) for column in shown) + GAP * (len(shown) - 1) + dropped * (GAP + len(CUT))
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal the text takes; East Asian characters and emoji take two."""
+    """Return how many columns of a terminal the text takes; East Asian characters and emoji take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -54,7 +54,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """Return the text, or its beginning and an ellipsis."""
     if cells(text) <= width:
         return text
     while cells(text) >= width:
@@ -63,6 +63,6 @@ def cut(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int, *, right: bool) -> str:
-    """The text with blanks up to the width, to the right of it or to the left."""
+    """Return the text with blanks up to the width, to the right of it or to the left."""
     blanks = " " * (width - cells(text))
     return blanks + text if right else text + blanks

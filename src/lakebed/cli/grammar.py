@@ -151,7 +151,7 @@ class Command(click.Command):
 
 
 def _parsed(parse: Callable[[click.Context, list[str]], list[str]], ctx: click.Context, args: list[str]) -> list[str]:
-    """What ``parse`` returns; an error of it names the command, which Click's parser leaves out of some."""
+    """Return what ``parse`` returns; an error of it names the command, which Click's parser leaves out of some."""
     try:
         return parse(ctx, args)
     except click.UsageError as error:
@@ -164,7 +164,9 @@ def _is_value(word: str) -> bool:
 
 
 def command(function: Callable[..., None]) -> Command:
-    """The command that calls ``function`` with its :class:`Invocation` and parameters; its docstring is the help."""
+    """Return the command that calls ``function`` with its :class:`Invocation` and parameters; its docstring is the
+    help.
+    """
     return click.command(cls=Command)(click.pass_obj(function))
 
 
@@ -202,13 +204,13 @@ class Group(click.Group):
         return _parsed(super().parse_args, ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands, in the order of the help."""
+        """Return the names of the commands, in the order of the help."""
         del ctx
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names, imported, and the other words."""
+        """Return the command that the first word names, imported, and the other words."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found.load() if isinstance(found, Deferred) else found, rest

@@ -106,7 +106,7 @@ def _secret(path: str | None) -> str | None:
 
 
 def _hook_document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
-    """What there is to say of a hook; never its secret."""
+    """Return what there is to say of a hook; never its secret."""
     found = read_delivered(instance.storage, hook.id)
     name, version = None, None
     try:

@@ -68,12 +68,12 @@ def handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
 
 
 def listened() -> list[signal.Signals]:
-    """Those of Ctrl-C and SIGTERM that the process was not started to ignore."""
+    """Return those of Ctrl-C and SIGTERM that the process was not started to ignore."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _on_signals(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
-    """What signals do: the first one calls ``stop``, and the second one stops hard."""
+    """Return handlers of signals: the first signal calls ``stop``, and the second one stops hard."""
     count = 0
 
     def handle(_number: int, _frame: object) -> None:
@@ -112,7 +112,7 @@ def _stop_hard() -> NoReturn:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """All direct and indirect child processes."""
+    """Return all direct and indirect child processes."""
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
@@ -124,7 +124,7 @@ def _descendants(ancestor: int) -> list[int]:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """Pairs of process id and parent process id, of all processes."""
+    """Return pairs of process id and parent process id, of all processes."""
     stats = list(Path("/proc").glob("[0-9]*/stat"))
     if not stats:
         import subprocess

@@ -136,13 +136,13 @@ class Invocation:
                 self.from_profile.add(key)
 
     def chosen(self, key: str) -> tuple[Any, str] | None:
-        """The value in force for a key of profiles except ``options``, and its source; None if nothing sets it. Raises
-        as :attr:`profile`.
+        """Return the value in force for a key of profiles except ``options``, and its source; None if nothing sets it.
+        Raises as :attr:`profile`.
         """
         return next((found for found in self._candidates(key) if found[0]), None)
 
     def _candidates(self, key: str) -> Iterator[tuple[Any, str]]:
-        """The candidate values, in the order of docs/configuration.md."""
+        """Return the candidate values, in the order of docs/configuration.md."""
         attribute = _ATTRIBUTES.get(key) or {"instance": "instance_url"}.get(key, key)
         if key not in self.from_profile:
             yield getattr(self, attribute), "command line"
@@ -165,7 +165,7 @@ class Invocation:
         return None if found is None else self.configuration.instances.get(found[0])
 
     def url_if_given(self) -> str | None:
-        """The root of the instance; None if nothing names it, and there is none in the folder ``lake``."""
+        """Return the root of the instance; None if nothing names it, and there is none in the folder ``lake``."""
         found = self.chosen("instance")
         if found is not None:
             named = self.configuration.instances.get(found[0])
@@ -175,7 +175,7 @@ class Invocation:
         return HERE if Path(HERE, INSTANCE_NAME).is_file() else None
 
     def url(self) -> str:
-        """The root of the instance. Raises UsageError if nothing names it."""
+        """Return the root of the instance. Raises UsageError if nothing names it."""
         url = self.url_if_given()
         if not url:
             raise Code.ARGUMENT_MISSING(
@@ -185,12 +185,12 @@ class Invocation:
         return url
 
     def log_url_in_force(self) -> str | None:
-        """The URL at which the log is expected, if anything says so."""
+        """Return the URL at which the log is expected, if anything says so."""
         found = self.chosen("log_url")
         return None if found is None else found[0]
 
     def instance(self) -> lakebed.Instance:
-        """The instance, opened."""
+        """Return the instance, opened."""
         named = self.named_instance
         via = found[0] if (found := self.chosen("commit_via")) else None
         # The variable also serves other clients of a service, so it may be set without one.
@@ -204,7 +204,7 @@ class Invocation:
             raise
 
     def instance_to_read(self) -> lakebed.Instance:
-        """The instance, opened for reading alone: no service for commits is asked."""
+        """Return the instance, opened for reading alone: no service for commits is asked."""
         return self._opened()
 
     def _opened(self, commit_via: str | None = None, token: str | None = None) -> lakebed.Instance:
@@ -225,8 +225,8 @@ class Invocation:
             leave_pandas_out()
 
     def options_in_force(self) -> dict[str, str]:
-        """The storage options. Raises UsageError, also for a variable or file that the configuration names and that is
-        not there.
+        """Return the storage options. Raises UsageError, also for a variable or file that the configuration names and
+        that is not there.
         """
         from lakebed.cli.configuration import read_value
 
@@ -237,7 +237,7 @@ class Invocation:
         }
 
     def chosen_options(self) -> dict[str, tuple[Any, str]]:
-        """The storage options as they were given, and where each is from. Raises UsageError."""
+        """Return the storage options as they were given, and where each is from. Raises UsageError."""
         from lakebed.model.documents import load
 
         try:
@@ -258,11 +258,11 @@ class Invocation:
         return {name: (value, source) for source, options in sources for name, value in options.items()}
 
     def table(self, name: str) -> lakebed.Table:
-        """A table of the instance."""
+        """Return a table of the instance."""
         return self.instance().table(name)
 
     def snapshot(self, name: str, at: str | None) -> lakebed.Table | Snapshot:
-        """A table, or with ``--at`` the table as it was."""
+        """Return a table, or with ``--at`` the table as it was."""
         table = self.table(name)
         if at is None:
             return table

@@ -131,7 +131,7 @@ def _run_cells(run: JobRun) -> tuple[Any, ...]:
 
 
 def outcome_text(run: JobRun) -> str:
-    """How a run ended, or that it has not, and whether it is parked."""
+    """Return how a run ended, or that it has not, and whether it is parked."""
     return f"{run.outcome.value}, parked" if run.parked else run.outcome.value
 
 

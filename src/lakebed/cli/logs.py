@@ -46,7 +46,7 @@ class _JsonLines(logging.Formatter):
     """JSON lines of ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, the facts and the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         document: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "logger": record.name}
         document["message"] = record.getMessage()
@@ -60,7 +60,7 @@ class _SpanLog:
     """A sink of telemetry that logs each span at its end."""
 
     def measured(self, name: str, value: float, labels: Labels) -> None:
-        """Nothing: single values are for metrics."""
+        """Do nothing: single values are for metrics."""
 
     def begun(self, name: str, labels: Labels, *, nests: bool = True) -> Ended | None:
         """Note the time; what is returned logs the span."""

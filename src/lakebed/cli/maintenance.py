@@ -223,7 +223,7 @@ def maintain(
 
 
 def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | None) -> None:
-    """A round over all tables. It fails when all others were maintained; each error is on stderr, once."""
+    """Maintain all tables once; fail after the last one if any failed. Each error is printed to stderr once."""
     with optional_imports():
         from lakebed.service.service import Service
 

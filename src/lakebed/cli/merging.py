@@ -33,7 +33,7 @@ _MODES: dict[str, MergeMode] = {
 
 
 def merge_options(function: Callable[..., None]) -> Callable[..., None]:
-    """``--merge`` and ``--aggregate``, as one parameter ``merge``."""
+    """Add ``--merge`` and ``--aggregate``, as one parameter ``merge``."""
 
     @click.option(
         "--merge", type=click.Choice([*_MODES]), help="How rows with equal keys are merged; default: keep-all."
@@ -55,7 +55,7 @@ def merge_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def merge_of_made(function: Callable[..., None]) -> Callable[..., None]:
-    """``--merge`` of commands that may make a table, as ``merge``; None if it is not given."""
+    """Add ``--merge`` for commands that may make a table, as ``merge``; None if it is not given."""
 
     @click.option("--merge", type=click.Choice([*_MODES]), help="How rows with equal keys are merged in a new table.")
     @functools.wraps(function)
@@ -69,7 +69,7 @@ _AGE = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,8})h)?(?:([0-9]{1,10})s)?(?: *
 
 
 def age_off_of(name: str, text: str) -> AgeOff:
-    """The age-off by a field after an age such as ``30d``, ``12h`` or ``1d12h``. Raises UsageError."""
+    """Return the age-off by a field after an age such as ``30d``, ``12h`` or ``1d12h``. Raises UsageError."""
     found = _AGE.fullmatch(text)
     if found is None or not any(found.groups()[:3]):
         raise Code.FILTER_INVALID(
@@ -80,7 +80,7 @@ def age_off_of(name: str, text: str) -> AgeOff:
 
 
 def filter_lines(document: dict[str, Any]) -> list[str]:
-    """The same in words."""
+    """Return the same in words."""
     lines = [] if document["filter"] is None else [f"filter: {document['filter']}"]
     if (aged := document["age_off"]) is not None:
         lines.append(f"age-off: {shown_age(aged['age_s'])} by {aged['field']}, hidden is what is before {aged['cut']}")

@@ -110,7 +110,7 @@ def migrate(
 
 
 def _schema_of_source(source: ForeignTable, chosen: Selection, row_key: list[str], sort_key: list[str]) -> Schema:
-    """The schema of a new table: the columns of the source under the names of their fields, less those left out."""
+    """Return the schema of a new table: the columns of the source by the names of their fields, less those left out."""
     fields = {column: field for field, column in chosen.columns.items()}
     kept = [one.with_name(fields.get(one.name, one.name)) for one in source.schema if one.name not in chosen.ignored]
     return Schema.from_arrow(pa.schema(kept), row_key, sort_key)

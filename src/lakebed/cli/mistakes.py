@@ -67,7 +67,7 @@ _OPTIONS = {
 
 
 def mistake_in(error: click.UsageError) -> str:
-    """The message: what is wrong, with which word, and which words are meant."""
+    """Return the message: what is wrong, with which word, and which words are meant."""
     match error:
         case click.NoSuchOption():
             return f"no option {error.option_name!r}{_meant(_options_meant(error))}"
@@ -82,7 +82,7 @@ def mistake_in(error: click.UsageError) -> str:
 
 
 def beside(error: click.UsageError) -> Iterator[str]:
-    """The lines below the message: the usage, the suggested or wrong option, and where to find more."""
+    """Return the lines below the message: the usage, the suggested or wrong option, and where to find more."""
     context = error.ctx
     if context is None:
         yield "see `lakebed --help`"
@@ -119,7 +119,7 @@ def _options_meant(error: click.NoSuchOption) -> list[str]:
 
 
 def _commands_meant(error: click.exceptions.NoSuchCommand, context: click.Context) -> list[str]:
-    """Commands of the group, or command lines from the root if only other groups have it."""
+    """Return the commands of the group, or command lines from the root if only other groups have it."""
     commands = _commands(context)
     word = error.command_name
     if context.parent is not None:

@@ -67,22 +67,22 @@ row_format = click.option(
 
 
 def limit(help: str) -> Decorator:
-    """``--limit``."""
+    """Return the option ``--limit``."""
     return click.option("--limit", metavar="N", type=WholeNumber(min=0), help=help)
 
 
 def file(name: str, help: str) -> Decorator:
-    """An option with a local file."""
+    """Return an option that names a local file."""
     return click.option(name, metavar="FILE", type=Path, shell_complete=completions.paths, help=help)
 
 
 def files(name: str, metavar: str, help: str | None = None) -> Decorator:
-    """An argument with files, one or more."""
+    """Return an argument with files, one or more."""
     return click.argument(name, metavar=metavar, nargs=-1, required=True, shell_complete=completions.paths, help=help)
 
 
 def run_once_id(name: str) -> Decorator:
-    """The option that makes a call idempotent: ``--commit-id`` or ``--job-id``."""
+    """Return the option that makes a call idempotent: ``--commit-id`` or ``--job-id``."""
     return click.option(name, metavar="ID", help="Repeating the call with the same id adds nothing.")
 
 
@@ -104,7 +104,7 @@ class Ranges:
         return bool(self.low or self.high or self.prefix or self.starts_with)
 
     def of(self, schema: Schema) -> list[KeyRange]:
-        """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
+        """Return the ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
         from lakebed.model.keys import KeyRange
 
         ranges = [KeyRange.prefix(*schema.codec.parse(words)) for words in self.prefix]
@@ -118,7 +118,7 @@ _STARTS_WITH = "As --prefix, but the last word, text or binary, is a prefix itse
 
 
 def ranges(function: Callable[..., None]) -> Callable[..., None]:
-    """Options that select key ranges, as one parameter ``ranges``."""
+    """Add the options that select key ranges, as one parameter ``ranges``."""
 
     @_key("--from", "low", help="First key (inclusive).")
     @_key("--to", "high", help="End of the range (exclusive).")
@@ -136,7 +136,7 @@ def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
 
 
 def row_choice(function: Callable[..., None]) -> Callable[..., None]:
-    """Options that select rows and columns, as those of `lakebed scan`."""
+    """Add the options that select rows and columns, as those of `lakebed scan`."""
     for option in (at, reverse, limit("Stop after this many rows."), where, columns, ranges):
         function = option(function)
     return function
@@ -152,7 +152,7 @@ master = click.option("--master", "launcher", metavar="URL", help=_MASTER)
 
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:
-    """Where tasks run: ``--master``, or ``--in-process`` and ``--workers``, as one parameter ``launcher``."""
+    """Add the options ``--master``, ``--in-process`` and ``--workers``, as one parameter ``launcher``."""
 
     @click.option("--master", metavar="URL", help=_MASTER)
     @click.option("--in-process", is_flag=True, help=_IN_PROCESS)
@@ -188,7 +188,7 @@ def check_one(options: Mapping[str, Any]) -> None:
 
 
 def names(texts: Sequence[str]) -> list[str] | None:
-    """Column names from options with commas in them; None if there were none.
+    """Return column names from options with commas in them; None if there were none.
 
     A name with a comma is written in double quotes, as in a CSV file.
     """
@@ -196,7 +196,7 @@ def names(texts: Sequence[str]) -> list[str] | None:
 
 
 def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
-    """The keys of a text file, one a line, with fields as in CSV.
+    """Return the keys of a text file, one a line, with fields as in CSV.
 
     Raises as :func:`read_text`, and BadKeyError with the number of the line.
     """
@@ -213,7 +213,7 @@ def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
 
 
 def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:
-    """Settings by name; an empty value restores the default."""
+    """Return settings by name; an empty value restores the default."""
     return {name: value or None for name, value in pairs}
 
 

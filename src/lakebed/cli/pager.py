@@ -26,7 +26,7 @@ _LINES_BESIDE = 2
 
 
 def pager_command() -> list[str]:
-    """The words of the pager's command line; empty if there is none."""
+    """Return the words of the pager's command line; empty if there is none."""
     given = next((os.environ[name] for name in VARIABLES if name in os.environ), _DEFAULT)
     words = shlex.split(given)
     return words if words and words != ["cat"] and shutil.which(words[0]) else []

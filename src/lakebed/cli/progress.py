@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command_bar(what: str, *, in_bytes: bool = False) -> ProgressBar:
-    """The progress bar of a command on stderr: a bar on a terminal, otherwise a line at intervals."""
+    """Return the progress bar of a command on stderr: a bar on a terminal, otherwise a line at intervals."""
     context = click.get_current_context(silent=True)
     return ProgressBar(what, in_bytes=in_bytes, quiet=context is not None and context.obj.quiet)
 
@@ -64,7 +64,7 @@ def _not_by_py4j(record: logging.LogRecord) -> bool:
 
 
 def report_line(report: Any) -> str:
-    """A report as text, after the name of its table and the committed version, if any."""
+    """Return a report as text, after the name of its table and the committed version, if any."""
     from lakebed.spark.report_text import summary
 
     at = "" if report.version is None else f" at version {report.version}"

@@ -54,7 +54,7 @@ class Protection:
         return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
 
     def authenticator(self, instance: Instance, host: str) -> Authenticator | None:
-        """The authenticator of requests; None for a service on this machine of an instance without tokens.
+        """Return the authenticator of requests; None for a service on this machine of an instance without tokens.
 
         Raises UsageError for an address that others can reach, if there would be no authentication.
         """
@@ -76,7 +76,7 @@ class Protection:
         return BearerAuthenticator(access, identities)
 
     def exposure(self, *, is_open: bool, host: str) -> Exposure:
-        """The additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
+        """Return the additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
         with optional_imports():
             from lakebed.web.doors import Exposure
 
@@ -135,7 +135,7 @@ _OPTIONS = (
 
 
 def protection(function: Callable[..., None]) -> Callable[..., None]:
-    """The options as one parameter ``protection``."""
+    """Return the options as one parameter ``protection``."""
 
     @functools.wraps(function)
     def with_protection(*args: Any, **given: Any) -> None:

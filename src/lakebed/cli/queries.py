@@ -35,7 +35,7 @@ query_id = click.argument("query", metavar="ID", help="The id of a query.")
 
 
 def service(function: Callable[..., None]) -> Callable[..., None]:
-    """``--service`` and ``--ca-file``, as the connected instance ``lake``."""
+    """Add ``--service`` and ``--ca-file``, as the connected instance ``lake``."""
 
     @click.option(
         "--service",

@@ -85,7 +85,7 @@ def scan(
 
 
 def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
-    """A bar if stderr is a terminal and stdout is not."""
+    """Return a bar if stderr is a terminal and stdout is not."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         return nullcontext()
     from lakebed.cli.progress import command_bar
@@ -99,7 +99,7 @@ def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit
 
 
 def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
-    """The same batches, of which the bar shows how many rows are printed."""
+    """Return the same batches, of which the bar shows how many rows are printed."""
     done = 0
     for batch in batches:
         yield batch

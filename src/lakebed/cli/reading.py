@@ -43,8 +43,8 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def reading_options_of(*more_formats: str) -> Decorator:
-    """Options that override what is detected, as one parameter ``reading``; with ``more_formats``, which others read,
-    the format is a parameter of its own.
+    """Return options that override what is detected, as one parameter ``reading``; with ``more_formats``, which others
+    read, the format is a parameter of its own.
     """
     return functools.partial(_with_options, more_formats=more_formats)
 
@@ -116,7 +116,8 @@ def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[I
 
 
 def store_of(cli: Invocation, file: str) -> Storage | None:
-    """A store with the options in force, for a file that is looked at without the instance; None for their defaults.
+    """Return a store with the options in force, for a file that is looked at without the instance; None for their
+    defaults.
 
     The options are those of the file, unless they are those of an instance on another kind of store.
     """
@@ -131,7 +132,7 @@ def store_of(cli: Invocation, file: str) -> Storage | None:
 
 
 def schema_of(found: Inferred, row_key: Sequence[str], sort_key: Sequence[str]) -> Schema:
-    """The schema of a table for the rows of files. Raises UsageError."""
+    """Return the schema of a table for the rows of files. Raises UsageError."""
     from lakebed.model.schema import Schema
 
     return Schema.from_arrow(found.columns, list(row_key), list(sort_key))
@@ -186,7 +187,7 @@ class Keys:
 
     @classmethod
     def of(cls, key: Sequence[str], sort_key: Sequence[str], merge: MergeMode | None = None) -> Keys:
-        """The names in the words."""
+        """Return the names in the words."""
         found = cls(options.names(key), options.names(sort_key) or [], merge)
         if found.sort_key and not found.row_key:
             raise Code.ARGUMENT_MISSING("--sort-key needs --key: the columns of the row key")
@@ -194,7 +195,7 @@ class Keys:
 
 
 def _with_key_advice(instance: Instance, table: str) -> Error:
-    """The error about a table that does not exist, with the option that creates it."""
+    """Return the error about a table that does not exist, with the option that creates it."""
     try:
         instance.table(table)
     except NotFoundError as error:
@@ -239,7 +240,7 @@ def infer(
 
 
 def detected_lines(seen: Inferred) -> list[str]:
-    """The detected columns of a file, as text."""
+    """Return the detected columns of a file, as text."""
     others = f" and {count_text(seen.files - 1, 'other file')}" if seen.files > 1 else ""
     lines = [f"{seen.file}{others}: {seen.format.value if seen.csv is None else seen.csv.dialect.said}"]
     if seen.format.is_text:
@@ -279,6 +280,6 @@ def _detected_document(seen: Inferred, schema: dict[str, Any] | None) -> dict[st
 
 
 def _short(schema: Schema) -> dict[str, Any]:
-    """The schema in the short form."""
+    """Return the schema in the short form."""
     groups = (("row_key", schema.row_key), ("sort_key", schema.sort_key), ("values", schema.values))
     return {name: {f.name: types.to_json(f.type) for f in fields} for name, fields in groups if fields}

@@ -27,7 +27,7 @@ choices, files, and the names of tables, columns, tags, instances and profiles."
 
 
 def reference() -> str:
-    """The whole reference as Markdown."""
+    """Return the whole reference as Markdown."""
     root = _context(LAKEBED, "lakebed", None)
     codes = [f"| {code} | {_escaped(text)} |" for code, text in EXIT_CODES.items()]
     parts = [_OPENING, "## Options of every command", "They may stand before or after the command."]
@@ -43,7 +43,7 @@ def reference() -> str:
 
 
 def every_command() -> Iterator[tuple[Command, click.Context]]:
-    """Every command, with its context, in the order of the help."""
+    """Return every command, with its context, in the order of the help."""
     return _below(LAKEBED, _context(LAKEBED, "lakebed", None))
 
 

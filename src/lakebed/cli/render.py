@@ -40,18 +40,20 @@ class TextColumns:
     rows: Sequence[Sequence[Any]]
 
     def texts(self, widths: list[int]) -> list[list[str]]:
-        """The cells of the rows; ``widths`` grow to hold them, and are those of the heading before the first rows."""
+        """Return the cells of the rows; ``widths`` grow to hold them, and are those of the heading before the first
+        rows.
+        """
         texts = [[shown(value) for value in row] for row in self.rows]
         widths[:] = widths or [cells(name) for name in self.names]
         widths[:] = [max([width, *(cells(row[i]) for row in texts)]) for i, width in enumerate(widths)]
         return texts
 
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers only; their headings go to the right as well."""
+        """Return whether each column holds numbers only; their headings go to the right as well."""
         return [bool(self.rows) and all(_is_number(row[i]) for row in self.rows) for i in range(len(self.names))]
 
     def lines(self, widths: list[int]) -> Iterator[str]:
-        """The heading, unless ``widths`` is set already, and the rows; numbers to the right."""
+        """Return the heading, unless ``widths`` is set already, and the rows; numbers to the right."""
         heading = not widths
         texts = self.texts(widths)
         if heading:
@@ -61,7 +63,7 @@ class TextColumns:
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
-    """Rows of Python values under a heading."""
+    """Return rows of Python values under a heading."""
     return TextColumns(names, [[plain(value) for value in row] for row in rows])
 
 
@@ -174,7 +176,9 @@ class Output:
 
 
 def _records_of(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a listing, and the names of their values: the items of the one list or mapping in the document."""
+    """Return the records of a listing, and the names of their values: the items of the one list or mapping in the
+    document.
+    """
     ((title, items),) = ((name, value) for name, value in answer.items() if isinstance(value, list | dict))
     if isinstance(items, dict):
         items = [{"name": name, "value": value} for name, value in items.items()]
@@ -213,7 +217,7 @@ def _print_columns(columns: TextColumns, widths: list[int]) -> None:
 def _fitted(
     columns: TextColumns, texts: Sequence[Sequence[str]], widths: Sequence[int | None], *, heading: bool
 ) -> Iterator[str]:
-    """Lines of cells that are cut to the widths, with an ellipsis in place of columns that are left out."""
+    """Return lines of cells that are cut to the widths, with an ellipsis in place of columns that are left out."""
     gap = widths.index(None) if None in widths else None
     shown_columns = [i for i, width in enumerate(widths) if width is not None or i == gap]
     fitted_widths = [widths[i] or len(CUT) for i in shown_columns]
@@ -245,7 +249,7 @@ def _line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) ->
 
 
 def shown(value: Any) -> str:
-    """An encoded value on one line of text; characters that control a terminal are escaped."""
+    """Return an encoded value on one line of text; characters that control a terminal are escaped."""
     match value:
         case None:
             return NULL
@@ -261,7 +265,7 @@ def shown(value: Any) -> str:
 
 
 def key_text(values: Mapping[str, Any] | None) -> str:
-    """The known fields of a bound, in one cell."""
+    """Return the known fields of a bound, in one cell."""
     if values is None:
         return NULL
     known = [plain(value) for value in values.values() if value is not None]

@@ -116,7 +116,7 @@ def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, laun
 
 
 def ingest_lines(report: IngestReport) -> Iterator[str]:
-    """The report of an ingest as lines of text."""
+    """Return the report of an ingest as lines of text."""
     # What failed is listed below.
     yield report_line(replace(report, failed=()))
     for failed in report.failed:

@@ -103,7 +103,7 @@ def _markdown_cell(text: str) -> str:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """An Arrow array of JSON values; nested values, and values of several types, become text."""
+    """Return an Arrow array of JSON values; nested values, and values of several types, become text."""
     import pyarrow as pa
 
     kinds = {type(value) for value in values} - {type(None)}

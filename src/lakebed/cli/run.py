@@ -112,7 +112,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
 
 
 def _value_of(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option among words that may not be parsable; None if it is not there."""
+    """Return the value of an option among words that may not be parsable; None if it is not there."""
     ours = list(takewhile(lambda word: word != "--", words))
     given = [following for word, following in pairwise(ours) if word == option]
     given += [word.partition("=")[2] for word in ours if word.startswith(f"{option}=")]
@@ -134,7 +134,7 @@ def _write_report(invocation: Invocation, code: int, outcome: Mapping[str, Any])
 
 
 def exit_code(error: errors.Error) -> int:
-    """The exit code for this error."""
+    """Return the exit code for this error."""
     return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
 
 

@@ -89,7 +89,7 @@ class _Reader:
             self._ended.wait(self._every_s)
 
     def picture(self, console: Console) -> RenderableType:
-        """The contents of the screen."""
+        """Return the contents of the screen."""
         lines = list(self._lines(console.size.height))
         return Group(*lines)
 
@@ -154,7 +154,7 @@ def _keys() -> Iterator[None]:
 
 
 def _quit_pressed(timeout_s: float) -> bool:
-    """Whether a key that ends the screen is pressed within this time, or the terminal is gone."""
+    """Return whether a key that ends the screen is pressed within this time, or the terminal is gone."""
     ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
     if not ready:
         return False

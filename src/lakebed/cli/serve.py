@@ -31,7 +31,7 @@ MIB = 1024 * 1024
 
 
 def request_limits(function: Callable[..., None]) -> Callable[..., None]:
-    """Options that bound requests, as one parameter ``limits``."""
+    """Add the options that bound requests, as one parameter ``limits``."""
 
     @click.option(
         "--allow-sources",

@@ -99,7 +99,7 @@ def _print_rows(reader: RowStream | LimitedRows, out: Output) -> None:
 
 
 def _statements(lines: Iterable[str]) -> Iterator[str]:
-    """What stands between semicolons; the last one may do without."""
+    """Return what stands between semicolons; the last one may do without."""
     left = ""
     for line in lines:
         whole, left = split_statements(left + line)
@@ -109,7 +109,7 @@ def _statements(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _parameters(statement: str, given: Sequence[str]) -> list[Any] | dict[str, Any]:
-    """The values of ``--param``: by name if the statement has ``$name``, otherwise in order."""
+    """Return the values of ``--param``: by name if the statement has ``$name``, otherwise in order."""
     from lakebed.engine.statement_parameters import places
 
     if not any(isinstance(place.value, str) for place in places(statement)):
@@ -124,7 +124,7 @@ def _parameters(statement: str, given: Sequence[str]) -> list[Any] | dict[str, A
 
 
 def _parameter_value(text: str) -> Any:
-    """A number, a boolean or null as JSON has them, a text in double quotes, or else the text itself."""
+    """Return a number, a boolean or null as JSON has them, a text in double quotes, or else the text itself."""
     try:
         found = load(text)
     except ValueError:

@@ -114,8 +114,8 @@ def _schema_text(lake: lakebed.Instance, name: str) -> str:
 
 
 def asking(lake: lakebed.Instance, out: Output, **options: Any) -> Callable[[str], str]:
-    """The function that prompts for a statement, or, without prompt_toolkit, for a line; ``options`` are those of a
-    session of prompt_toolkit.
+    """Return the function that prompts for a statement, or, without prompt_toolkit, for a line; ``options`` are those
+    of a session of prompt_toolkit.
     """
     try:
         from prompt_toolkit import PromptSession
@@ -146,7 +146,7 @@ def asking(lake: lakebed.Instance, out: Output, **options: Any) -> Callable[[str
 
 
 def is_whole(text: str) -> bool:
-    """Whether Enter ends the text: a statement with its semicolon, a command, or nothing."""
+    """Return whether Enter ends the text: a statement with its semicolon, a command, or nothing."""
     text = text.strip()
     if not text or text.startswith(".") or text.lower() in _LEAVE:
         return True
@@ -155,7 +155,7 @@ def is_whole(text: str) -> bool:
 
 
 def _completer(lake: lakebed.Instance) -> Any:
-    """Completes names of tables after FROM and the like, elsewhere columns and words of SQL as well."""
+    """Complete names of tables after FROM and the like, elsewhere columns and words of SQL as well."""
     from prompt_toolkit.completion import Completer, Completion
 
     tables = lake.tables()
@@ -175,7 +175,7 @@ def _completer(lake: lakebed.Instance) -> Any:
 
 
 def candidates(before: str, tables: list[str], columns: set[str]) -> list[str]:
-    """What may follow a text: names of tables alone after FROM, JOIN, DESCRIBE and their like."""
+    """Return what may follow a text: names of tables alone after FROM, JOIN, DESCRIBE and their like."""
     if not before.strip():
         return [*_DOTS, *_WORDS]
     words = [token.text.lower() for token in tokens_of(before)]
@@ -187,12 +187,12 @@ def candidates(before: str, tables: list[str], columns: set[str]) -> list[str]:
 
 
 def _name_in_statement(name: str) -> str:
-    """A name as a statement writes it."""
+    """Return a name as a statement writes it."""
     return name if _PLAIN.fullmatch(name) else quoted_name(name)
 
 
 def history_path() -> Path:
-    """Where typed statements are kept: below ``XDG_STATE_HOME``, for the user's eyes only."""
+    """Return where typed statements are kept: below ``XDG_STATE_HOME``, for the user's eyes only."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(state) / "lakebed" / "sql_history"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ def _asked(url: str) -> AskedService:
 
 
 def reads_lines(services: list[AskedService]) -> Iterator[str]:
-    """The recent reads as text."""
+    """Return the recent reads as text."""
     if not services:
         yield f"reads: not recorded; --service URL or {SERVICE_VARIABLE} asks a service for its own"
     for one in services:
@@ -127,7 +127,7 @@ def reads_lines(services: list[AskedService]) -> Iterator[str]:
 
 
 def reads_text(reads: ReadRates) -> str:
-    """One line."""
+    """Return one line."""
     failed = f", {reads.errors:,} failed" if reads.errors else ""
     if reads.p50_s is None or reads.p99_s is None:
         return f"none in the last {reads.window_s:,.0f} s{failed}"
@@ -136,7 +136,7 @@ def reads_text(reads: ReadRates) -> str:
 
 
 def status_document(found: StoreStatus) -> dict[str, Any]:
-    """The status as JSON."""
+    """Return the status as JSON."""
     from lakebed.tracker.runs import run_document
 
     cost = found.last_hour
@@ -151,7 +151,7 @@ def status_document(found: StoreStatus) -> dict[str, Any]:
 
 
 def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
-    """The status as text."""
+    """Return the status as text."""
     rows = sum(table.rows for table in found.tables)
     size = size_text(sum(table.size_bytes for table in found.tables))
     yield f"{found.url}: {count_text(len(found.tables), 'table')}, {count_text(rows, 'row')}, {size}"
@@ -172,7 +172,7 @@ def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
 
 
 def urgent_first(tables: tuple[TableStatus, ...]) -> list[TableStatus]:
-    """The tables with an error first, then those with the most to merge and to ingest."""
+    """Return the tables with an error first, then those with the most to merge and to ingest."""
     return sorted(
         tables,
         key=lambda one: (one.error is None, -one.backlog.all_bytes, one.name),
@@ -183,7 +183,7 @@ _HEADINGS = ("table", "rows", "size", "partitions", "files", "a partition", "wai
 
 
 def table_columns(tables: list[TableStatus]) -> TextColumns:
-    """One line per table."""
+    """Return one line per table."""
     return columns(_HEADINGS, map(_table_cells, tables))
 
 
@@ -203,7 +203,7 @@ def _table_cells(table: TableStatus) -> tuple[Any, ...]:
 
 
 def run_columns(runs: tuple[JobRun, ...]) -> TextColumns:
-    """One line per run."""
+    """Return one line per run."""
     return columns(("id", "operation", "table", "outcome", "began", "done", "why"), map(_run_cells, runs))
 
 
@@ -214,7 +214,7 @@ def _run_cells(run: JobRun) -> tuple[Any, ...]:
 
 
 def cost_line(found: StoreStatus) -> str:
-    """The cost of the commits of the last hour."""
+    """Return the cost of the commits of the last hour."""
     cost = found.last_hour
     if not cost.entries:
         return "last hour: no commit"

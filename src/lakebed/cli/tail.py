@@ -106,7 +106,7 @@ class _Idle:
         self._poll.register(number, 0)
 
     def noted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; after each the next wait is short."""
+        """Return the batches; after each the next wait is short."""
         for batch in batches:
             self._pause_s = PAUSE_S
             yield batch

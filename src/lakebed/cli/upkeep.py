@@ -50,7 +50,7 @@ class Upkeep:
     idle_s: float
 
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
-        """The service, not started. It reports failures on stderr."""
+        """Return the service, not started. It reports failures on stderr."""
         with optional_imports():
             from lakebed.service.service import Service
 
@@ -67,7 +67,7 @@ class Upkeep:
 
 
 def upkeep(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of a service's maintenance, as one parameter ``upkeep``."""
+    """Return the options of a service's maintenance, as one parameter ``upkeep``."""
 
     @click.option("--no-maintenance", is_flag=True, help="Answer requests only, without maintenance.")
     @options.launcher

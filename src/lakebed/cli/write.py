@@ -119,7 +119,7 @@ def write(
 
 
 def _columns_of_fields(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The source's column of each field. Raises UsageError for a field that is named twice."""
+    """Return the source's column of each field. Raises UsageError for a field that is named twice."""
     columns = dict(pairs)
     if len(columns) < len(pairs):
         texts = ", ".join("=".join(pair) for pair in pairs)
@@ -154,7 +154,7 @@ def _write(table: Table, files: Sequence[InputFile], reading: ReadingOptions, ho
 
 
 def _fields_said(schema: Schema) -> str:
-    """The fields of a table, for people."""
+    """Return the fields of a table, for people."""
     roles = (("row key", schema.row_key), ("sort key", schema.sort_key), ("", schema.values))
     return ", ".join(
         f"{f.name} {name_of(f.returned_type)}{f' ({role})' if role else ''}" for role, fields in roles for f in fields

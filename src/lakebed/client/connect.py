@@ -16,7 +16,7 @@ TIMEOUT_S = 90.0
 def connect(
     url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S, ca_file: str | Path | None = None
 ) -> RemoteInstance:
-    """The instance of the service at a URL, such as ``http://host:8017``. Needs the extra ``client``.
+    """Return the instance of the service at a URL, such as ``http://host:8017``. Needs the extra ``client``.
 
     ``timeout_s`` is the longest wait for the next bytes of a response. ``ca_file`` has the CA certificates (PEM) of a
     service with TLS, if the system does not trust them. The proxy is taken from the environment (``HTTPS_PROXY``,

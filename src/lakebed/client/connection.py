@@ -62,7 +62,7 @@ class Connection:
         self._pool.clear()
 
     def ask(self, method: str, path: str, document: Any = None, *, reads: bool, **parameters: Any) -> Any:
-        """The JSON answer to a request. ``reads``: it may be repeated, because it changes nothing."""
+        """Return the JSON answer to a request. ``reads``: it may be repeated, because it changes nothing."""
         body = None if document is None else dump(document)
         answer = self.send(method, path_with(path, parameters), body, JSON, JSON, reads=reads, streamed=False)
         try:
@@ -81,7 +81,7 @@ class Connection:
         reads: bool,
         streamed: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """The answer to a request, if it is not an error. A ``streamed`` answer has yet to be read."""
+        """Return the answer to a request, if it is not an error. A ``streamed`` answer has yet to be read."""
         headers = self._headers | {"Content-Type": content_type, "Accept": accept}
         attempts_left = ATTEMPTS if reads else 1
         while True:
@@ -122,7 +122,7 @@ class Connection:
         ) from error
 
     def _error_in(self, answer: urllib3.BaseHTTPResponse) -> Error:
-        """The error in a response. It has no facts, because they may reveal more than the caller may see."""
+        """Return the error in a response. It has no facts, because they may reveal more than the caller may see."""
         try:
             document = load(answer.data)["error"]
             kind, code, message = (str(document[name]) for name in ("kind", "code", "message"))
@@ -141,7 +141,7 @@ class Connection:
 
 
 def path_with(path: str, parameters: Mapping[str, Any]) -> str:
-    """The path with those parameters that have a value."""
+    """Return the path with those parameters that have a value."""
     given = {name: _word(value) for name, value in parameters.items() if value is not None and value is not False}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
@@ -151,7 +151,7 @@ def _word(value: Any) -> Any:
 
 
 def segment(name: str) -> str:
-    """A name as a part of a path."""
+    """Return a name as a part of a path."""
     check_text("name", name)
     return quote(name, safe="")
 
@@ -182,7 +182,7 @@ def _pool(url: str, ca_file: str | Path | None, timeout: urllib3.Timeout) -> url
 
 
 def _reason(error: BaseException) -> str:
-    """The message without the objects that the library names."""
+    """Return the message without the objects that the library names."""
     said = str(error).rpartition(">: ")[2] or type(error).__name__
     return said.rpartition("): ")[2] or said
 
@@ -193,7 +193,7 @@ _OPEN = "open the instance itself, lakebed.open(url)"
 
 
 def missing(name: str, remedy: str = _OPEN) -> Callable[..., NoReturn]:
-    """A method that raises an error with the alternative."""
+    """Return a method that raises an error with the alternative."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise refused(name, remedy)
@@ -204,5 +204,5 @@ def missing(name: str, remedy: str = _OPEN) -> Callable[..., NoReturn]:
 
 
 def refused(name: str, remedy: str = _OPEN) -> Exception:
-    """The error for an unsupported method."""
+    """Return the error for an unsupported method."""
     return Code.REMOTE_UNSUPPORTED(f"{name} is not there through a service; {remedy}", name=name)

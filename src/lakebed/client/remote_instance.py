@@ -36,7 +36,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return f"<lakebed instance through {self.url}>"
 
     def _repr_html_(self) -> str:
-        """Its tables with their figures, for notebooks: a request for each of the first ones."""
+        """Return its tables with their figures, for notebooks: a request for each of the first ones."""
         from lakebed.client.remote_view import remote_instance_view
 
         return remote_instance_view(self)
@@ -59,11 +59,11 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     # -- tables -------------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        """Names of the tables that the caller may read, sorted."""
+        """Return names of the tables that the caller may read, sorted."""
         return list(self._connection.ask("GET", "/v1/tables", reads=True)["tables"])
 
     def table(self, name: str) -> RemoteTable:
-        """The table of that name. Raises NotFoundError if there is none."""
+        """Return the table of that name. Raises NotFoundError if there is none."""
         check_text("name", name)
         names = self.tables()
         if name not in names:
@@ -111,7 +111,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._connection.ask("DELETE", f"/v1/tables/{segment(name)}", reads=False)
 
     def is_online(self, name: str) -> bool:
-        """Whether splitting and compaction run on the table."""
+        """Return whether splitting and compaction run on the table."""
         return bool(self.described(name)["online"])
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - as Instance.set_online
@@ -140,7 +140,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return RemoteTable(self._connection, name)
 
     def paused(self, name: str) -> frozenset[TableOperation]:
-        """The operations of a table that are paused. Raises NotFoundError."""
+        """Return the operations of a table that are paused. Raises NotFoundError."""
         found = self.described(name)["paused"]
         return frozenset(operations_named(found) if found else ())
 
@@ -153,7 +153,10 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._change_table(name, {"resume": sorted(operations_named(operations))})
 
     def described(self, name: str) -> dict[str, Any]:
-        """The latest version of a table as the service describes it: `GET /v1/tables/{table}`. Raises NotFoundError."""
+        """Return the latest version of a table as the service describes it: `GET /v1/tables/{table}`.
+
+        Raises NotFoundError.
+        """
         return dict(self._connection.ask("GET", f"/v1/tables/{segment(name)}", reads=True))
 
     def _change_table(self, name: str, changes: dict[str, Any]) -> None:
@@ -169,7 +172,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         memory_limit_bytes: int | None = None,
         timeout_s: float | None = None,
     ) -> RemoteRows:
-        """The rows of a query over the tables that the caller may read, by their names; a stream.
+        """Return the rows of a query over the tables that the caller may read, by their names; a stream.
 
         ``parameters`` are as for :meth:`lakebed.Instance.sql`. It runs in a process of the service, within the
         service's limits, or these if they are lower.
@@ -186,7 +189,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     # -- settings -----------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, int | float]:
-        """The instance's default of every setting."""
+        """Return the instance's default of every setting."""
         return dict(self._connection.ask("GET", "/v1/settings", reads=True))
 
     def set(self, **changes: Any) -> None:

@@ -39,7 +39,7 @@ class RemoteQuery:
         return f"<lakebed query {self.id}>"
 
     def state(self) -> QueryState:
-        """The query and its state. Raises NotFoundError if it expired."""
+        """Return the query and its state. Raises NotFoundError if it expired."""
         return _state(self._connection.ask("GET", self._path, reads=True))
 
     def wait(self, timeout_s: float | None = None) -> QueryState:
@@ -56,7 +56,8 @@ class RemoteQuery:
         return state
 
     def rows(self) -> RemoteRows:
-        """The rows, in order, when the query has ended; a stream, which may be read repeatedly until the query expires.
+        """Return the rows, in order, when the query has ended; a stream, which may be read repeatedly until the query
+        expires.
 
         Raises the error with which the query failed, and UsageError if it was cancelled.
         """
@@ -115,11 +116,11 @@ class RemoteQueries:
         return self._submit({"statement": statement, "url": url, "format": format})
 
     def submitted_queries(self) -> list[QueryState]:
-        """The caller's queries, and those of tables that it administers; the newest first."""
+        """Return the caller's queries, and those of tables that it administers; the newest first."""
         return [_state(one) for one in self._connection.ask("GET", "/v1/queries", reads=True)["queries"]]
 
     def submitted_query(self, query_id: str) -> RemoteQuery:
-        """The query with this id; no request is made."""
+        """Return the query with this id; no request is made."""
         check_text("query_id", query_id)
         return RemoteQuery(self._connection, query_id)
 

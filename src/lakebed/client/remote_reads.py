@@ -55,7 +55,7 @@ class RemoteReads(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of one key, ordered by sort key; an empty table if there are none."""
+        """Return all rows of one key, ordered by sort key; an empty table if there are none."""
         how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
         return self._table("get", {"key": key_document(key), **how})
 
@@ -69,7 +69,7 @@ class RemoteReads(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of many keys, in key order; a key that is given twice counts once."""
+        """Return all rows of many keys, in key order; a key that is given twice counts once."""
         how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
         if not (hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__")):
             return self._table("get_many", {"keys": keys_document(keys), **how})
@@ -93,7 +93,7 @@ class RemoteReads(RowConversions):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> RemoteRows:
-        """All rows with a key in any of the ranges (all rows if none is given), in key order; a stream."""
+        """Return all rows with a key in any of the ranges (all rows if none is given), in key order; a stream."""
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         document = {
@@ -108,17 +108,17 @@ class RemoteReads(RowConversions):
         return rows_of(self._connection, f"{self._path}/scan", self._told(document))
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """The number of rows with a key in any of the ranges; an estimate between two bounds unless ``exact``."""
+        """Return the number of rows with a key in the ranges; an estimate between two bounds unless ``exact``."""
         check_flag("exact", exact)
         found = self._ask("count", {"ranges": ranges_document(ranges), "exact": exact})
         return Count(found["rows"], found["exact"], found["rows_max"] - found["rows"])
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """Random rows, in key order: ``rows`` of them, or all if there are fewer."""
+        """Return random rows, in key order: ``rows`` of them, or all if there are fewer."""
         return self._table("sample", {"rows": rows, "columns": names_document(columns), "seed": seed})
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
-        """The distinct values of the first ``depth`` row key fields, in key order."""
+        """Return the distinct values of the first ``depth`` row key fields, in key order."""
         check_whole_number("limit", limit)
         return self._table("prefixes", {"depth": depth, "ranges": ranges_document(ranges), "limit": limit})
 
@@ -141,11 +141,11 @@ class RemoteReads(RowConversions):
     # -- what it is made of -------------------------------------------------------------------------------------
 
     def partitions(self) -> pa.Table:
-        """One row per partition, in key order: its range, the rows and bytes of its files, files and runs."""
+        """Return one row per partition, in key order: its range, the rows and bytes of its files, files and runs."""
         return self._listed("partitions", at=self._at)
 
     def files(self, *ranges: KeyRange) -> pa.Table:
-        """The files that hold the rows of some ranges (all if none is given), by their URLs in the store."""
+        """Return the files that hold the rows of some ranges (all if none is given), by their URLs in the store."""
         return self._table("files", {"ranges": ranges_document(ranges)})
 
     lazy_polars = missing("lazy_polars", "use to_polars with key ranges")
@@ -155,7 +155,7 @@ class RemoteReads(RowConversions):
     # -- within -------------------------------------------------------------------------------------------------
 
     def _told(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The body of a request: the members that have a value."""
+        """Return the body of a request: the members that have a value."""
         return given({"at": self._at, **document})
 
     def _ask(self, what: str, document: dict[str, Any]) -> Any:
@@ -172,12 +172,12 @@ class RemoteReads(RowConversions):
 
 
 def rows_of(connection: Connection, path: str, document: Any) -> RemoteRows:
-    """The rows of an answer as a stream."""
+    """Return the rows of an answer as a stream."""
     return RemoteRows(connection.send("POST", path, dump(document), JSON, ARROW, reads=True, streamed=True))
 
 
 def names_document(columns: Sequence[str] | None) -> list[str] | None:
-    """Names of columns."""
+    """Return names of columns."""
     if isinstance(columns, str):
         raise Code.ARGUMENT_INVALID(f"columns = {columns!r}: give a list of names")
     return None if columns is None else list(columns)

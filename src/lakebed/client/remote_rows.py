@@ -35,7 +35,7 @@ class RemoteRows(Frames, pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         self.close()
 
     def read_all(self) -> pa.Table:
-        """The remaining rows. Columns that are dictionaries have one for all of them."""
+        """Return the remaining rows. Columns that are dictionaries have one for all of them."""
         return super().read_all().unify_dictionaries()
 
     def close(self) -> None:
@@ -79,10 +79,10 @@ def _cut_short(why: str) -> Exception:
 
 
 def table_in(answer: urllib3.BaseHTTPResponse) -> pa.Table:
-    """The rows of an answer that was read."""
+    """Return the rows of an answer that was read."""
     return pa.ipc.open_stream(answer.data).read_all()
 
 
 def encoded(reader: pa.RecordBatchReader) -> Iterator[bytes]:
-    """The rows as an Arrow stream, batch by batch."""
+    """Return the rows as an Arrow stream, batch by batch."""
     return drained(lambda sink: pa.ipc.new_stream(sink, reader.schema), reader)

@@ -56,19 +56,19 @@ class RemoteSnapshot(RemoteReads):
         return f"<lakebed table {self.name!r} at version {self.version} at {self._connection.url}>"
 
     def _repr_html_(self) -> str:
-        """Its figures, key space and fields, for notebooks; a few requests that read no rows."""
+        """Return its figures, key space and fields, for notebooks; a few requests that read no rows."""
         from lakebed.client.remote_view import remote_table_view
 
         return remote_table_view(repr(self), self)
 
     def plot_partitions(self) -> Picture:
-        """The key space as SVG, as :meth:`lakebed.Table.plot_partitions` draws it. Raises AccessError."""
+        """Return the key space as SVG, as :meth:`lakebed.Table.plot_partitions` draws it. Raises AccessError."""
         from lakebed.client.remote_view import remote_partitions_picture
 
         return remote_partitions_picture(self)
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
-        """This snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
+        """Return this snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
         check_seconds("max_staleness", max_staleness)
         check_whole_number("at_least", at_least)
         if at_least is not None and at_least > self.version:
@@ -89,13 +89,13 @@ class RemoteTable(RemoteReads):
         return f"<lakebed table {self.name!r} at {self._connection.url}>"
 
     def _repr_html_(self) -> str:
-        """Its figures, key space and fields, for notebooks; a few requests that read no rows."""
+        """Return its figures, key space and fields, for notebooks; a few requests that read no rows."""
         from lakebed.client.remote_view import remote_table_view
 
         return remote_table_view(repr(self), self)
 
     def plot_partitions(self) -> Picture:
-        """The key space of the latest version as SVG. Raises AccessError."""
+        """Return the key space of the latest version as SVG. Raises AccessError."""
         return self.snapshot().plot_partitions()
 
     # -- versions -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class RemoteTable(RemoteReads):
         return self._version_at(None)
 
     def _version_at(self, at: str | None) -> int:
-        """The version for a text. Raises NotFoundError, NotRetainedError."""
+        """Return the version for a text. Raises NotFoundError, NotRetainedError."""
         document = {"limit": 0} if at is None else {"limit": 0, "at": at}
         return int(self._connection.ask("POST", f"{self._path}/explain", document, reads=True)["version"])
 
@@ -119,13 +119,13 @@ class RemoteTable(RemoteReads):
         time: datetime | str | None = None,
         tag: str | None = None,
     ) -> RemoteSnapshot:
-        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them, by name
-        or as ``moment``.
+        """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them,
+        by name or as ``moment``.
         """
         return RemoteSnapshot(self._connection, self.name, self._version_at(moment_text(moment, version, time, tag)))
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
-        """A snapshot of the latest version."""
+        """Return a snapshot of the latest version."""
         check_seconds("max_staleness", max_staleness)
         if at_least is not None:
             self.get_many([], at_least=at_least)
@@ -142,17 +142,17 @@ class RemoteTable(RemoteReads):
         return int(self._connection.ask("DELETE", f"{self._path}/tags/{segment(name)}", reads=False)["version"])
 
     def tags(self) -> dict[str, int]:
-        """The tags and their versions."""
+        """Return the tags and their versions."""
         return dict(self._connection.ask("GET", f"{self._path}/tags", reads=True)["tags"])
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row per transaction, newest first; at most the last 10,000, or ``limit``."""
+        """Return one row per transaction, newest first; at most the last 10,000, or ``limit``."""
         from lakebed.inspect.history import history_table
 
         return history_table(self.history_rows(limit))
 
     def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
-        """The same as values."""
+        """Return the same as values."""
         from lakebed.inspect.history import HistoryRow
 
         check_whole_number("limit", limit)
@@ -169,7 +169,7 @@ class RemoteTable(RemoteReads):
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> RemoteRows:
-        """The changes of the versions after ``since`` up to ``until``, by default the latest; a stream."""
+        """Return the changes of the versions after ``since`` up to ``until``, by default the latest; a stream."""
         moments = {
             "since": end_document("since", since),
             "until": None if until is None else end_document("until", until),
@@ -178,7 +178,7 @@ class RemoteTable(RemoteReads):
         return rows_of(self._connection, f"{self._path}/changes", self._told({**moments, **which}))
 
     def outcome(self, request_key: str) -> int | None:
-        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired."""
+        """Return the version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired."""
         check_request_key("request_key", request_key)
         found = self._connection.ask("GET", f"{self._path}/outcomes/{segment(request_key)}", reads=True)["version"]
         return None if found is None else int(found)
@@ -196,7 +196,7 @@ class RemoteTable(RemoteReads):
         return self._change("restore", {"at": moment_text(moment, version, time, tag)})
 
     def failures(self) -> pa.Table:
-        """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""
+        """Return the calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with reasons."""
         return self._listed("failures")
 
     def verify(self, *, files: bool = False, deep: Any = False) -> VerificationReport:
@@ -295,7 +295,7 @@ class RemoteTable(RemoteReads):
         return convert(found, WithdrawReport)
 
     def requests(self) -> pa.Table:
-        """One row per request: open requests, then the last rejected ones, with the reason of the last failure."""
+        """Return a row per request: open requests, then the last rejected ones, with the reason of the last failure."""
         import pyarrow as pa
 
         from lakebed.ingest.requests import SCHEMA
@@ -307,7 +307,7 @@ class RemoteTable(RemoteReads):
     # -- schema and settings ------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, int | float]:
-        """The value in force of every setting, by name."""
+        """Return the value in force of every setting, by name."""
         return dict(self._connection.ask("GET", f"{self._path}/settings", reads=True))
 
     def set(self, **changes: Any) -> int:
@@ -329,7 +329,7 @@ class RemoteTable(RemoteReads):
 
 
 def _key_tuples(keys: Any) -> Any:
-    """Keys of Arrow data as tuples, and any others as they are."""
+    """Return keys of Arrow data as tuples, and any others as they are."""
     import pyarrow as pa
 
     if isinstance(keys, pa.Array | pa.ChunkedArray):

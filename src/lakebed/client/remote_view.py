@@ -22,7 +22,9 @@ _FIGURES = ("rows", "bytes", "partitions", "files")
 
 
 def remote_table_view(title: str, table: RemoteTable | RemoteSnapshot) -> str:
-    """A table at its latest version, or a snapshot: three requests, and one for the number of the latest version."""
+    """Return a table at its latest version, or a snapshot: three requests, and one for the number of the latest
+    version.
+    """
     try:
         snapshot = table.snapshot()
         partitions = snapshot.partitions()
@@ -41,12 +43,12 @@ def _row_figure(table: RemoteReads) -> Figure:
 
 
 def remote_partitions_picture(snapshot: RemoteSnapshot) -> Picture:
-    """The key space at one version: one request. Raises AccessError."""
+    """Return the key space at one version: one request. Raises AccessError."""
     return partitions_picture(KeySpace.of_rows(snapshot.version, snapshot.partitions()))
 
 
 def remote_instance_view(instance: RemoteInstance) -> str:
-    """The tables that the caller may read, with their figures: a request for each of the first ones."""
+    """Return the tables that the caller may read, with their figures: a request for each of the first ones."""
     names = instance.tables()
     shown = {name: _figures(instance, name) for name in names[:SHOWN_TABLES]}
     return instance_view(repr(instance), shown, len(names) - len(shown))

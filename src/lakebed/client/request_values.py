@@ -19,12 +19,12 @@ KeyWord = bool | int | float | str
 
 
 def key_document(key: Sequence[Any]) -> list[KeyWord]:
-    """The values of a key, or of its first fields."""
+    """Return the values of a key, or of its first fields."""
     return [_value(value) for value in key]
 
 
 def keys_document(keys: Any) -> list[list[KeyWord]]:
-    """Many keys: tuples, or plain values if the key has one field."""
+    """Return many keys: tuples, or plain values if the key has one field."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise Code.KEY_TYPE_MISMATCH(f"keys are a list of tuples, or Arrow data, not {shown(keys)}")
     return [key_document(key) if isinstance(key, tuple | list) else [_value(key)] for key in keys]
@@ -67,7 +67,10 @@ def ranges_document(ranges: Sequence[KeyRange]) -> list[dict[str, Any]]:
 
 
 def moment_text(moment: Any, version: int | None, time: dt.datetime | str | None, tag: str | None) -> str:
-    """A version, a time or a tag as one text. Raises UsageError unless one of them is given, by its name or not."""
+    """Return a version, a time or a tag as one text.
+
+    Raises UsageError unless one of them is given, by its name or not.
+    """
     return _moment_text(**given_moment(moment, version=version, time=time, tag=tag))
 
 
@@ -80,7 +83,10 @@ def _moment_text(version: Any = None, time: Any = None, tag: Any = None) -> str:
 
 
 def end_document(name: str, moment: Any) -> int | str:
-    """An end of a change feed: a version, a time, or a text that names one of these or a tag. Raises UsageError."""
+    """Return an end of a change feed: a version, a time, or a text that names one of these or a tag.
+
+    Raises UsageError.
+    """
     if isinstance(moment, str) or is_whole(moment):
         return moment
     if not isinstance(moment, dt.datetime):
@@ -89,5 +95,5 @@ def end_document(name: str, moment: Any) -> int | str:
 
 
 def given(document: dict[str, Any]) -> dict[str, Any]:
-    """The members that have a value."""
+    """Return the members that have a value."""
     return {name: value for name, value in document.items() if value is not None}

@@ -148,14 +148,14 @@ def run_attach_task(task: AttachTask, storage: Storage, scratch: Path) -> tuple[
 
 
 def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
-    """The files in key order, as one run if their ranges at most touch."""
+    """Return the files in key order, as one run if their ranges at most touch."""
     ordered = sorted(files, key=lambda new: (new.file.min_key, new.file.max_key))
     touching = all(a.file.max_key <= b.file.min_key for a, b in itertools.pairwise(ordered))
     return tuple(replace(new, run=ordered[0].run) if touching else new for new in ordered)
 
 
 def _copied(file: Source, scratch: Path, home: Storage) -> Path:
-    """A local copy. Raises StorageError if the original has changed since it was found."""
+    """Return a local copy. Raises StorageError if the original has changed since it was found."""
     path = scratch / f"attach-{clock.random_token()}.parquet"
     check_unchanged(file, home)
     files, name = open_external(file.url, home)
@@ -178,7 +178,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
     value_bytes_max: int = Settings().value_bytes_max,
     memory_limit_bytes: int = Settings().memory_limit_bytes,
 ) -> SortedFile | None:
-    """The local file as one of a run, read through once; None if it has no rows. ``name`` is its name in errors.
+    """Return the local file as one of a run, read through once; None if it has no rows. ``name`` is its name in errors.
 
     ``schemas`` are those that the table has had, the newest last. The file gets the newest
     schema that has its columns, so an export that was made before an alter can be attached after it.
@@ -240,7 +240,7 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
 
 
 def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
-    """The rows in the schema's types. Parquet has no seconds, so it stores such times in milliseconds."""
+    """Return the rows in the schema's types. Parquet has no seconds, so it stores such times in milliseconds."""
     columns = []
     for column, field in zip(stored.columns, schema.fields, strict=True):
         try:
@@ -276,7 +276,7 @@ def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> No
 
 
 def _bounded(metadata: Any) -> frozenset[str]:
-    """The columns with statistics in the file, of row groups or of pages."""
+    """Return the columns with statistics in the file, of row groups or of pages."""
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
     chunks = (group.column(index) for group in groups for index in range(group.num_columns))
     return frozenset(
@@ -331,7 +331,7 @@ def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
 
 
 def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, where: tuple[int, str]) -> bytes:
-    """The key of the last row. ``where`` says how many rows of which file came before."""
+    """Return the key of the last row. ``where`` says how many rows of which file came before."""
     rows, name = where
     keys = codec.encode_columns(batch)
     first_wrong = 0 if last is not None and keys[0].as_py() < last else -1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in another type that the conformer accepts; null where a value cannot be kept."""
+    """Return the column in another type that the conformer accepts; null where a value cannot be kept."""
     found = column.type
     if wanted == JSON:
         return json_of(column)
@@ -47,20 +47,22 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
-    """The remedy for a value that does not fit a field. A key field keeps its type."""
+    """Return the remedy for a value that does not fit a field. A key field keeps its type."""
     if not key and types.can_become(wanted.type, types.canonical(found)):
         return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or correct the value"
     return "correct the value, or leave the row out"
 
 
 def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    """The column with null in place of some values."""
+    """Return the column with null in place of some values."""
     places = np.arange(len(column))
     return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
 
 
 def _refuses_loss(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow's own cast, which is much faster than the engine's, raises for each value that it does not keep."""
+    """Return whether Arrow's own cast, which is much faster than the engine's, raises for each value that it does not
+    keep.
+    """
     if pa.types.is_integer(wanted):
         return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
     times = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)

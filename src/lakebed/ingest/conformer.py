@@ -115,7 +115,7 @@ class Conformer:
         return tuple(f for f in self.schema.fields if not f.expression)
 
     def column(self, name: str) -> str:
-        """The source's column for a field."""
+        """Return the source's column for a field."""
         return self.columns.get(name, name)
 
     @cached_property
@@ -193,8 +193,8 @@ class Conformer:
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def conform(self, batch: pa.RecordBatch, source: str, *, rows_before: int = 0) -> pa.RecordBatch:
-        """The same rows as the schema has them; ``source`` names where they came from in errors, which count rows from
-        0 and from the first of the ``rows_before`` that came before the batch.
+        """Return the same rows as the schema has them; ``source`` names where they came from in errors, which count
+        rows from 0 and from the first of the ``rows_before`` that came before the batch.
 
         Raises SchemaMismatchError for columns that do not fit, a value that a cast cannot keep, a null where none is
         allowed, or a generated field that is given otherwise; BadKeyError for a key that is too long.
@@ -217,7 +217,8 @@ class Conformer:
         return self._fitted(batch, source, refuse)
 
     def separate(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """The rows that fit, as the schema has them, and the others as the source has them, with REASON and SOURCE.
+        """Return the rows that fit, as the schema has them, and the others as the source has them, with REASON and
+        SOURCE.
 
         Rejected rows can be stored: a value that its type does not allow is replaced (:func:`validity.mended`).
 
@@ -233,7 +234,8 @@ class Conformer:
         return self._fitted(batch, source, put_aside), rejected
 
     def _small(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
-        """The rows of at most ``value_bytes_max``, without dictionaries. Nothing else is computed from rows before.
+        """Return the rows of at most ``value_bytes_max``, without dictionaries. Nothing else is computed from rows
+        before.
 
         In the report of a larger row, values above their share of ``value_bytes_max`` are left out.
         """
@@ -268,7 +270,7 @@ class Conformer:
         )
 
     def _fitted(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
-        """The rows without a fault; each other row is reported once."""
+        """Return the rows without a fault; each other row is reported once."""
         self.check(batch.schema, source)
         batch = self._small(batch, source, report)
         sieve = _Sieve(batch, report, source, self.lacking, self.schema.sort_names)

@@ -47,12 +47,12 @@ class SourcePart:
     part: tuple[int, int] | None = None
 
     def input(self, home: Storage) -> InputFile:
-        """The part, to be opened in this process. Raises StorageError if the file has changed."""
+        """Return the part, to be opened in this process. Raises StorageError if the file has changed."""
         check_unchanged(self.source, home)
         return replace(input_file(self.source.url, home), part=self.part)
 
     def open(self, home: Storage, text: TextFields, options: ReadingOptions) -> RowInput:
-        """The rows. Raises as :func:`lakebed.ingest.input_files.open_files`."""
+        """Return the rows. Raises as :func:`lakebed.ingest.input_files.open_files`."""
         found = opened([self.input(home)], text, options)
         columns = tuple((name, _columns_read(columns, text)) for name, columns in found.columns)
         return replace(found, columns=columns, rows=self._kept_rows(found.rows, text, home))
@@ -64,12 +64,12 @@ class SourcePart:
 
 
 def _columns_read(columns: pa.Schema, text: TextFields) -> pa.Schema:
-    """The columns that are read: all, or those of fields."""
+    """Return the columns that are read: all, or those of fields."""
     return pa.schema([one for one in columns if one.name in text.fields]) if text.only_fields else columns
 
 
 def are_parquet(files: Sequence[Source], home: Storage, options: ReadingOptions) -> bool:
-    """Whether all are Parquet files: by their names, or else by their first bytes."""
+    """Return whether all are Parquet files: by their names, or else by their first bytes."""
     if options.format is not None:
         return options.format == "parquet"
     unnamed = [file for file in files if not file.url.lower().endswith(SUFFIXES)]
@@ -82,7 +82,7 @@ def _formats(files: Sequence[Source], home: Storage, options: ReadingOptions) ->
 
 
 def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[SourcePart]:
-    """The parts for the tasks, in the order of the files; parts have about ``part_bytes``."""
+    """Return the parts for the tasks, in the order of the files; parts have about ``part_bytes``."""
     parts: list[SourcePart] = []
     kinds = _formats(files, home, options)
     check_options(zip((file.url for file in files), kinds, strict=True), options)
@@ -108,7 +108,7 @@ def _not_blank(files: Sequence[tuple[Source, FileFormat]], home: Storage) -> Seq
 def part_columns(
     parts: Sequence[SourcePart], home: Storage, text: TextFields, options: ReadingOptions
 ) -> list[tuple[str, pa.Schema]]:
-    """The name and the columns of each file. Raises as :meth:`SourcePart.open`."""
+    """Return the name and the columns of each file. Raises as :meth:`SourcePart.open`."""
     whole = [replace(part, part=None) for part in parts if part.part is None or part.part[0] == 0]
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         found = pool.map(lambda part: part.open(home, text, options).columns, whole)

@@ -38,20 +38,20 @@ class Growth:
 
     @classmethod
     def of(cls, state: TableState, settings: Settings) -> Growth | None:
-        """None for a table that refuses unknown columns."""
+        """Return the growth of a table; None for one that refuses unknown columns."""
         if settings.schema_growth is not SchemaGrowth.ADD:
             return None
         return cls(frozenset(field.id for schema in state.schemas for field in schema.fields))
 
     def layout(self, layout: Layout, sources: Iterable[tuple[str, pa.Schema]], read: Collection[str] = ()) -> Layout:
-        """The layout with the fields that :meth:`fields` finds, if there are any."""
+        """Return the layout with the fields that :meth:`fields` finds, if there are any."""
         added = self.fields(layout.schema, sources, read)
         return replace(layout, schema=with_fields(layout.schema, added), added=added) if added else layout
 
     def fields(
         self, schema: Schema, sources: Iterable[tuple[str, pa.Schema]], read: Collection[str] = ()
     ) -> tuple[Field, ...]:
-        """A new field for each column of the sources that has none, in the order in which they are first seen.
+        """Return a new field for each column of the sources that has none, in the order in which they are first seen.
 
         ``read`` are columns that fields of other names are read from. Columns of one name in several sources are one
         field, of the widest of their types.

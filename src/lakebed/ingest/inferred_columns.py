@@ -50,8 +50,9 @@ class Inferred:
 
 
 def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETECTED) -> Inferred:
-    """The columns of a table that takes the rows of all files, from the first :data:`FILES_MAX`: each has the widest of
-    its types. Files of text without rows are left out, unless none has any. The rest is that of the first file.
+    """Return the columns of a table that takes the rows of all files, from the first :data:`FILES_MAX`: each has the
+    widest of its types. Files of text without rows are left out, unless none has any. The rest is that of the first
+    file.
 
     Raises as :func:`inferred`; SchemaMismatchError for types of one column that no type holds.
     """
@@ -71,7 +72,7 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
 
 
 def _widest(column: pa.Field, file: InputFile, before: pa.DataType, first: InputFile) -> tuple[pa.DataType, InputFile]:
-    """The type that holds the values of both files, and the file that it is from."""
+    """Return the type that holds the values of both files, and the file that it is from."""
     pair = [pa.schema([(column.name, types.canonical(kind))]) for kind in (before, column.type)]
     try:
         wide = pa.unify_schemas(pair, promote_options="permissive").field(0).type
@@ -88,7 +89,7 @@ def _widest(column: pa.Field, file: InputFile, before: pa.DataType, first: Input
 
 
 def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
-    """The columns of a file, detected from its first megabytes if it is text.
+    """Return the columns of a file, detected from its first megabytes if it is text.
 
     Raises as :func:`lakebed.ingest.input_files.open_files`; SchemaMismatchError for a text file without rows, whose
     types are unknown.
@@ -98,7 +99,7 @@ def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
 
 
 def _checked_rows(found: Inferred, options: ReadingOptions) -> Inferred:
-    """The same. Raises SchemaMismatchError for text without rows, unless the types of its columns are given."""
+    """Return the same. Raises SchemaMismatchError for text without rows, unless the types of its columns are given."""
     if found.rows or not found.format.is_text:
         return found
     text = f"{found.file}: the file has no rows, so its columns are unknown"
@@ -114,7 +115,7 @@ def _checked_rows(found: Inferred, options: ReadingOptions) -> Inferred:
 
 
 def _settled(found: Inferred) -> Inferred:
-    """The same with text for columns of text files that are always null."""
+    """Return the same with text for columns of text files that are always null."""
     if not found.format.is_text:
         return found
     columns = [one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in found.columns]
@@ -143,7 +144,7 @@ def _looked_at(file: InputFile, options: ReadingOptions) -> Inferred:
 
 
 def _with_types(columns: pa.Schema, options: ReadingOptions, name: str) -> pa.Schema:
-    """The columns with the types that are given. Raises UsageError for a type of no column."""
+    """Return the columns with the types that are given. Raises UsageError for a type of no column."""
     if unknown := sorted(set(options.types) - set(columns.names)):
         raise Code.COLUMN_UNKNOWN(
             f"{name}: no column {', '.join(unknown)}, for which a type is given; it has {', '.join(columns.names)}",

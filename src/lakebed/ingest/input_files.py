@@ -40,7 +40,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
-    """The files of a path or URL, or of a list of them; those of a folder or a glob in order of name.
+    """Return the files of a path or URL, or of a list of them; those of a folder or a glob in order of name.
 
     Raises NotFoundError if a folder or glob has none, UsageError for an invalid URL or a file that is named twice.
     """
@@ -72,7 +72,7 @@ def _is_several(item: str, home: Storage | None) -> bool:
 
 
 def rows_known(files: Sequence[InputFile], options: ReadingOptions = DETECTED) -> int | None:
-    """The rows of all files, for a progress bar; None unless all are Parquet, whose footers say so."""
+    """Return the rows of all files, for a progress bar; None unless all are Parquet, whose footers say so."""
     import pyarrow.parquet as pq
 
     total = 0
@@ -112,22 +112,22 @@ class TextFields:
 
     @classmethod
     def of(cls, schema: Schema, columns: Mapping[str, str], casts: Collection[str] = (), **how: bool) -> TextFields:
-        """Those of a table; ``columns`` has the column of a field where it is not its own name. Fields of text that are
-        in ``casts`` take any value of JSON.
+        """Return those of a table; ``columns`` has the column of a field where it is not its own name. Fields of text
+        that are in ``casts`` take any value of JSON.
         """
         names = {f.name: columns.get(f.name, f.name) for f in schema.fields}
         from_any = frozenset(names[f.name] for f in schema.fields if f.name in casts and pa.types.is_string(f.type))
         return cls({names[f.name]: f.type for f in schema.fields}, from_any=from_any, **how)
 
     def texts(self, options: ReadingOptions) -> list[str]:
-        """The columns in which any value of JSON is text; in CSV, those that stay text."""
+        """Return the columns in which any value of JSON is text; in CSV, those that stay text."""
         if self.as_text:
             return [name for name, kind in self.fields.items() if _is_cast(kind)]
         return [*self.from_any, *(name for name, kind in options.types.items() if pa.types.is_string(kind))]
 
 
 def _is_cast(kind: pa.DataType) -> bool:
-    """Whether the conformer makes values of the type from text as the readers of text do."""
+    """Return whether the conformer makes values of the type from text as the readers of text do."""
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind))
 
 
@@ -141,10 +141,10 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
     casts: Collection[str] = (),
     only_fields: bool = False,
 ) -> RowInput:
-    """The rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the schema;
-    its other columns are left out if there are ``only_fields``. ``columns`` has the column of a field where it is not
-    its own name. Fields of text that are in ``casts`` take any value of JSON. Files of text without a byte beside
-    others have no rows.
+    """Return the rows of all files of a path or URL, or of a list of them, in order. Text is read as the types of the
+    schema; its other columns are left out if there are ``only_fields``. ``columns`` has the column of a field where it
+    is not its own name. Fields of text that are in ``casts`` take any value of JSON. Files of text without a byte
+    beside others have no rows.
 
     Errors name the file: NotFoundError, StorageError, DamagedError or SchemaMismatchError, also while rows are read.
     """
@@ -155,7 +155,7 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
 
 
 def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions) -> RowInput:
-    """The rows of files, or parts of files, in order; as :func:`open_files`."""
+    """Return the rows of files, or parts of files, in order; as :func:`open_files`."""
     found = [_opened(file, text, options) for file in files]
     untyped = any(one.line_of is not None for one in found)
     return RowInput(tuple((str(one.file), one.columns) for one in found), _rows_of_inputs(found), untyped=untyped)
@@ -210,7 +210,7 @@ def _json_line(file: InputFile, row: int) -> int:
 
 
 def buffered(file: Any) -> Any:
-    """A file to read by lines and by pieces."""
+    """Return a file to read by lines and by pieces."""
     return io.BufferedReader(file, 1024 * 1024)
 
 

@@ -48,7 +48,7 @@ class Operation:
 
     @classmethod
     def of(cls, partial: Any, row_kind: Any) -> Operation:
-        """The operation of a write. Raises UsageError for values that are none."""
+        """Return the operation of a write. Raises UsageError for values that are none."""
         check_flag("partial", partial)
         if row_kind is not None and (not is_text(row_kind) or not row_kind):
             raise Code.ARGUMENT_INVALID(f"row_kind = {shown(row_kind)}: must be the name of a column")

@@ -46,7 +46,7 @@ class Method(StrEnum):
 
 
 def method_of(name: object) -> Method:
-    """The method of that name. Raises UsageError if there is none."""
+    """Return the method of that name. Raises UsageError if there is none."""
     found = next((method for method in Method if isinstance(name, str) and method == name), None)
     if found is None:
         raise Code.ARGUMENT_INVALID(f"unknown method {shown(name)}; methods: {', '.join(Method)}")
@@ -84,7 +84,7 @@ class _Filling:
 
 
 def due(requests: Iterable[Request], settings: Settings) -> bool:
-    """Whether the requests have enough bytes and files, independent of their age."""
+    """Return whether the requests have enough bytes and files, independent of their age."""
     waiting = list(requests)
     size_bytes = sum(request.size_bytes for request in waiting)
     return bool(waiting) and size_bytes >= settings.ingest_bytes_min
@@ -99,7 +99,7 @@ def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks
     method: Method | None = None,
     ordered: bool = False,
 ) -> IngestPlan:
-    """The plan for the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them.
+    """Return the plan for the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them.
 
     If the order of rows matters (``ordered``), each job has requests that were submitted one after another.
     """
@@ -111,7 +111,7 @@ def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks
 
 
 def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJob:
-    """The job of these requests; without a ``method`` it is chosen by their size."""
+    """Return the job of these requests; without a ``method`` it is chosen by their size."""
     batch = tuple(requests)
     size_bytes = sum(request.size_bytes for request in batch)
     return IngestJob(batch, method or (Method.SORT if size_bytes <= SORT_BYTES_MAX else Method.SHUFFLE))

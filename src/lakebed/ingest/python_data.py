@@ -46,8 +46,8 @@ _KINDS = (
 def open_stream(
     data: Any, schema: Callable[[], Schema], home: Storage | None = None, casts: Collection[str] = ()
 ) -> RowInput:
-    """The rows of an object. ``schema`` gives that of the table, which rows without types are read by; ``home`` is the
-    store of the instance, and ``casts`` the fields that may be cast, for files.
+    """Return the rows of an object. ``schema`` gives that of the table, which rows without types are read by; ``home``
+    is the store of the instance, and ``casts`` the fields that may be cast, for files.
 
     Raises UsageError for an object that has no rows.
     """
@@ -82,7 +82,7 @@ def _are_paths(data: Any) -> bool:
 
 
 def _reader(data: Any) -> pa.RecordBatchReader | None:
-    """An Arrow stream over a table or frame of any library; None for other objects."""
+    """Return an Arrow stream over a table or frame of any library; None for other objects."""
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if _is_a(data, "pyarrow.dataset", "Dataset"):
@@ -107,7 +107,7 @@ def _is_a(data: Any, module: str, name: str) -> bool:
 
 
 def _pandas_rows(frame: Any) -> pa.Table:
-    """The columns of a pandas frame, in which NaN is null. Raises UsageError for an index with a name."""
+    """Return the columns of a pandas frame, in which NaN is null. Raises UsageError for an index with a name."""
     names = [str(name) for name in frame.index.names if name is not None]
     if names:
         raise Code.SOURCE_UNSUPPORTED(
@@ -132,7 +132,7 @@ def _pandas_rows(frame: Any) -> pa.Table:
 
 
 def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
-    """The rows of a lazy frame, computed as they are read."""
+    """Return the rows of a lazy frame, computed as they are read."""
     batches = iter(frame.collect_batches())
     first = next(batches, None)
     if first is None:
@@ -146,7 +146,7 @@ def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
 
 
 def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
-    """A dict of columns."""
+    """Open a dict of columns."""
     _check_column_names(data)
     single = [
         name for name, values in data.items() if isinstance(values, str | bytes) or not hasattr(values, "__len__")
@@ -169,7 +169,7 @@ def _second(pair: tuple[Any, int]) -> int:
 
 
 def _items(data: Iterable[Any], schema: Callable[[], Schema]) -> RowInput:
-    """A list or generator, of batches or of rows."""
+    """Open a list or generator, of batches or of rows."""
     items = iter(data)
     with translate_errors(partial(unread, "their source")):
         head = list(islice(items, 1))
@@ -187,7 +187,7 @@ def _items(data: Iterable[Any], schema: Callable[[], Schema]) -> RowInput:
 
 
 def _guarded(items: Iterator[Any]) -> Iterator[Any]:
-    """The items of a generator, which may raise anything."""
+    """Return the items of a generator, which may raise anything."""
     while True:
         with translate_errors(partial(unread, "their source")):
             found = list(islice(items, 1))
@@ -210,7 +210,7 @@ def _checked_reader(item: Any) -> pa.RecordBatchReader:
 
 
 def _row(item: Any) -> Mapping[str, Any]:
-    """A row by the names of its columns."""
+    """Return a row by the names of its columns."""
     if isinstance(item, Mapping):
         return item
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
@@ -241,7 +241,7 @@ def _check_column_names(names: Iterable[Any]) -> None:
 
 
 def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
-    """Values as a column: of the type that they have, or of the field's if that is no form of it, such as a map."""
+    """Return values as a column: of their own type, or of the field's if that is no form of it, such as a map."""
     wanted = schema.by_name[name].type if name in schema.by_name else None
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
@@ -261,7 +261,10 @@ def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
 
 
 def _inferred(name: Any, values: Iterable[Any], before: int, *, from_pandas: bool = False) -> pa.Array:
-    """Values as a column. Raises SchemaMismatchError that names the first that is of another type than those before."""
+    """Return values as a column.
+
+    Raises SchemaMismatchError that names the first that is of another type than those before.
+    """
     try:
         return pa.array(values, from_pandas=from_pandas)
     except _UNCONVERTIBLE as error:

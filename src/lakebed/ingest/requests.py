@@ -99,7 +99,7 @@ class SubmitReport(FactsView):
     files: tuple[SubmittedFile, ...]
 
     def count(self, standing: Standing) -> int:
-        """How many files are of that standing."""
+        """Return how many files are of that standing."""
         return sum(file.standing is standing for file in self.files)
 
 
@@ -157,7 +157,7 @@ def withdraw(log: TableLog, name: str, requests: Sequence[str]) -> WithdrawRepor
 
 
 def _open_ids(state: TableState, requests: Sequence[str], name: str) -> list[str]:
-    """The ids of open requests that are given by id or URL."""
+    """Return the ids of open requests that are given by id or URL."""
     if not requests:
         raise Code.ARGUMENT_MISSING("no request was given: name ids or URLs, as `lakebed requests` shows them")
     ids: dict[str, None] = {}
@@ -178,7 +178,7 @@ def _open_ids(state: TableState, requests: Sequence[str], name: str) -> list[str
 
 
 def request_id(file: Source, token: str = "") -> str:
-    """The request key of a file; a ``token`` makes another one, for a file that is submitted again."""
+    """Return the request key of a file; a ``token`` makes another one, for a file that is submitted again."""
     text = f"{file.url}\n{file.size_bytes}\n{identity(file.version)}\n{token}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -199,7 +199,7 @@ SCHEMA = pa.schema(
 
 
 def requests_table(state: TableState, last_modified_of: Callable[[int], datetime]) -> pa.Table:
-    """A row for each request, open ones first, oldest first: its state, since when, and why it failed last."""
+    """Return a row for each request, open ones first, oldest first: its state, since when, and why it failed last."""
     held = sorted(state.open_requests.values(), key=lambda request: (request.submitted, request.files[0].url))
     last_modified_times = {
         version: last_modified_of(version) for version in {r.rejected or r.submitted for r in (*held, *state.rejected)}
@@ -233,7 +233,7 @@ def _file(request: Request, standing: Standing, version: int | None) -> Submitte
 
 
 def _known(request: Request, state: TableState) -> SubmittedFile | None:
-    """The recorded state of the request; None if it may be submitted."""
+    """Return the recorded state of the request; None if it may be submitted."""
     if (held := state.open_requests.get(request.id)) is not None:
         return _file(request, Standing.OPEN, held.submitted)
     if (version := state.answered(request.id)) is not None:
@@ -242,7 +242,7 @@ def _known(request: Request, state: TableState) -> SubmittedFile | None:
 
 
 def _submitted(request: Request, after: TableState) -> SubmittedFile:
-    """The recorded state of a request that was just submitted; it may have been ingested or rejected meanwhile."""
+    """Return the recorded state of a request that was just submitted; it may be ingested or rejected by now."""
     known = _known(request, after)
     if known is not None and known.standing is Standing.INGESTED:
         return known
@@ -250,7 +250,7 @@ def _submitted(request: Request, after: TableState) -> SubmittedFile:
 
 
 def _remembered_ns(log: TableLog, state: TableState) -> int:
-    """The time (ns since 1970) from which on the id of every ingested file is still kept."""
+    """Return the time (ns since 1970) from which on the id of every ingested file is still kept."""
     if not state.request_watermark:
         return 0
     # Requests whose ids are purged were submitted before that entry, and their files found before.

@@ -51,7 +51,7 @@ class _Form:
     kept: frozenset[str] = frozenset()
 
     def columns(self, found: pa.Schema) -> pa.Schema:
-        """The columns of prepared rows."""
+        """Return the columns of prepared rows."""
         fields = [column for column in found if column.name not in self.dropped]
         return pa.schema([*fields, *((name, value.type) for name, value in self.given)])
 
@@ -81,7 +81,7 @@ class RowEncoder:
         form.conformer.check(form.columns(found), source)
 
     def fits(self, found: pa.Schema) -> bool:
-        """Whether :meth:`check` accepts the columns."""
+        """Return whether :meth:`check` accepts the columns."""
         try:
             self.check(found, "")
         except SchemaMismatchError:
@@ -89,7 +89,7 @@ class RowEncoder:
         return True
 
     def conform(self, batch: pa.RecordBatch, source: str, *, rows_before: int = 0) -> pa.RecordBatch:
-        """The rows as they are stored, in their order; raises as :meth:`Conformer.conform`."""
+        """Return the rows as they are stored, in their order; raises as :meth:`Conformer.conform`."""
         form = self._form(batch.schema, source)
         prepared, unknown = self._prepared(batch, form, source)
         if unknown is not None and pc.any(unknown).as_py():
@@ -104,7 +104,7 @@ class RowEncoder:
         return form.conformer.conform(prepared, source, rows_before=rows_before)
 
     def separate(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """The stored rows, and the rows that do not fit; as :meth:`Conformer.separate`."""
+        """Return the stored rows, and the rows that do not fit; as :meth:`Conformer.separate`."""
         form = self._form(batch.schema, source)
         prepared, unknown = self._prepared(batch, form, source)
         kept, rejected = form.conformer.separate(prepared, source)
@@ -129,7 +129,7 @@ class RowEncoder:
         return [field for field in self.conformer.schema.values if functions.get(field.name) == "count"]
 
     def _form(self, found: pa.Schema, source: str) -> _Form:
-        """How rows with these columns are prepared. Raises SchemaMismatchError."""
+        """Return how rows with these columns are prepared. Raises SchemaMismatchError."""
         names = tuple(found.names)
         if names not in self._forms:
             self._forms[names] = self._new_form(names, source)
@@ -174,12 +174,12 @@ class RowEncoder:
         return (*schema.row_key, *schema.sort_key) if by_sort_key else schema.row_key
 
     def _read_by(self, fields: Collection[Field]) -> set[str]:
-        """The columns that these fields are read from, and their own if they are generated."""
+        """Return the columns that these fields are read from, and their own if they are generated."""
         names = {f.name for f in fields} | {name for f in fields for name in f.inputs}
         return {self.conformer.column(name) for name in names}
 
     def _marking(self, schema: Schema) -> Conformer:
-        """The conformer of rows with hidden columns."""
+        """Return the conformer of rows with hidden columns."""
         named = [schema.by_name[field.name] for field in self._named]
         needed = {f.name for f in named} | {name for f in named for name in f.inputs}
         lacking = frozenset(schema.names) - needed
@@ -215,7 +215,7 @@ class RowEncoder:
                 )
 
     def _form_of_deletes(self, names: tuple[str, ...], source: str) -> _Form:
-        """Rows that have keys: other columns of the table may be there, and are not read."""
+        """Return rows that have keys: other columns of the table may be there, and are not read."""
         schema = self._with_given_keys(names)
         keys = [schema.by_name[field.name] for field in self._named]
         read = self._read_by(keys)
@@ -242,7 +242,7 @@ class RowEncoder:
         return _Form(self._marking(schema), frozenset(names) & (own - read), tuple(given.items()))
 
     def _with_given_keys(self, names: tuple[str, ...]) -> Schema:
-        """The schema, in which generated keys that are given without their inputs are plain fields."""
+        """Return the schema, in which generated keys that are given without their inputs are plain fields."""
 
         def plain(field: Field) -> Field:
             given = field.name in names and any(self.conformer.column(name) not in names for name in field.inputs)
@@ -253,7 +253,9 @@ class RowEncoder:
         return Schema(row_key, sort_key, schema.values, version=schema.version)
 
     def _prepared(self, batch: pa.RecordBatch, form: _Form, source: str) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The rows for the conformer, without those of an unknown kind, which the second value marks in the batch."""
+        """Return the rows for the conformer, without those of an unknown kind, which the second value marks in the
+        batch.
+        """
         form.conformer.check(form.columns(batch.schema), source)
         rows, unknown = batch, None
         row_kind = self.operation.row_kind
@@ -287,7 +289,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _whole_arrays(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
-    """The batch in layouts that can be filtered. Raises SchemaMismatchError for arrays that are malformed."""
+    """Return the batch in layouts that can be filtered. Raises SchemaMismatchError for arrays that are malformed."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         with malformed(source, name, column):
@@ -298,7 +300,7 @@ def _whole_arrays(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
 
 @cache
 def _letters() -> tuple[pa.Array, pa.Array]:
-    """The letters of row kinds, and the kind of each. At first use: Arrow imports pandas for an array of a list."""
+    """Return the letters of row kinds, and the kind of each. Made at first use: Arrow imports pandas for a list."""
     kinds = [_LEFT_OUT if kind is None else int(kind) for kind in LETTERS.values()]
     return pa.array(list(LETTERS)), pa.array(kinds, pa.int8())
 
@@ -308,7 +310,7 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _blanked(rows: pa.RecordBatch, deletes: pa.Array, kept: Collection[str]) -> pa.RecordBatch:
-    """The rows, with null in the columns of deletes that are not kept."""
+    """Return the rows, with null in the columns of deletes that are not kept."""
     flags: Any = deletes.to_numpy(zero_copy_only=False)
     if not flags.any():
         return rows

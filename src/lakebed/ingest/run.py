@@ -89,11 +89,11 @@ class Write:
             )
 
     def casts_in(self, schema: Schema) -> Collection[str]:
-        """The fields of a schema that may be cast."""
+        """Return the fields of a schema that may be cast."""
         return schema.names if self.casts == TEXT else () if self.casts == LOSSLESS else self.casts
 
     def conformer(self, schema: Schema, columns: Columns, *, untyped: bool = False) -> Conformer:
-        """How rows with these columns become rows of a schema."""
+        """Return how rows with these columns become rows of a schema."""
         cast = schema.names if untyped else self.casts_in(schema)
         extra = {name for _, found in columns for name in found.names} if self.ignore_extra else set()
         conformer = Conformer(schema, self.columns, frozenset(cast))
@@ -160,7 +160,7 @@ class _Target:
 
     @classmethod
     def of(cls, table: WriteTarget, columns: Columns, write: Write, *, untyped: bool = False) -> _Target:
-        """The newest state known, with fields for other columns if the table takes them."""
+        """Return the newest state known, with fields for other columns if the table takes them."""
         state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
         operation = write.operation
         if operation.action is Action.PARTIAL and ages_by_sort_key(state.row_filter, state.merge, state.created):
@@ -180,7 +180,7 @@ class _Target:
         return cls(state, encoder, replace(layout, schema=encoder.schema))
 
     def written(self, table: WriteTarget, stream: RowInput) -> tuple[NewFile, ...]:
-        """The rows as files, sent and not committed."""
+        """Return the rows as files, sent and not committed."""
         return write_files(
             conformed(stream, self.encoder),
             self.layout,
@@ -196,7 +196,7 @@ def _without_hidden(columns: pa.Schema) -> pa.Schema:
 
 
 def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool) -> tuple[NewFile, ...]:
-    """The rows of files that were sent, as files of the newest schema: it was changed while they were written.
+    """Return the rows of files that were sent, as files of the newest schema: it was changed while they were written.
 
     Fields that the table had keep their ids, and so follow a change of their names; new ones go by their names. Files
     with ``marked`` rows keep their hidden columns, whose names have ids.
@@ -226,7 +226,10 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
 
 
 def sent_rows(storage: Storage, table_id: str, file: DataFile, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a data file that is in no log, with its own columns. Raises DamagedError if it is not as written."""
+    """Return the rows of a data file that is in no log, with its own columns.
+
+    Raises DamagedError if it is not as written.
+    """
     from lakebed.parquet.row_groups import read_row_groups
 
     name = data_name(table_id, file)

@@ -80,19 +80,19 @@ class WriteTarget(Protocol):
         ...
 
     def state(self, max_staleness: float | None = None) -> TableState:
-        """The latest state, or one that was the latest at most ``max_staleness`` seconds ago."""
+        """Return the latest state, or one that was the latest at most ``max_staleness`` seconds ago."""
         ...
 
     def base_state(self) -> TableState:
-        """A recent state, for a write to begin at."""
+        """Return a recent state, for a write to begin at."""
         ...
 
     def settings_in_force(self) -> Settings:
-        """The settings."""
+        """Return the settings."""
         ...
 
     def layout(self) -> Layout:
-        """The layout of data files."""
+        """Return the layout of data files."""
         ...
 
     def try_commit(self, proposal: Proposal) -> Outcome:
@@ -160,7 +160,7 @@ def _schema_changed(outcome: Outcome) -> bool:
 
 
 def _commit_files(table: WriteTarget, proposal: FilesProposal, *, keep: bool) -> Outcome:
-    """One try; ``keep`` leaves files that are rejected because the schema was changed."""
+    """Commit the files, once; ``keep`` leaves files that are rejected because the schema was changed."""
     try:
         outcome = table.try_commit(proposal)
     except StorageError as error:
@@ -187,7 +187,7 @@ def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:
 
 
 def _is_unavailable(error: BaseException) -> bool:
-    """Whether the store does not answer; a deletion would only make the caller wait again."""
+    """Return whether the store does not answer; a deletion would only make the caller wait again."""
     return isinstance(error, StorageError) and bool(error.facts.get("transient"))
 
 

@@ -60,16 +60,18 @@ class RowInput:
 
     @classmethod
     def of(cls, reader: pa.RecordBatchReader) -> RowInput:
-        """The rows of an Arrow stream, whose producer may raise anything."""
+        """Return the rows of an Arrow stream, whose producer may raise anything."""
         return cls.of_batches(reader.schema, _batches_of(reader))
 
     @classmethod
     def of_batches(cls, columns: pa.Schema, batches: Iterator[pa.RecordBatch], source: str = WRITE) -> RowInput:
-        """The rows of batches that may differ in their types; ``columns`` are those of the first one."""
+        """Return the rows of batches that may differ in their types; ``columns`` are those of the first one."""
         return cls(((source, columns),), _counted(batches, source))
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as an Arrow stream, with the types of the first columns. Later batches must be castable to them."""
+        """Return the rows as an Arrow stream, with the types of the first columns. Later batches must be castable to
+        them.
+        """
         source, schema = self.columns[0]
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -87,14 +89,14 @@ class RowInput:
 
 
 def conformed(stream: RowInput, encoder: RowEncoder) -> Iterator[pa.RecordBatch]:
-    """The rows as the encoder makes them; the columns are checked before the first row is read."""
+    """Return the rows as the encoder makes them; the columns are checked before the first row is read."""
     for source, columns in stream.columns:
         encoder.check(columns, source)
     return (batch for rows in stream.rows for batch in conformed_rows(rows, encoder))
 
 
 def conformed_rows(rows: SourceRows, encoder: RowEncoder) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch as the encoder makes them, in batches of bounded size."""
+    """Return the rows of a batch as the encoder makes them, in batches of bounded size."""
     before = rows.rows_before
     for piece in _pieces(rows.batch):
         try:
@@ -105,7 +107,7 @@ def conformed_rows(rows: SourceRows, encoder: RowEncoder) -> Iterator[pa.RecordB
 
 
 def _with_line(error: Error, rows: SourceRows) -> Error:
-    """The error with the line of the row that it names, if there are lines."""
+    """Return the error with the line of the row that it names, if there are lines."""
     row = error.facts.get("row")
     if rows.line_of is None or row is None:
         return error
@@ -138,6 +140,6 @@ def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def unread(source: str, error: BaseException) -> Error:
-    """The error of a producer of rows that failed."""
+    """Return the error of a producer of rows that failed."""
     code = Code.SOURCE_UNPARSABLE if isinstance(error, pa.ArrowInvalid) else Code.SOURCE_UNSUPPORTED
     return code(f"cannot read rows from {source}: {type(error).__name__}: {error_text(error)}")

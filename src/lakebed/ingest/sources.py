@@ -55,7 +55,8 @@ _GLOB = re.compile(r"[*?\[]")
 def find_files(
     source: str | Path | Sequence[str | Path], home: Storage | None = None, suffixes: tuple[str, ...] = SUFFIXES
 ) -> tuple[Source, ...]:
-    """All files of paths, folders, globs and URIs, in order of name; those of folders have one of the ``suffixes``.
+    """Return all files of paths, folders, globs and URIs, in order of name; those of folders have one of the
+    ``suffixes``.
 
     Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
@@ -101,7 +102,7 @@ def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[So
 
 
 def _without_own(files: list[ExternalFile], item: str, home: Storage | None) -> list[ExternalFile]:
-    """The files that are not the instance's own. Raises UsageError if all are."""
+    """Return the files that are not the instance's own. Raises UsageError if all are."""
     if home is None or kind_of(item) != kind_of(home.url):
         return files
     own = unquote(home.url.partition("://")[2]).rstrip("/") + "/"
@@ -139,7 +140,9 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
 
 
 def _why_not_parquet(file: Source, home: Storage | None) -> str | None:
-    """Why it cannot be a Parquet file, which ends with the length of its footer and a magic number; None if it can."""
+    """Return why it cannot be a Parquet file, which ends with the length of its footer and a magic number; None if it
+    can.
+    """
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
     place, path = open_external(file.url, home)
@@ -157,17 +160,17 @@ def _why_not_parquet(file: Source, home: Storage | None) -> str | None:
 
 
 def modified_ns(file: Source) -> int:
-    """When the file was modified, by its store's clock: ns since 1970; 0 if unknown."""
+    """Return when the file was modified, by its store's clock: ns since 1970; 0 if unknown."""
     return int(file.version.partition(" ")[0])
 
 
 def identity(version: str) -> str:
-    """The part of a version that identifies the file: the ETag, or else the last-modified time."""
+    """Return the part of a version that identifies the file: the ETag, or else the last-modified time."""
     return version.partition(" ")[2] or version
 
 
 def _version(file: ExternalFile) -> str:
-    """A file's last-modified time in ns (0 if unknown) and, after a blank, its ETag if it has one.
+    """Return a file's last-modified time in ns (0 if unknown) and, after a blank, its ETag if it has one.
 
     The last-modified time alone does not distinguish two objects that were put within one second.
     """
@@ -175,7 +178,7 @@ def _version(file: ExternalFile) -> str:
 
 
 def _prefix(item: str) -> str:
-    """The prefix that makes a path of the store a URL."""
+    """Return the prefix that makes a path of the store a URL."""
     scheme, separator, _ = item.partition("://")
     if not separator or scheme == "file":
         return ""
@@ -221,7 +224,7 @@ def _look(file: Source, home: Storage | None) -> ExternalFile | None:
 
 
 def why_changed(file: Source, home: Storage | None = None) -> str | None:
-    """Why the file is not the one that was found: it is gone, or has changed. None if it is the same.
+    """Return why the file is not the one that was found: it is gone, or has changed. None if it is the same.
 
     Raises StorageError if the store does not answer.
     """
@@ -236,7 +239,7 @@ def why_changed(file: Source, home: Storage | None = None) -> str | None:
 
 
 def is_gone(file: Source, home: Storage | None = None) -> bool:
-    """Whether there is no file at the URL any more. Raises as :func:`why_changed`."""
+    """Return whether there is no file at the URL any more. Raises as :func:`why_changed`."""
     return _look(file, home) is None
 
 
@@ -290,7 +293,7 @@ def read_rows(
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
     home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups, in order, with canonical layouts.
+    """Return the rows of a file, or of some of its row groups, in order, with canonical layouts.
 
     Batches and pages are bounded as :func:`~lakebed.parquet.row_groups.read_row_groups` says.
 
@@ -311,7 +314,7 @@ def read_rows(
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with text, bytes and lists in the layout of tables: Arrow can neither take nor filter views.
+    """Return the same rows with text, bytes and lists in the layout of tables: Arrow can neither take nor filter views.
 
     Dictionaries stay: the conformer checks the total size of their values first.
     """
@@ -320,7 +323,7 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def columns_of(file: Source, home: Storage | None = None) -> tuple[str, pa.Schema]:
-    """The URL of a file, and its columns as its footer has them."""
+    """Return the URL of a file, and its columns as its footer has them."""
     with open_source(file, home) as (_, parquet):
         return file.url, parquet.schema_arrow
 
@@ -332,7 +335,7 @@ def read_file(
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
     home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as the encoder makes them; its columns are checked before the first row is read."""
+    """Return all rows of a file as the encoder makes them; its columns are checked before the first row is read."""
     url, columns = columns_of(file, home)
     encoder.check(columns, url)
     return (encoder.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))

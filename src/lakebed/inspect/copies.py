@@ -54,7 +54,7 @@ def record_copy(storage: Storage, table_id: str, kind: CopyKind, url: str, versi
 
 
 def read_copies(storage: Storage, table_id: str) -> Iterator[CopyRecord]:
-    """The records, oldest first, each read when it is taken from the iterator."""
+    """Return the records, oldest first, each read when it is taken from the iterator."""
     # Ids begin with the time of their creation.
     for found in sorted(storage.list(copy_folder(table_id)), key=lambda one: one.name):
         data = storage.get(found.name) if is_copy_name(table_id, found.name) else None

@@ -77,7 +77,8 @@ SCHEMA = pa.schema(
 def history_rows(
     log: Log[TableState, Proposal, Transaction], table_id: str, limit: int | None = None
 ) -> Iterator[HistoryRow]:
-    """The transactions, newest first, at most ``limit`` of them; each entry is read when the iterator reaches it.
+    """Return the transactions, newest first, at most ``limit`` of them; each entry is read when the iterator reaches
+    it.
 
     Raises UsageError for an invalid limit; the iterator raises DamagedError or UnsupportedFormatError at an entry that
     cannot be read.
@@ -87,7 +88,7 @@ def history_rows(
 
 
 def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:
-    """The transactions of one entry, the last one first. Raises as :func:`history_rows`."""
+    """Return the transactions of one entry, the last one first. Raises as :func:`history_rows`."""
     entry = stored.entry
     for document in reversed(entry.documents):
         with naming(table_id, entry.version):
@@ -103,7 +104,7 @@ def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:
 
 
 def history_table(rows: Iterable[HistoryRow]) -> pa.Table:
-    """The rows as Arrow, ten thousand at a time."""
+    """Return the rows as Arrow, ten thousand at a time."""
     left = iter(rows)
     batches = []
     while batch := [asdict(row) for row in islice(left, BATCH_ROWS)]:
@@ -147,7 +148,7 @@ _NOUNS = {
 
 
 def _summary(rows: Sequence[HistoryRow]) -> str:
-    """The transactions of a call that was interrupted, newest first, in one line."""
+    """Return the transactions of a call that was interrupted, newest first, in one line."""
     kinds = Counter(row.type for row in rows)
     said = []
     if kinds["add_files"]:
@@ -163,7 +164,7 @@ def _summary(rows: Sequence[HistoryRow]) -> str:
 
 
 def described(outlined: Outline) -> Description:
-    """The description of a transaction, with its detail cut to a short line."""
+    """Return the description of a transaction, with its detail cut to a short line."""
     found = outlined.transaction.describe(outlined.added, outlined.dropped)
     text = found.detail
     return found if len(text) <= DETAIL_CHARS_MAX else structs.replace(found, detail=text[: DETAIL_CHARS_MAX - 1] + "…")

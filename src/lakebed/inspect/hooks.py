@@ -75,7 +75,7 @@ def checked_hook(
     kinds: tuple[str, ...] = (),
     secret: str | None = None,
 ) -> Hook:
-    """A new hook. Raises UsageError if it is invalid."""
+    """Return a new hook. Raises UsageError if it is invalid."""
     if (url is None) == (command is None):
         raise Code.ARGUMENTS_CONFLICT("a hook has a URL (--url) or a command (--command): give one of them")
     if url is not None:
@@ -133,7 +133,7 @@ def delete_incomplete_hooks(storage: Storage, age_s: float) -> None:
 
 
 def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
-    """All hooks, oldest first. Those of ``known``, by id, are not read again: a hook never changes."""
+    """Return all hooks, oldest first. Those of ``known``, by id, are not read again: a hook never changes."""
     # Ids begin with the time of their creation.
     for name in sorted(found.name for found in storage.list(HOOK_FOLDER)):
         hook_id = hook_of_name(name)
@@ -147,7 +147,7 @@ def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
 
 
 def read_delivered(storage: Storage, hook_id: str) -> tuple[Delivered, Version] | None:
-    """The delivery state of a hook, and the version of its object; None if the hook was removed."""
+    """Return the delivery state of a hook, and the version of its object; None if the hook was removed."""
     name = delivered_name(hook_id)
     found = storage.get_versioned(name)
     if found is None:

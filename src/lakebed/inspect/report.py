@@ -38,7 +38,7 @@ class Removed:
 
 
 def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
-    """The effect of the removal if it were committed to this state."""
+    """Return the effect of the removal if it were committed to this state."""
     removal = proposal.resolve(state)
     if not isinstance(removal, RemoveRange):
         return Removed(0, exact=True, files=0)
@@ -63,7 +63,7 @@ class Restored:
 
 
 def restored(state: TableState, proposal: ProposeRestore) -> Restored:
-    """What the restore would change if it were committed to this state."""
+    """Return what the restore would change if it were committed to this state."""
     resolved = proposal.resolve(state)
     replaced: tuple[int, ...] = ()
     after = state
@@ -84,12 +84,12 @@ def restored(state: TableState, proposal: ProposeRestore) -> Restored:
 
 
 def key_type(schema: Schema) -> pa.DataType:
-    """The type of a key: a struct of its fields. In a shortened bound the last fields are null."""
+    """Return the type of a key: a struct of its fields. In a shortened bound the last fields are null."""
     return pa.struct([pa.field(f.name, f.type) for f in schema.row_key])
 
 
 def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]) -> list[dict[str, Any]]:
-    """One row for each reference, partitions in key order, oldest file first.
+    """Return one row for each reference, partitions in key order, oldest file first.
 
     ``rows`` are those of the file inside the partition (``exact`` or estimated); ``size_bytes``, ``min_key`` and
     ``max_key`` are the whole file's; ``version`` is the version that added it.
@@ -119,7 +119,8 @@ def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]
 def files_table(
     state: TableState, table_id: str, object_url: Callable[[str], str], ranges: Sequence[EncodedRange]
 ) -> pa.Table:
-    """The rows of :func:`file_rows` for the references that the ranges reach, as Arrow, one for each range of keys.
+    """Return the rows of :func:`file_rows` for the references that the ranges reach, as Arrow, one for each range of
+    keys.
 
     The live rows of the file in the ranges have keys from ``live_min`` to ``live_max``; ``live_min_inside`` and
     ``live_max_inside`` say whether the bound is inclusive, and null is no bound. ``whole``: the live rows of all ranges
@@ -184,7 +185,8 @@ def _key_bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 
 
 def partition_rows(state: TableState) -> list[dict[str, Any]]:
-    """One row for each partition in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
+    """Return one row for each partition in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no
+    bound.
 
     ``rows`` are those of its files, before any merge: where rows are merged, the partition may have fewer. ``bytes``
     counts each file in proportion to its rows inside the partition. A shortened bound shows the fields that
@@ -212,7 +214,7 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
 
 
 def partitions_table(state: TableState) -> pa.Table:
-    """The rows of :func:`partition_rows` as Arrow."""
+    """Return the rows of :func:`partition_rows` as Arrow."""
     key = key_type(state.created)
     schema = pa.schema(
         [
@@ -230,7 +232,7 @@ def partitions_table(state: TableState) -> pa.Table:
 
 
 def _report_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """The rows as Arrow; keys are structs."""
+    """Return the rows as Arrow; keys are structs."""
     columns = [_report_column([row[field.name] for row in rows], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 

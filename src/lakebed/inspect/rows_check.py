@@ -107,11 +107,11 @@ class RowsCheck:
         self.rows += batch.num_rows
 
     def so_far(self) -> Iterator[Problem]:
-        """The problems of the rows that were added."""
+        """Return the problems of the rows that were added."""
         yield from self._problems.values()
 
     def problems(self) -> Iterator[Problem]:
-        """All problems, after all rows were added."""
+        """Return all problems, after all rows were added."""
         file = self._file
         yield from self.so_far()
         if self.rows != file.rows:
@@ -185,7 +185,7 @@ class RowsCheck:
             self._check_bounds(row_keys)
 
     def _first_out_of_order(self, keys: pa.Table) -> int | None:
-        """The number of the first row whose key is less than that of the row before it; None if there is none."""
+        """Return the number of the first row whose key is less than that of the row before; None if there is none."""
         first, last = self._codec.encode_row(keys, 0), self._codec.encode_row(keys, keys.num_rows - 1)
         fallen = self._last is not None and first < self._last
         self._last = last

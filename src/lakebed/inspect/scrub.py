@@ -90,7 +90,7 @@ REWRITE = (
 
 
 def used_files(state: TableState) -> list[Used]:
-    """All files that partitions refer to."""
+    """Return all files that partitions refer to."""
     found: dict[str, list[tuple[EncodedRange, PartitionFile]]] = {}
     for position, partition in enumerate(state.partitions.ids):
         keys = state.partitions.range_at(position)
@@ -100,7 +100,7 @@ def used_files(state: TableState) -> list[Used]:
 
 
 def sampled(used: Sequence[Used], share: float, seed: int) -> list[Used]:
-    """A random sample of the files with at least that share of all bytes, and at least one file. Pure."""
+    """Return a random sample of the files with at least that share of all bytes, and at least one file. Pure."""
     chance = clock.chance(seed)
     # By their ids, so that a seed chooses the same files whatever the partitions are.
     order = sorted(used, key=lambda one: one.file.id)
@@ -111,7 +111,7 @@ def sampled(used: Sequence[Used], share: float, seed: int) -> list[Used]:
 
 
 def located_in(finding: Finding, used: Used, state: TableState, storage: Storage) -> Finding:
-    """The finding with its file's id, object, keys and rows."""
+    """Return the finding with its file's id, object, keys and rows."""
     codec, file = state.created.codec, used.file
     finding = replace(finding, remedy=finding.remedy + _still_readable(file, state)) if finding.damage else finding
     return replace(
@@ -125,7 +125,7 @@ def located_in(finding: Finding, used: Used, state: TableState, storage: Storage
 
 
 def _still_readable(file: DataFile, state: TableState) -> str:
-    """A remedy if the rows of a file are still in the files from which it was merged; else ""."""
+    """Return a remedy if the rows of a file are still in the files from which it was merged; else ""."""
     added = state.files[file.id].added
     merged = (one for one in state.files.values() if one.dropped == added and not one.retired and one.file is not None)
     if (
@@ -165,7 +165,7 @@ def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep)
 
 
 def _scrub_one(storage: Storage, state: TableState, used: Used, options: _Options) -> Iterator[Finding]:
-    """The findings about one file. Raises as :func:`scrub`."""
+    """Return the findings about one file. Raises as :func:`scrub`."""
     file = used.file
     name = data_name(state.table, file)
     summary, findings = _summary(storage, state.table, file)
@@ -211,7 +211,7 @@ def _bytes_amiss(path: Path, file: DataFile, name: str) -> str | None:
 
 
 def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary | None, list[Finding]]:
-    """The summary of a file, if it can be read, and the findings about it."""
+    """Return the summary of a file, if it can be read, and the findings about it."""
     name = summary_name(table_id, file)
     remedy = "delete it: it is computed from its file when it is needed"
     try:
@@ -226,7 +226,7 @@ def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary |
 
 
 def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[Problem]:
-    """The problems of the rows of a file whose bytes have the right digest."""
+    """Return the problems of the rows of a file whose bytes have the right digest."""
     import pyarrow.parquet as pq
 
     from lakebed.inspect.rows_check import Problem
@@ -250,7 +250,7 @@ def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[
 
 
 def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
-    """Columns of text or bytes that are stored as dictionaries. Read as such, repeated values take memory once."""
+    """Return columns of text or bytes that are stored as dictionaries, and are read as such to save memory."""
     found: set[str] = set()
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):

@@ -113,7 +113,7 @@ def verify(
 
 
 def checked_arguments(storage: Storage, files: bool, deep: bool | Deep) -> tuple[Storage | None, Deep | None]:  # noqa: FBT001 - as the user gave them
-    """The last two arguments of :func:`verify` for those of ``Table.verify``. Raises UsageError."""
+    """Return the last two arguments of :func:`verify` for those of ``Table.verify``. Raises UsageError."""
     check_flag("files", files)
     if not isinstance(deep, Deep):
         check_flag("deep", deep)
@@ -179,7 +179,7 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
 def _files(
     storage: Storage, state: TableState, used: Sequence[Used], deep: Deep | None
 ) -> tuple[list[tuple[Used, Finding]], Scrubbed | None]:
-    """The findings about the objects of the files, and which of these were read."""
+    """Return the findings about the objects of the files, and which of these were read."""
     by_id = {one.file.id: one for one in used}
     files = [one.file for one in used]
     sizes = _sizes(storage, state.table, files)
@@ -207,7 +207,7 @@ def _newest(log: Log[TableState, Proposal, Transaction]) -> tuple[Head[TableStat
 
 
 def _retained(log: Log[TableState, Proposal, Transaction]) -> tuple[dict[int, Head[TableState]], list[Finding]]:
-    """The retained checkpoints that can be read, oldest first, and findings about the others."""
+    """Return the retained checkpoints that can be read, oldest first, and findings about the others."""
     whole, findings = {}, []
     for version in log.retained.versions():
         try:
@@ -223,7 +223,7 @@ def _replay(
     base: Head[TableState],
     heads: Mapping[str, Head[TableState]],
 ) -> tuple[Head[TableState], list[Finding]]:
-    """The head after all entries that can be applied to ``base``; it is compared with ``heads`` on the way."""
+    """Return the head after all entries that can be applied to ``base``; it is compared with ``heads`` on the way."""
     head = base
     findings: list[Finding] = []
     while True:
@@ -261,7 +261,7 @@ def _chain(log: Log[TableState, Proposal, Transaction], table_id: str, versions:
 
 
 def _sizes(storage: Storage, table_id: str, files: Iterable[DataFile]) -> dict[str, int]:
-    """The sizes of the existing objects of the files, from a listing: one request for a thousand objects."""
+    """Return the sizes of the existing objects of the files, from a listing: one request for a thousand objects."""
     names = {name for file in files for name in object_names(table_id, file)}
     listing = storage.list(data_folder(table_id))
     return {listed.name: listed.size_bytes for listed in listing if listed.name in names}
@@ -301,7 +301,7 @@ def numbering(versions: Sequence[int], applied: int = 0) -> list[Finding]:
 
 
 def compared(what: str, claim: Head[TableState], head: Head[TableState]) -> list[Finding]:
-    """How a head from another source differs from the replayed one, if both have the same version. Pure."""
+    """Return how a head from another source differs from the replayed one, if both have the same version. Pure."""
     if claim.version != head.version:
         return []
     if claim.digest != head.digest:
@@ -321,7 +321,7 @@ def _entries(first: int, last: int) -> str:
 
 
 def _finding_of(error: DamagedError | UnsupportedFormatError | StorageError) -> Finding:
-    """The finding about an object that cannot be read. Raises the error again if the store cannot be reached."""
+    """Return the finding about an object that cannot be read. Raises the error again if the store cannot be reached."""
     if isinstance(error, StorageError):
         if error.facts.get("transient"):
             raise error

@@ -89,7 +89,7 @@ class _BatchTickets(Generic[State, Proposed, Change]):
             self._end(ticket, span)
 
     def _end(self, ticket: Ticket[Proposed], span: telemetry.Span) -> None:
-        """The ticket has its outcome."""
+        """End the span of a ticket by its outcome."""
         if isinstance(ticket.outcome, Error):
             span.end(ticket.outcome)
         else:

@@ -75,7 +75,7 @@ class CheckpointLocation:
         return segment_folder(self.prefix, self.version)
 
     def segment(self, token: str) -> str:
-        """The object of a segment."""
+        """Return the object of a segment."""
         return segment_name(self.prefix, token, self.version)
 
 
@@ -122,7 +122,7 @@ class Checkpoints(Generic[State]):
         self._ahead = [data]
 
     def latest(self) -> Head[State] | None:
-        """The state of the stored checkpoint; None if there is none or it is damaged; then the log is read."""
+        """Return the state of the stored checkpoint; None if there is none or it is damaged; then the log is read."""
         self._checked_s = clock.monotonic_s()
         try:
             found = self.read()
@@ -133,7 +133,7 @@ class Checkpoints(Generic[State]):
         return found
 
     def newer(self, log_start: int) -> Head[State] | None:
-        """A stored checkpoint that is newer than the one last read or written, if it is time to check for one.
+        """Return a stored checkpoint that is newer than the one last read or written, if it is time to check for one.
 
         A long-running reader needs newer checkpoints: segments that they do not name are deleted, and can be replayed
         only above the ``log_start`` of the log; and the changes since its own checkpoint take memory. A check is one
@@ -149,11 +149,11 @@ class Checkpoints(Generic[State]):
         return found
 
     def wants_newer(self, log_start: int) -> bool:
-        """Whether :meth:`newer` should check: a checkpoint is due, or the log is truncated beyond this one."""
+        """Return whether :meth:`newer` should check: a checkpoint is due, or the log is truncated beyond this one."""
         return self.due() or log_start >= max(self._number, 1)
 
     def read(self) -> Head[State] | None:
-        """The stored checkpoint, without fetching its segments; None if there is none.
+        """Return the stored checkpoint, without fetching its segments; None if there is none.
 
         Raises DamagedError if its manifest is damaged.
         """
@@ -164,7 +164,7 @@ class Checkpoints(Generic[State]):
         return self._opened(manifest, self._replays(manifest.version))
 
     def read_whole(self) -> Head[State] | None:
-        """The stored checkpoint with all segments fetched and verified; None if there is none.
+        """Return the stored checkpoint with all segments fetched and verified; None if there is none.
 
         Raises DamagedError if it or a segment is damaged.
         """
@@ -181,7 +181,7 @@ class Checkpoints(Generic[State]):
         self._since_bytes += entry_bytes
 
     def due(self, entry_bytes: int = 0) -> bool:
-        """Whether a checkpoint should be written, after another entry of that size."""
+        """Return whether a checkpoint should be written, after another entry of that size."""
         return self._since_bytes + entry_bytes > self._size_bytes // 2
 
     def write(self, head: Head[State]) -> Head[State] | None:
@@ -244,8 +244,8 @@ class Checkpoints(Generic[State]):
     def _named(
         self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: Manifest | None
     ) -> dict[str, list[StoredSegment]]:
-        """The objects of the segments. A segment that the present manifest does not name may be deleted, so it is
-        written.
+        """Return the objects of the segments. A segment that the present manifest does not name may be deleted, so it
+        is written.
         """
         there = set() if present is None else {segment for stored in present.segments.values() for segment in stored}
         replays = self._replays(version)
@@ -308,7 +308,7 @@ class Checkpoints(Generic[State]):
         return codec
 
     def _replays(self, version: int) -> _Replays:
-        """Functions that replay the columns of a kind, once for all lost segments of the checkpoint.
+        """Return functions that replay the columns of a kind, once for all lost segments of the checkpoint.
 
         They raise DamagedError if the log is damaged too, and StorageError.
         """
@@ -335,7 +335,7 @@ def _inlined(segment: Segment[Any, Any]) -> bytes:
 
 
 def in_parallel(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """The result of ``act`` for each item, in parallel if there are several. Raises the first error.
+    """Return the result of ``act`` for each item, in parallel if there are several. Raises the first error.
 
     An interpreter that ends waits for the thread of a checkpoint, and pools of threads take no work any more by then.
     """

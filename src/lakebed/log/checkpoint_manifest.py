@@ -38,7 +38,7 @@ class Manifest:
         segments: Mapping[str, Sequence[AnySegment]],
         log: str,
     ) -> tuple[Manifest, bytes]:
-        """The manifest of a checkpoint of a log, and its bytes."""
+        """Return the manifest of a checkpoint of a log, and its bytes."""
         named = {
             kind: [
                 base64.b64encode(segment).decode() if isinstance(segment, bytes) else astuple(segment)
@@ -51,7 +51,10 @@ class Manifest:
 
     @classmethod
     def read(cls, data: bytes, log: str) -> Manifest:
-        """The manifest of these bytes. Raises DamagedError if they are not a manifest, or that of another log."""
+        """Return the manifest of these bytes.
+
+        Raises DamagedError if they are not a manifest, or that of another log.
+        """
         version, digest, body = entries.decode_checkpoint(data, log)
         with reading(f"the checkpoint of {log} holds no state", log=log):
             segments: dict[str, tuple[AnySegment, ...]] = {

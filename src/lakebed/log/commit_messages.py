@@ -65,12 +65,15 @@ _ANSWERS = msgspec.msgpack.Decoder(CommitAnswer)
 
 
 def encode_request(instance: str, proposals: Sequence[bytes]) -> bytes:
-    """The body of a request with proposals that are encoded."""
+    """Return the body of a request with proposals that are encoded."""
     return msgspec.msgpack.encode(CommitRequest(PROTOCOL, instance, [Raw(one) for one in proposals]))
 
 
 def decode_request(body: bytes, instance: str, format: str) -> CommitRequest:
-    """The request of these bytes, ``msgpack`` or ``json``. Raises UsageError if it is invalid, or not for here."""
+    """Return the request of these bytes, ``msgpack`` or ``json``.
+
+    Raises UsageError if it is invalid, or not for here.
+    """
     decode = msgspec.json.decode if format == "json" else msgspec.msgpack.decode
     try:
         preamble = decode(body, type=_Preamble)
@@ -92,14 +95,14 @@ def decode_request(body: bytes, instance: str, format: str) -> CommitRequest:
 
 
 def encode_answer(version: int, outcomes: Sequence[Outcome | Error], format: str) -> bytes:
-    """The body of an answer."""
+    """Return the body of an answer."""
     made = [Failed(encode_error(one)) if isinstance(one, Error) else one for one in outcomes]
     answer = CommitAnswer(version, made)
     return msgspec.json.encode(answer) if format == "json" else msgspec.msgpack.encode(answer)
 
 
 def decode_answer(body: bytes) -> tuple[int, list[Outcome | Error]]:
-    """The version and the outcomes of an answer. Raises ValueError if it is none."""
+    """Return the version and the outcomes of an answer. Raises ValueError if it is none."""
     try:
         answer = _ANSWERS.decode(body)
         outcomes = [decode_error(one.error) if isinstance(one, Failed) else one for one in answer.outcomes]

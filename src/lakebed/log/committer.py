@@ -113,11 +113,11 @@ class Log(Generic[State, Proposed, Change]):
         return self.through.committed if self.through else 0
 
     def open(self) -> State:
-        """The known state, otherwise that of the latest checkpoint, otherwise the empty one."""
+        """Return the known state, otherwise that of the latest checkpoint, otherwise the empty one."""
         return self.tail.open().state
 
     def follow(self) -> State:
-        """The latest state: reads forward to the end of the log (two requests if there is nothing new)."""
+        """Return the latest state: reads forward to the end of the log (two requests if there is nothing new)."""
         return self.tail.follow().state
 
     def commit(self, proposal: Proposed) -> Outcome:
@@ -154,7 +154,7 @@ class Log(Generic[State, Proposed, Change]):
     # -- entries ------------------------------------------------------------------------------------------------
 
     def entry_last_modified(self, version: int) -> datetime:
-        """The store's last-modified time of an entry: from the header of the next if that was read.
+        """Return the store's last-modified time of an entry: from the header of the next if that was read.
 
         Raises NotRetainedError if the entry was truncated, DamagedError if it is missing.
         """
@@ -168,11 +168,11 @@ class Log(Generic[State, Proposed, Change]):
             return EPOCH
 
     def now(self) -> datetime:
-        """The time by the clock of the log backend, for the age of entries."""
+        """Return the time by the clock of the log backend, for the age of entries."""
         return self.backend.now()
 
     def read(self, version: int) -> entries.StoredEntry | None:
-        """One entry, without checking its link to the previous one; None if there is none. Raises DamagedError."""
+        """Return one entry, its link to the previous one unchecked; None if there is none. Raises DamagedError."""
         data = self.backend.get(version)
         if data is None:
             return None
@@ -180,7 +180,7 @@ class Log(Generic[State, Proposed, Change]):
         return entries.StoredEntry(entry, self.entry_last_modified(version), len(data))
 
     def read_sidecars(self, entry: entries.Entry) -> Mapping[str, bytes]:
-        """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed."""
+        """Return the sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed."""
         return self._sidecars.read(entry)
 
     # -- checkpoints and truncation ---------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Log(Generic[State, Proposed, Change]):
         return head.version
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted; one request."""
+        """Return the version up to which entries may be deleted; one request."""
         return self.backend.log_start()
 
     def truncate(self, to: int) -> int:
@@ -357,7 +357,7 @@ class Log(Generic[State, Proposed, Change]):
         return PendingEntry(version, data)
 
     def _last_modified_us(self, version: int, of: Callable[[int], datetime | None]) -> int | None:
-        """The last-modified time of the head, for the entry after it; None: there is none, or it cannot be read."""
+        """Return the last-modified time of the head, for the next entry; None: there is none, or it cannot be read."""
         try:
             last_modified = of(version) if version else None
         except StorageError:

@@ -88,12 +88,14 @@ def digest_of(data: bytes) -> str:
 
 
 def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
-    """The size of an entry as if its sidecars were in its lines: the cost of reading and storing it."""
+    """Return the size of an entry as if its sidecars were in its lines: the cost of reading and storing it."""
     return len(data) + REFERENCE_BYTES * sum(sidecar.references for sidecar in sidecars)
 
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:
-    """The bytes of an entry whose documents are ``body``; ``entry.digest``, the digest of these bytes, is not read."""
+    """Return the bytes of an entry whose documents are ``body``; ``entry.digest``, the digest of these bytes, is not
+    read.
+    """
     header = encode_header(
         log=log,
         version=entry.version,
@@ -110,7 +112,8 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
 
 
 def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
-    """The entry of these bytes, which must be entry ``version`` of ``log`` after an entry of digest ``previous``.
+    """Return the entry of these bytes, which must be entry ``version`` of ``log`` after an entry of digest
+    ``previous``.
 
     Without ``previous``, which a backward reader does not know yet, the caller checks the chain. Raises
     UnsupportedFormatError for a newer format or an unknown feature, DamagedError for everything else that is wrong.
@@ -136,7 +139,7 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
 
 
 def _is_valid(header: Mapping[str, Any], version: int) -> bool:
-    """Whether the fields have their types, and values that no other check covers."""
+    """Return whether the fields have their types, and values that no other check covers."""
     last_modified_us = header.get("last_modified_us", "")
     last_modified = last_modified_us is None or (is_whole(last_modified_us) and version > 1)
     sidecars = header.get("sidecars")
@@ -162,7 +165,7 @@ def naming(log: str, version: int) -> Iterator[None]:
 
 
 def encode_header(**members: Any) -> bytes:
-    """A header line, or a whole object of one line, with these members: what :func:`parse_header` reads."""
+    """Return a header line, or a whole object of one line, with these members: what :func:`parse_header` reads."""
     return dump({"format": FORMAT, "features": [], **members}) + b"\n"
 
 
@@ -189,7 +192,7 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
 
 
 def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
-    """The bytes of a checkpoint's manifest; ``entry_digest`` is the digest of entry ``version``, to replay from."""
+    """Return the bytes of a checkpoint's manifest; replay begins after entry ``version``, of that ``entry_digest``."""
     body = dump(document) + b"\n"
     return encode_header(log=log, version=version, entry_digest=entry_digest, digest=digest_of(body)) + body
 

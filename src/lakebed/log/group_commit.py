@@ -120,7 +120,7 @@ class PendingEntry:
 
 
 def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
-    """The bytes of the entry at that version: these, or another writer's. None: not settled within the bound.
+    """Return the bytes of the entry at that version: these, or another writer's. None: not settled within the bound.
 
     Raises StorageError if the first put was refused outright: then nothing is under way.
     """
@@ -140,7 +140,7 @@ def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
 
 
 def _read_back(backend: LogBackend, version: int) -> bytes | None:
-    """The entry at that version; None if it cannot be read now, or "exists" was about a racing delete."""
+    """Return the entry at that version; None if it cannot be read now, or "exists" was about a racing delete."""
     try:
         return backend.get(version)
     except StorageError:

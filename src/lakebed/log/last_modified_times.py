@@ -21,17 +21,17 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def from_us(last_modified_us: int) -> datetime:
-    """The time of a number of microseconds since 1970."""
+    """Return the time of a number of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=last_modified_us)
 
 
 def to_us(last_modified: datetime) -> int:
-    """Microseconds since 1970, exactly."""
+    """Return a time as microseconds since 1970, exactly."""
     return (last_modified - EPOCH) // timedelta(microseconds=1)
 
 
 def gone(log: str, version: int) -> Error:
-    """The error for an entry that should exist and does not."""
+    """Return the error for an entry that should exist and does not."""
     return Code.ENTRY_MISSING(
         f"entry {version} of {log} is missing from the store; restore the object from a copy", log=log, version=version
     )
@@ -53,12 +53,12 @@ class LastModifiedTimes:
         return last_modified
 
     def known(self, version: int) -> datetime | None:
-        """The last-modified time of an entry if it takes no request, else None."""
+        """Return the last-modified time of an entry if it takes no request, else None."""
         found = self._known.get(version) or self._backend.known_last_modified(version)
         return None if found is None else self.note(version, found)
 
     def of(self, version: int) -> datetime:
-        """The last-modified time of an entry. Raises NotRetainedError if truncated, DamagedError if missing."""
+        """Return the last-modified time of an entry. Raises NotRetainedError if truncated, DamagedError if missing."""
         found = self.known(version) or self._backend.last_modified(version)
         if found is not None:
             return self.note(version, found)

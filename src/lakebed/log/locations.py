@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def connect_logs(
     url: str | None, storage: Storage, instance: str, *, storage_options: Mapping[str, str] | None = None
 ) -> LogLocation:
-    """The logs of an instance: at a separate URL, or (None) in the store of its data.
+    """Return the logs of an instance: at a separate URL, or (None) in the store of its data.
 
     The URL is one of a store, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are for stores of the
     data's kind, and their credentials for DynamoDB. Nothing is read or written yet.

@@ -32,7 +32,7 @@ class NotCommitted(Struct, frozen=True, tag="not_committed"):
     facts: Facts = msgspec.field(default_factory=Facts)
 
     def error(self, what: str) -> Error:
-        """The error for this outcome; ``what`` names the operation in its message."""
+        """Return the error for this outcome; ``what`` names the operation in its message."""
         facts: Facts = {**self.facts, "reason": self.reason}
         return self.code(f"{what}: {self.reason}", **facts)
 
@@ -63,7 +63,10 @@ Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | To
 
 
 def version_of(outcome: Outcome, what: str) -> int:
-    """The version of a commit. Raises RejectedError, ContentionError or UnknownOutcomeError for other outcomes."""
+    """Return the version of a commit.
+
+    Raises RejectedError, ContentionError or UnknownOutcomeError for other outcomes.
+    """
     match outcome:
         case Committed(version):
             return version
@@ -105,7 +108,7 @@ def version_of(outcome: Outcome, what: str) -> int:
 
 
 def refusal(outcome: TooManyRuns, what: str) -> Error:
-    """The error for files that were refused because a partition has too many runs."""
+    """Return the error for files that were refused because a partition has too many runs."""
     return Code.RUNS_MAX_EXCEEDED(
         f"{what}: partition {outcome.partition} has {outcome.runs} runs, more than {outcome.runs_max} (setting "
         "runs_max), and reads merge all of them; nothing was changed. Compact the table (lakebed maintain), then "

@@ -145,7 +145,7 @@ class Queue(Generic[Proposed]):
         return ticket.outcome is None
 
     def take(self, leader: Ticket[Proposed]) -> Sequence[Ticket[Proposed]]:
-        """The group: the leader's ticket and those that wait behind it, at most GROUP_MAX in all."""
+        """Return the group: the leader's ticket and those that wait behind it, at most GROUP_MAX in all."""
         with self._changing:
             leader.followers = list(islice(self._waiting, 1, GROUP_MAX))
             group = [leader, *leader.followers]
@@ -226,14 +226,14 @@ class CommitBackoff:
         self._about_until_s = clock.monotonic_s() + ABOUT_S
 
     def wants_turn(self) -> bool:
-        """Whether to wait for a turn: other writers have been active, and the last wait succeeded."""
+        """Return whether to wait for a turn: other writers have been active, and the last wait succeeded."""
         now_s = clock.monotonic_s()
         if self._about_until_s is None or now_s > self._about_until_s:
             return False
         return self._turnless_until_s is None or now_s > self._turnless_until_s
 
     def had_turn(self, *, has_turn: bool, others: bool) -> None:
-        """The process has its turn, in which it read entries of ``others``; or there are none, or none was free."""
+        """Note whether this process got a turn, and whether it then read entries of ``others``."""
         self._takes_turns = has_turn
         if others:
             self.saw_others()
@@ -246,11 +246,13 @@ class CommitBackoff:
         return min(max(self._put_s, LOOK_MIN_S), LOOK_MAX_S)
 
     def after_losing_s(self, times: int) -> float:
-        """The wait after `times` lost races in a row."""
+        """Return the wait after `times` lost races in a row."""
         return clock.jitter_s(min(WAIT_MAX_S, WAIT_S * 2 ** min(times, 10)))
 
     def before_putting_s(self) -> float:
-        """The wait before the next entry: none if the last entry is another writer's, or no other writer is active."""
+        """Return the wait before the next entry: none if the last entry is another writer's, or no other writer is
+        active.
+        """
         if self._run == 0:
             return 0.0
         now_s = clock.monotonic_s()

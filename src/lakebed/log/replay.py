@@ -42,7 +42,8 @@ def advance(
     machine: Machine[State, Any, Any],
     read_sidecars: ReadSidecars,
 ) -> tuple[Head[State], entries.Entry]:
-    """The head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is called if it names any.
+    """Return the head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is called if it
+    names any.
 
     Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
     ``read_sidecars`` does.
@@ -105,7 +106,7 @@ class RetainedCheckpoints(Generic[State]):
             )
 
     def read(self, version: int) -> Head[State]:
-        """One of them, completely verified. Raises DamagedError if it is missing or damaged."""
+        """Return one of them, completely verified. Raises DamagedError if it is missing or damaged."""
         found = self._of(version).read_whole()
         if found is None or found.version != version:
             raise Code.CHECKPOINT_DAMAGED(
@@ -116,7 +117,7 @@ class RetainedCheckpoints(Generic[State]):
         return found
 
     def latest(self, least: int) -> Head[State]:
-        """The newest undamaged one that is not below a version. Raises DamagedError if there is none."""
+        """Return the newest undamaged one that is not below a version. Raises DamagedError if there is none."""
         for version in reversed(self.versions()):
             if version >= least:
                 with suppress(DamagedError):
@@ -160,8 +161,8 @@ class Past(Generic[State]):
     read_sidecars: ReadSidecars
 
     def at(self, version: int) -> Head[State]:
-        """The head after an entry: from the nearest retained checkpoint that is not beyond it, else from the first
-        entry.
+        """Return the head after an entry: from the nearest retained checkpoint that is not beyond it, else from the
+        first entry.
 
         Raises NotRetainedError if the log is truncated beyond it, DamagedError if an entry is gone or not the one that
         was written.
@@ -176,13 +177,14 @@ class Past(Generic[State]):
         return self.onwards(Head(0, "", self.machine.empty), version)
 
     def onwards(self, head: Head[State], version: int) -> Head[State]:
-        """The head with all entries up to a number applied; raises as :meth:`at`."""
+        """Return the head with all entries up to a number applied; raises as :meth:`at`."""
         for following, _ in self.after(head, version):
             head = following
         return head
 
     def after(self, head: Head[State], version: int) -> Iterator[tuple[Head[State], list[tuple[Any, State]]]]:
-        """The heads after a head, up to a version, each with the changes of its entry and the state after each change.
+        """Return the heads after a head, up to a version, each with the changes of its entry and the state after each
+        change.
 
         An entry is read when the iterator reaches it. Raises as :meth:`at`.
         """
@@ -192,7 +194,7 @@ class Past(Generic[State]):
             yield head, steps
 
     def _next(self, head: Head[State], version: int) -> bytes:
-        """The bytes of the entry after a head, on the way to a version."""
+        """Return the bytes of the entry after a head, on the way to a version."""
         data = self.backend.get(head.version + 1)
         if data is None:
             log_start = self.backend.log_start()
@@ -209,7 +211,9 @@ class Past(Generic[State]):
 
 
 def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
-    """The head after an older entry: from the newest checkpoint if that is not beyond it, else as :meth:`Past.at`."""
+    """Return the head after an older entry: from the newest checkpoint if that is not beyond it, else as
+    :meth:`Past.at`.
+    """
     log_start = log.log_start()
     latest: Head[State] | None = None
     with suppress(DamagedError):
@@ -220,7 +224,7 @@ def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
 
 
 def newest_first(log: Log[Any, Any, Any]) -> Iterator[entries.StoredEntry]:
-    """All retained entries from the latest to the oldest, read one by one, with the chain checked."""
+    """Return all retained entries from the latest to the oldest, read one by one, with the chain checked."""
     head = log.tail.follow()
     digest = head.digest
     for version in range(head.version, 0, -1):

@@ -65,7 +65,7 @@ class SegmentCache:
         self._changing = threading.Lock()
 
     def get(self, stored: StoredSegment) -> SegmentRows[Any, Any] | None:
-        """The segment's rows; None if they are not in the cache."""
+        """Return the segment's rows; None if they are not in the cache."""
         with self._changing:
             found = self._rows.get(stored)
             if found is None:
@@ -120,7 +120,7 @@ class SegmentStore:
     cache: SegmentCache
 
     def opened(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment, replay: Replay | None) -> Segment[Any, Any]:
-        """A segment whose rows are fetched when they are read."""
+        """Return a segment whose rows are fetched when they are read."""
         segment: Segment[Any, Any] = Segment((stored.first, stored.last), stored.count, stored.size_bytes, _nowhere)
         self.rebase(segment, codec, stored, replay)
         return segment
@@ -159,7 +159,10 @@ class SegmentStore:
         return StoredSegment(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
 
     def fetched(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment) -> SegmentRows[Any, Any]:
-        """The segment's rows from its object. Raises DamagedError if it is missing or was changed; StorageError."""
+        """Return the segment's rows from its object.
+
+        Raises DamagedError if it is missing or was changed; StorageError.
+        """
         name = self.name(stored.token)
         try:
             # The mapping stays readable after the file is deleted.
@@ -181,7 +184,7 @@ def _nowhere() -> SegmentRows[Any, Any]:
 
 
 def bytes_of(batch: pa.RecordBatch) -> bytes:
-    """A segment's rows in the stored form, an Arrow IPC file."""
+    """Return a segment's rows in the stored form, an Arrow IPC file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -190,7 +193,7 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(source: pa.NativeFile, name: str) -> pa.RecordBatch:
-    """The rows of a stored segment. Raises DamagedError if it is malformed, or decompresses to too much."""
+    """Return the rows of a stored segment. Raises DamagedError if it is malformed, or decompresses to too much."""
     try:
         batches = list(open_within(source, source.size(), name))
     except pa.ArrowException as error:

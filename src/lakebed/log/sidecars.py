@@ -61,7 +61,10 @@ class SidecarStore:
         )
 
     def read(self, entry: Entry) -> dict[str, bytes]:
-        """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed, StorageError."""
+        """Return the sidecars of an entry, by digest.
+
+        Raises DamagedError if one is missing or was changed, StorageError.
+        """
         with naming(self._identity, entry.version):
             found = in_parallel(self._read_one, entry.sidecars)
         return {sidecar.digest: data for sidecar, data in zip(entry.sidecars, found, strict=True)}
@@ -104,6 +107,6 @@ class SidecarStore:
 
 
 def _outlives(prefix: str, name: str, log_start: int) -> bool:
-    """Whether an entry above the log start may name the sidecar."""
+    """Return whether an entry above the log start may name the sidecar."""
     put = parse_sidecar_name(prefix, name)
     return put is None or put[0] + NAMED_WITHIN > log_start + 1

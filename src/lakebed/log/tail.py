@@ -105,7 +105,8 @@ class LogTail(Generic[State]):
     # -- following ----------------------------------------------------------------------------------------------
 
     def follow(self) -> Head[State]:
-        """The newest head: reads on until an entry is not there, then the log start; two requests when nothing is new.
+        """Return the newest head: reads on until an entry is not there, then the log start; two requests when nothing
+        is new.
 
         Raises DamagedError, UnsupportedFormatError.
         """
@@ -138,7 +139,7 @@ class LogTail(Generic[State]):
         self.looked_past_end = True
 
     def reading(self) -> ReadAhead[State]:
-        """The unproven entries: those that this process has put since, if any."""
+        """Return the unproven entries: those that this process has put since, if any."""
         with self._advancing:
             published, ahead = ReadAhead(self._head.version, self._head, self._base), self._ahead
         if ahead is None or ahead.head.version <= published.start or ahead.came is None:
@@ -149,7 +150,7 @@ class LogTail(Generic[State]):
         return ReadAhead(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in came), came)
 
     def _on_base(self, reading: ReadAhead[State], published: ReadAhead[State]) -> ReadAhead[State] | None:
-        """The entries read, rebased onto a published head with a newer checkpoint; None if impossible.
+        """Return the entries read, rebased onto a published head with a newer checkpoint; None if impossible.
 
         With a busy writer there is always an entry in progress, and each would restore the older base.
         """
@@ -208,7 +209,7 @@ class LogTail(Generic[State]):
         return True
 
     def open(self) -> Head[State]:
-        """The latest head that this process has read, else that of the latest checkpoint, which needs no proof."""
+        """Return the latest head that was read, else that of the latest checkpoint, which needs no proof."""
         with self._advancing:
             if not self.opened:
                 self._may_be_behind = True

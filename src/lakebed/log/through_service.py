@@ -137,11 +137,11 @@ class CommitService:
         return version, outcomes
 
     def of_table(self, table_id: str, tail: LogTail[TableState]) -> ThroughService:
-        """The commits of one table."""
+        """Return the commits of one table."""
         return ThroughService(self, f"tables/{table_id}", tail, encode_proposal)
 
     def of_catalog(self, tail: LogTail[CatalogState]) -> ThroughService:
-        """The commits of the catalog."""
+        """Return the commits of the catalog."""
         return ThroughService(self, "catalog", tail, msgpack.encode)
 
     def _drop_idle(self) -> None:
@@ -152,7 +152,7 @@ class CommitService:
             self._used_s = now_s
 
     def _refusal(self, answer: Any) -> Error:
-        """The error for an answer with another status."""
+        """Return the error for an answer with another status."""
         try:
             error = load(answer.data)["error"]
             code, message = Code(error["code"]), str(error["message"])
@@ -259,7 +259,7 @@ class ThroughService:
 
 
 def check_service_url(url: str) -> str:
-    """The URL without a slash at its end. Raises UsageError if it cannot be that of a service."""
+    """Return the URL without a slash at its end. Raises UsageError if it cannot be that of a service."""
     check_text("commit_via", url)
     parts = urlsplit(url)
     if parts.username or parts.password:
@@ -271,7 +271,7 @@ def check_service_url(url: str) -> str:
 
 
 def _parts(group: Sequence[Ticket[_Encoded]]) -> Iterator[list[Ticket[_Encoded]]]:
-    """The group in requests of at most :data:`GROUP_BYTES_MAX`."""
+    """Return the group in requests of at most :data:`GROUP_BYTES_MAX`."""
     part: list[Ticket[_Encoded]] = []
     size_bytes = 0
     for ticket in group:
@@ -284,13 +284,13 @@ def _parts(group: Sequence[Ticket[_Encoded]]) -> Iterator[list[Ticket[_Encoded]]
 
 
 def _in_handshake(error: exceptions.HTTPError) -> bool:
-    """Whether TLS failed before anything was sent: by a certificate, or because the server has no TLS."""
+    """Return whether TLS failed before anything was sent: by a certificate, or because the server has no TLS."""
     inner = error.args[0] if isinstance(error, exceptions.SSLError) and error.args else None
     no_tls = isinstance(inner, ssl.SSLError) and inner.reason == "WRONG_VERSION_NUMBER"
     return no_tls or isinstance(inner, ssl.SSLCertVerificationError)
 
 
 def _reason(error: BaseException) -> str:
-    """The message of a failed request, without addresses of Python objects."""
+    """Return the message of a failed request, without addresses of Python objects."""
     inner = error.__cause__ or error.__context__
     return f"{type(error).__name__}: {inner}" if isinstance(inner, OSError) else type(error).__name__

@@ -222,7 +222,7 @@ def _blocks(metadata_pairs: Mapping[bytes, bytes]) -> BlockList | None:
 
 
 def _indexes(groups: Sequence[dict[int, Any]]) -> tuple[int, int]:
-    """From the first to the last page index of the file."""
+    """Return the range from the first to the last page index of the file."""
     columns = [column for group in groups for column in group[1]]
     byte_ranges = [
         byte_range
@@ -305,7 +305,7 @@ def encode_plain(field: Field, data: bytes) -> bytes:
 
 
 def _leading(bounds: Sequence[tuple[Content, Content] | None]) -> tuple[tuple[Content, ...], tuple[Content, ...]]:
-    """Lower and upper bounds of sorted rows, as values of leading fields, from the bounds of each column.
+    """Return lower and upper bounds of sorted rows, as values of leading fields, from the bounds of each column.
 
     They end with the first field that varies: the minimum of the next field need not be in the first row.
     """

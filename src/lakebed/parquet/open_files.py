@@ -193,7 +193,7 @@ class OpenFiles:
             return opened.part(stream.fileno(), byte_range)
 
     def fetch(self, opened: OpenFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Parts of a file on a store, in one round trip, or none if all are in its tail. Raises as :meth:`read`."""
+        """Fetch parts of a file on a store in one round trip, none if all are in its tail. Raises as :meth:`read`."""
         assert opened.tail is not None
         tail, blocks = opened.tail, opened.blocks
         # After the blocks come their digests and the footer, which are verified and in the tail.

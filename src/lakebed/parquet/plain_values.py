@@ -43,7 +43,7 @@ def physical_type(field: Field) -> int:
 
 
 def per_unit(field: Field) -> int:
-    """Units of the file per unit of the column: Parquet has no seconds and stores milliseconds instead."""
+    """Return the units of the file per unit of the column: Parquet has no seconds and stores milliseconds instead."""
     kind = field.type
     return _MS_PER_S if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and kind.unit == "s" else 1
 

@@ -121,7 +121,7 @@ class RankNotes:
         self._next_cut = end
 
     def _ranks(self, keys: pa.Table, bounds: Sequence[bytes]) -> list[int]:
-        """For each of these ascending bounds, the number of rows of the chunk with a smaller key."""
+        """Return for each of these ascending bounds the number of rows of the chunk with a smaller key."""
         if len(bounds) <= _ENCODE_ALL:
             return self._codec.lower_ranks(keys, bounds)
         encoded = self._codec.encode_columns(keys).to_pylist()

@@ -85,7 +85,7 @@ def positions_within(
 def lower_ranks(
     keys: pa.RecordBatch, codec: KeyCodec, bounds: Sequence[bytes], low: Integers, high: Integers
 ) -> Integers:
-    """For each encoded bound, the first position in its ``[low, high)`` with a key not below it, or ``high``.
+    """Return for each encoded bound the first position in its ``[low, high)`` with a key not below it, or ``high``.
 
     ``keys`` are row key columns, which ascend between ``low`` and ``high``.
     """

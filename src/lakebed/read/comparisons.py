@@ -32,7 +32,8 @@ _DAY_S = 86_400
 
 
 def ends_of(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | None] | None:
-    """The encoded ends of the values below the literal, and of those up to it; an end is None if all values are below.
+    """Return the encoded ends of the values below the literal, and of those up to it; an end is None if all values are
+    below.
 
     None if the two cannot be compared, or a cast may not keep their order.
     """
@@ -89,7 +90,7 @@ def _whole(bound: Any, rounded: Callable[[Any], int]) -> float:
 
 
 def _from(field: Field, integer: float) -> bytes | None:
-    """The encoding of the field's least integer from this one on, empty if all are; None if there is none."""
+    """Return the encoding of the field's least integer from this one on, empty if all are; None if there is none."""
     held = field.key_type
     if integer <= held.least:
         return b""
@@ -97,7 +98,7 @@ def _from(field: Field, integer: float) -> bytes | None:
 
 
 def _first(field: Field, passes: Callable[[Any], bool]) -> bytes | None:
-    """The encoding of the least value that passes, None if none does; all larger ones must pass as well."""
+    """Return the encoding of the least value that passes, None if none does; all larger ones must pass as well."""
     low, high = 0, 1 << (8 * field.width)
     while low < high:
         middle = (low + high) // 2
@@ -111,7 +112,7 @@ def _first(field: Field, passes: Callable[[Any], bool]) -> bytes | None:
 
 
 def _number(literal: pa.Scalar) -> Any:
-    """A literal as a number that compares exactly with those of columns; None for other types."""
+    """Return a literal as a number that compares exactly with those of columns; None for other types."""
     kind = literal.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return literal.as_py()
@@ -134,7 +135,7 @@ def _same(content: Any) -> Any:
 
 
 def _ordered(content: float) -> float:
-    """A float in an order in which NaN is above infinity: a number that no literal is above."""
+    """Return a float in an order in which NaN is above infinity: a number that no literal is above."""
     return _AboveAll() if math.isnan(content) else content
 
 
@@ -149,7 +150,7 @@ class _AboveAll(float):
 
 
 def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | None:
-    """A cast as a function of the column's content that keeps the order; None if it may not keep it."""
+    """Return a cast as a function of the column's content that keeps the order; None if it may not keep it."""
     if pa.types.is_floating(kind):
         return _ordered if pa.types.is_floating(wanted) and wanted.bit_width >= kind.bit_width else None
     if pa.types.is_decimal(kind):
@@ -176,7 +177,7 @@ def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | Non
 
 
 def _finer(kind: pa.DataType, wanted: pa.DataType) -> Callable[[int], int] | None:
-    """A cast to the same or a finer unit; None for a coarser one."""
+    """Return a cast to the same or a finer unit; None for a coarser one."""
     times, rest = divmod(PER_SECOND[wanted.unit], PER_SECOND[kind.unit])
     return None if rest else lambda integer: integer * times
 

@@ -111,7 +111,7 @@ Condition: TypeAlias = (
 
 
 def keys_of(condition: Condition, codec: KeyCodec, *, truth: bool = True) -> KeySet:
-    """The keys of the rows for which the condition can be true; with ``truth=False``, for which it can be false."""
+    """Return the keys of the rows for which the condition can be true, or with ``truth=False`` can be false."""
     match condition:
         case And() | Or():
             sets = [keys_of(part, codec, truth=truth) for part in condition.parts]

@@ -74,17 +74,17 @@ class Count:
 
     @classmethod
     def within(cls, rows: int, error_rows: int) -> Self:
-        """An estimate of ``rows``, off by at most ``error_rows``; exact if that is 0."""
+        """Return an estimate of ``rows``, off by at most ``error_rows``; exact if that is 0."""
         return cls(rows, error_rows == 0, error_rows)
 
     @classmethod
     def between(cls, rows_min: int, rows_max: int) -> Self:
-        """An estimate between these bounds."""
+        """Return an estimate between these bounds."""
         return cls.within((rows_min + rows_max + 1) // 2, (rows_max - rows_min + 1) // 2)
 
 
 def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, storage: Storage | None) -> Count:
-    """The number of rows with a key in any of the ranges, each counted once.
+    """Return the number of rows with a key in any of the ranges, each counted once.
 
     With a ``storage``, summaries are read and the count may be an estimate; without one it is exact. Raises as
     :meth:`lakebed.read.reader.Reader.get`.
@@ -130,7 +130,7 @@ class Cuts:
         self._summaries: dict[str, Summary | None] = {}
 
     def rows(self, file: DataFile, keys: EncodedRange) -> tuple[range, int]:
-        """The rows of the file with keys in the range, and the error of their number."""
+        """Return the rows of the file with keys in the range, and the error of their number."""
         low, low_error = self._rank(file, keys.min)
         high, high_error = (file.rows, 0) if keys.max is None else self._rank(file, keys.max)
         return range(low, high), low_error + high_error
@@ -147,7 +147,7 @@ class Cuts:
         return (low + high + 1) // 2, (high - low + 1) // 2
 
     def _summary(self, file: DataFile) -> Summary | None:
-        """The summary of a file; None for a small file, which has none, and for a lost summary."""
+        """Return the summary of a file; None for a small file, which has none, and for a lost summary."""
         if self._storage is None or not file.summarised:
             return None
         if file.id not in self._summaries:
@@ -173,7 +173,7 @@ def _parts(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQue
 def _rows_of_reference(
     held: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility
 ) -> Count:
-    """The number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
+    """Return the number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
     file = held.file
     live = EncodedRange(file.min_key, successor(file.max_key)).intersect(inside)
     if held.exact and (keys == inside or keys.covers(live)):
@@ -192,7 +192,7 @@ def _all(shares: Sequence[Count]) -> Count:
 
 
 def _merged(files: Sequence[DataFile], shares: Sequence[Count]) -> Count:
-    """The number of merged rows: at least those of one file, less the rows that may be deletes."""
+    """Return the number of merged rows: at least those of one file, less the rows that may be deletes."""
     rows_min = max(one.rows_min for one in shares) - sum(file.markers for file in files)
     return Count.between(max(0, rows_min), sum(one.rows_max for one in shares))
 
@@ -261,7 +261,7 @@ def reservoir(rows: RowStream, count: int, chance: Chance) -> pa.Table:
 
 
 def _rows_held(state: TableState, partition: int, cuts: Cuts) -> list[int]:
-    """The exact number of rows of each file in the partition."""
+    """Return the exact number of rows of each file in the partition."""
     held = state.held_by(partition)
     return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, partition))[0]) for one in held]
 
@@ -275,7 +275,7 @@ def _range(state: TableState, partition: int) -> EncodedRange:
 def _located(
     state: TableState, partition: int, positions: Sequence[int], cuts: Cuts
 ) -> Iterator[tuple[DataFile, list[int]]]:
-    """The files with any of these rows of a partition, each with the rows' positions in the file, ascending."""
+    """Return the files with any of these rows of a partition, each with the rows' positions in the file, ascending."""
     for index, inside in _divided(positions, _rows_held(state, partition, cuts)):
         file = state.held_by(partition)[index].file
         live, _ = cuts.rows(file, _range(state, partition))

@@ -86,7 +86,7 @@ class ScanEngine:
         self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """The requested rows, in order, of files that have a ``path``; with a limit, more rows may come.
+        """Return the requested rows, in order, of files that have a ``path``; with a limit, more rows may come.
 
         Raises what the engine raises, which does not name the file; FileNotFoundError if a file is missing.
         """
@@ -100,7 +100,7 @@ class ScanEngine:
             yield from _execute(self._context(_batch_rows(files)), files, frame, request.statistics)
 
     def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
-        """All rows of one file in the types of the schema, for plans of other contexts.
+        """Return all rows of one file in the types of the schema, for plans of other contexts.
 
         If the file is on a store, PyArrow reads it and verifies what it reads.
         """
@@ -109,7 +109,7 @@ class ScanEngine:
         return frame.select(*(typed(f, types[f.name]) for f in schema.fields))
 
     def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
-        """All rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
+        """Return all rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
         frame = self._context(_BATCH_ROWS[0]).read_parquet(copy.path.as_uri(), file_extension="")
         types = {f.name: f.type for f in frame.schema()}
         return frame.select(*(typed(f, types.get(f.name)) for f in schema.fields))
@@ -149,7 +149,7 @@ class ScanEngine:
             yield keys, None if whole else inside(request.schema, keys)
 
     def frame(self, files: Sequence[OpenFile], condition: Expr | None, request: ReadRequest) -> DataFrame:
-        """The rows of the files for which the condition and the predicate are true, in order."""
+        """Return the rows of the files for which the condition and the predicate are true, in order."""
         # Selected below the filter, so that the scan reads these and no others.
         needed = request.fields(with_keys=condition is not None or len(files) > 1)
         scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
@@ -161,7 +161,7 @@ class ScanEngine:
         return rows if request.limit is None else rows.limit(request.limit)
 
     def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
-        """The fields of a schema as expressions over the columns of a file."""
+        """Return the fields of a schema as expressions over the columns of a file."""
         names = opened.footer.names
         # A file that was written while others changed the schema may lack columns of its version.
         if opened.file.schema_version == schema.version and all(names.get(field.id) == field.name for field in fields):
@@ -200,7 +200,7 @@ class ScanEngine:
 
 
 def _batch_rows(files: Sequence[OpenFile]) -> int:
-    """The rows of a batch, one of four numbers, by the widest rows of a row group: each number has a context."""
+    """Return the rows of a batch, one of four numbers, by the widest rows of a row group: each number has a context."""
     widest = max((g.content_bytes // max(1, g.rows) for one in files for g in one.footer.groups), default=0)
     return next((rows for rows in _BATCH_ROWS if rows * widest <= _BATCH_BYTES), 1)
 
@@ -219,7 +219,7 @@ def _execute(
 
 
 def _found_all(files: Sequence[OpenFile]) -> bool:
-    """Whether every file exists. The engine lists the files while it plans, and treats a missing one as empty.
+    """Return whether every file exists. The engine lists the files while it plans, and treats a missing one as empty.
 
     A file that exists after planning existed before, because names are never used twice. A file that disappears later
     is an error of the engine.
@@ -228,7 +228,9 @@ def _found_all(files: Sequence[OpenFile]) -> bool:
 
 
 def _not_pruned(footer: Footer, keys: EncodedRange, schema: Schema) -> list[RowGroup]:
-    """The row groups that the engine may read for rows with such keys: it prunes by the first key field at least."""
+    """Return the row groups that the engine may read for rows with such keys: it prunes by the first key field at
+    least.
+    """
     if per_unit(schema.row_key[0]) != 1:
         # The units of the file are not those of the condition.
         return list(footer.groups)
@@ -275,7 +277,7 @@ class Frame:
 
 
 def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> Frame:
-    """All rows of the plan, in no order; ``columns`` (all if None) are those that will be read.
+    """Return all rows of the plan, in no order; ``columns`` (all if None) are those that will be read.
 
     Raises as :meth:`lakebed.read.reader.Reader.scan`.
     """
@@ -328,7 +330,7 @@ def _is_live(live: LiveFile, schema: Schema) -> Expr:
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    """One frame of several, as a balanced tree: the engine walks plans by recursion."""
+    """Return one frame of several, as a balanced tree: the engine walks plans by recursion."""
     if len(frames) == 1:
         return frames[0]
     middle = len(frames) // 2

@@ -55,7 +55,7 @@ class Explanation:
 
     @classmethod
     def of(cls, version: int, plan: QueryPlan, statistics: ReadStatistics) -> Explanation:
-        """The explanation of a finished read."""
+        """Return the explanation of a finished read."""
         reaching = sum(len(partition.files) for partition in plan.partitions)
         return cls(
             version=version,
@@ -80,7 +80,7 @@ class Explanation:
         return sum(step.seconds for step in self.steps)
 
     def counts(self, partitions: int | None = None) -> list[Counted]:
-        """The counts after each step, for a funnel; ``partitions`` are those of the table."""
+        """Return the counts after each step, for a funnel; ``partitions`` are those of the table."""
         of_table: list[Counted] = []
         if partitions is not None:
             of_table = [("Partitions of the table", "partitions", partitions, None)]
@@ -97,7 +97,7 @@ class Explanation:
         ]
 
     def plot(self) -> Picture:
-        """The funnel of the read as SVG: the partitions, files, pages and rows that remain after each step."""
+        """Return the funnel of the read as SVG: the partitions, files, pages and rows that remain after each step."""
         from lakebed.drawing.pictures import bars_of, funnel_picture
 
         return funnel_picture(bars_of(self.counts()))
@@ -114,11 +114,11 @@ class Explanation:
         return view(f"A read of {self.rows:,} rows at version {self.version}", self.plot().svg, facts(shown))
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the same as plain values."""
         return {**asdict(self), "steps": [asdict(step) for step in self.steps]}
 
     def lines(self) -> list[str]:
-        """The same as lines of text."""
+        """Return the same as lines of text."""
         left = f"{self.files_out_by_bounds:,} out by bounds, {self.files_out_by_filter:,} by filter"
         lines = {
             "at version": self.version,

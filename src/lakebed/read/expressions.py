@@ -138,7 +138,7 @@ def _is_null(expression: Expr) -> Condition:
 
 
 def _chain(expression: Expr, operator: str) -> list[Expr]:
-    """The operands of a chain of one operator, however it is nested."""
+    """Return the operands of a chain of one operator, however it is nested."""
     parts: list[Expr] = []
     waiting = [expression]
     while waiting:
@@ -151,7 +151,9 @@ def _chain(expression: Expr, operator: str) -> list[Expr]:
 
 
 def _column_name(side: Expr) -> str | None:
-    """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
+    """Return the column on one side of a comparison, with or without a cast to the type of the other; None if it is
+    none.
+    """
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]
     if side.variant_name() != "Column":

@@ -41,7 +41,7 @@ NO_KEY = KeySet(())
 
 
 def both(sets: Sequence[KeySet]) -> KeySet:
-    """The keys that are in all of the sets, and maybe some that are not."""
+    """Return the keys that are in all of the sets, and maybe some that are not."""
     found = list(sets) or [EVERY_KEY]
     while len(found) > 1:
         # By pairs, which keeps the intermediate sets small.
@@ -50,7 +50,7 @@ def both(sets: Sequence[KeySet]) -> KeySet:
 
 
 def either(sets: Sequence[KeySet]) -> KeySet:
-    """The keys that are in any of the sets, and maybe some that are not."""
+    """Return the keys that are in any of the sets, and maybe some that are not."""
     boxes = [box for one in sets for box in one.boxes]
     # All ranges of a single field are one box.
     alone: dict[int, list[EncodedRange]] = {}
@@ -65,7 +65,7 @@ def either(sets: Sequence[KeySet]) -> KeySet:
 
 
 def within(position: int, ranges: Iterable[EncodedRange]) -> KeySet:
-    """The keys whose field at that position is encoded inside any of the ranges of its own encoding."""
+    """Return the keys whose field at that position is encoded inside any of the ranges of its own encoding."""
     found = tuple(_united(ranges))
     if not found:
         return NO_KEY
@@ -78,7 +78,7 @@ def key_ranges(keys: KeySet, codec: KeyCodec) -> tuple[EncodedRange, ...]:
 
 
 def exact_fields(keys: KeySet, codec: KeyCodec) -> int:
-    """The number of leading key fields for which :func:`key_ranges` is no larger than the set."""
+    """Return the number of leading key fields for which :func:`key_ranges` is no larger than the set."""
     if not keys.boxes:
         return len(codec.fields)
     return _spread(dict(keys.boxes[0]), codec)[1] if len(keys.boxes) == 1 else 0
@@ -94,7 +94,7 @@ def _both(one: KeySet, other: KeySet) -> KeySet:
 def _crossed(
     one: tuple[tuple[int, _FieldRanges], ...], other: tuple[tuple[int, _FieldRanges], ...]
 ) -> tuple[tuple[int, _FieldRanges], ...] | None:
-    """The intersection of two boxes; None if it is empty."""
+    """Return the intersection of two boxes; None if it is empty."""
     fields = dict(one)
     for position, ranges in other:
         held = fields.get(position)
@@ -105,7 +105,7 @@ def _crossed(
 
 
 def shared(one: Sequence[EncodedRange], other: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
-    """The intersection of two lists of sorted disjoint ranges, sorted."""
+    """Return the intersection of two lists of sorted disjoint ranges, sorted."""
     i = j = 0
     while i < len(one) and j < len(other):
         found = one[i].intersect(other[j])
@@ -119,7 +119,7 @@ def shared(one: Sequence[EncodedRange], other: Sequence[EncodedRange]) -> Iterat
 
 
 def _united(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:
-    """The ranges in order, overlapping ones joined."""
+    """Return the ranges in order, overlapping ones joined."""
     pending: EncodedRange | None = None
     for following in sorted((keys for keys in ranges if not keys.empty), key=lambda keys: keys.min):
         if pending is None:
@@ -135,7 +135,7 @@ def _united(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:
 
 
 def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[EncodedRange], int]:
-    """A box as ranges of the whole key, and the number of leading fields that they express exactly."""
+    """Return a box as ranges of the whole key, and the number of leading fields that they express exactly."""
     done: list[EncodedRange] = []
     prefixes = [b""]
     exact, only_points = 0, True
@@ -159,19 +159,19 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[Encoded
 
 
 def _joined(ranges: _FieldRanges, ranges_max: int) -> Iterator[EncodedRange]:
-    """The ranges, joined with neighbours if there are more than ``ranges_max``."""
+    """Return the ranges, joined with neighbours if there are more than ``ranges_max``."""
     neighbours = -(-len(ranges) // ranges_max)
     for begin in range(0, len(ranges), neighbours):
         yield EncodedRange(ranges[begin].min, ranges[min(begin + neighbours, len(ranges)) - 1].max)
 
 
 def _after(prefix: bytes, keys: EncodedRange) -> EncodedRange:
-    """The keys that begin with the prefix and continue inside the range."""
+    """Return the keys that begin with the prefix and continue inside the range."""
     return EncodedRange(prefix + keys.min, successor(prefix) if keys.max is None else prefix + keys.max)
 
 
 def _is_value(field: Field, keys: EncodedRange) -> bool:
-    """Whether the range of one field's encoding holds a single value."""
+    """Return whether the range of one field's encoding holds a single value."""
     if field.width:
         end = 1 << (8 * field.width) if keys.max is None else _unsigned(field, keys.max)
         return end - _unsigned(field, keys.min) == 1

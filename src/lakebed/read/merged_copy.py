@@ -33,7 +33,8 @@ _GROUP_BYTES = 32 * 1024 * 1024
 
 
 def merged_copy(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> LocalCopy:
-    """The rows of a plan in key order, as a Parquet file with these columns (None: all) in the order of the schema.
+    """Return the rows of a plan in key order, as a Parquet file with these columns (None: all) in the order of the
+    schema.
 
     The file exists as long as the returned value.
     """
@@ -42,7 +43,7 @@ def merged_copy(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None =
 
 
 def rows_copy(found: RowStream) -> LocalCopy:
-    """The rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream."""
+    """Return the rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream."""
     folder = copies_folder()
     copy = LocalCopy(folder / f"merged-{random_token()}.parquet")
     with closing(found) as rows, writing_to(folder):

@@ -60,7 +60,7 @@ class MergeSchemas:
         return found
 
     def below(self, request: ReadRequest, files: Sequence[DataFile]) -> ReadRequest:
-        """The request for the rows of these files below the merge."""
+        """Return the request for the rows of these files below the merge."""
         hidden = any(file.markers for file in files)
         schema = self.of(request.merge, request.schema, hidden=hidden)
         where = request.where
@@ -77,7 +77,7 @@ class MergeSchemas:
 
 
 def _names(request: ReadRequest, schema: Schema, *, hidden: bool) -> tuple[str, ...]:
-    """The columns below a merge: keys, requested ones, those of the predicate, hidden ones."""
+    """Return the columns below a merge: keys, requested ones, those of the predicate, hidden ones."""
     if isinstance(request.merge, Custom):
         return schema.names
     names = dict.fromkeys((*schema.sort_names, *request.names))
@@ -92,7 +92,7 @@ def _names(request: ReadRequest, schema: Schema, *, hidden: bool) -> tuple[str, 
 def merged_rows(
     rows: Generator[pa.RecordBatch | Unfiltered], request: ReadRequest, below: ReadRequest
 ) -> Generator[pa.RecordBatch | Unfiltered]:
-    """The merged rows of a part; ``rows`` are those of the request ``below``. With a limit, more rows may come.
+    """Return the merged rows of a part; ``rows`` are those of the request ``below``. With a limit, more rows may come.
 
     If the predicate has not been evaluated below, all batches are :class:`Unfiltered`, with the columns of the request
     and of the predicate.
@@ -112,7 +112,7 @@ def merged_rows(
 
 
 def ahead(rows: Iterator[Item]) -> Generator[Item]:
-    """The same items. After the first few, another thread reads the next one while one is merged."""
+    """Return the same items. After the first few, another thread reads the next one while one is merged."""
     for _ in range(ALONE):
         one = next(rows, None)
         if one is None:
@@ -126,7 +126,7 @@ def ahead(rows: Iterator[Item]) -> Generator[Item]:
 
 
 def merge(rows: Iterable[pa.RecordBatch], below: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """The merged rows of a request below a merge, in key order; without hidden columns."""
+    """Return the merged rows of a request below a merge, in key order; without hidden columns."""
 
     def counted() -> Iterator[pa.RecordBatch]:
         arrow = None
@@ -157,7 +157,7 @@ def merge_one_key(rows: pa.RecordBatch, below: ReadRequest) -> list[pa.RecordBat
 
 
 def has_whole_row(rows: pa.RecordBatch) -> bool:
-    """Whether a row is whole, or a delete: no row that arrived before it can contribute to the merged row."""
+    """Return whether a row is whole, or a delete: no row that arrived before it can contribute to the merged row."""
     if KIND not in rows.schema.names:
         return bool(rows.num_rows)
     return any(kind != RowKind.PARTIAL for kind in rows.column(KIND).to_pylist())

@@ -42,7 +42,8 @@ _PYTHON_TYPES = {
 
 
 def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
-    """The keys, encoded, ascending, without repetitions; :meth:`lakebed.table.table.Table.get_many` has their forms.
+    """Return the keys, encoded, ascending, without repetitions; :meth:`lakebed.table.table.Table.get_many` has their
+    forms.
 
     Raises BadKeyError for a null, a wrong type, a key of too few or too many values, or an object that is no list of
     keys.
@@ -98,12 +99,12 @@ def _python_type(field: Field) -> type | None:
 
 
 def is_arrow(keys: Any) -> bool:
-    """Whether keys are given as Arrow data."""
+    """Return whether keys are given as Arrow data."""
     return hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.Array | pa.RecordBatch)
 
 
 def _arrow_columns(keys: Any, schema: Schema) -> pa.Table:
-    """The key columns of an Arrow table, stream, struct array or single column, in the types of the fields."""
+    """Return the key columns of an Arrow table, stream, struct array or single column, in the types of the fields."""
     if not isinstance(keys, pa.Array | pa.ChunkedArray) and hasattr(keys, "dtype"):
         # A series of Polars or pandas; a frame has dtypes.
         with translate_errors(_unreadable):
@@ -161,7 +162,7 @@ def _uuids(column: pa.Array, field: Field) -> pa.Array:
 
 
 def _can_hold_keys(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of the given type that are in range can be keys of the wanted type."""
+    """Return whether values of the given type that are in range can be keys of the wanted type."""
     if wanted == UUID:
         return types.castable(given, wanted) or types.widens(given, wanted)
     kinds = (
@@ -220,6 +221,6 @@ def gathered(parts: Iterable[PartKeys], files_max: int) -> Iterator[list[PartKey
 
 
 def _may_hold_any(file: DataFile, keys: Sequence[bytes], first: int, last: int) -> bool:
-    """Whether any of these keys lies within the bounds of a file."""
+    """Return whether any of these keys lies within the bounds of a file."""
     at = bisect_left(keys, file.min_key, first, last)
     return at < last and keys[at] <= file.max_key

@@ -53,7 +53,7 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 def read_keys(
     parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], request: ReadRequest, files: OpenFiles
 ) -> pa.Table:
-    """The rows with a key of the request's key list, in order, with the requested columns.
+    """Return the rows with a key of the request's key list, in order, with the requested columns.
 
     ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
     """
@@ -74,7 +74,7 @@ def read_keys(
 
 
 def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
-    """The requested fields; with ``sorted_rows``, those of the sort key as well."""
+    """Return the requested fields; with ``sorted_rows``, those of the sort key as well."""
     schema = request.schema
     names = dict.fromkeys((*request.names, *(field.name for field in schema.sort_key if sorted_rows)))
     return [schema.by_name[name] for name in names]
@@ -95,12 +95,12 @@ class _Search:
         return self.request.schema
 
     def paged(self, opened: OpenFile, statistics: ReadStatistics) -> PagedFile:
-        """A file to be read by pages."""
+        """Return a file to be read by pages."""
         return PagedFile(opened, self.schema, self.files, statistics)
 
 
 def _decoded(batches: Iterator[_Batch]) -> Iterator[tuple[pa.Table, ReadStatistics]]:
-    """The rows of the batches, in their order; several batches are decoded concurrently."""
+    """Return the rows of the batches, in their order; several batches are decoded concurrently."""
     first, second = next(batches, None), next(batches, None)
     if first is not None and second is None:
         yield first.read()
@@ -128,11 +128,11 @@ class _Probe:
     filtered: bool
 
     def cut(self, rows: Spans, search: _Search, statistics: ReadStatistics) -> Cut:
-        """Rows of the row group to decode."""
+        """Return rows of the row group to decode."""
         return Cut(search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows)
 
     def pages(self) -> Integers:
-        """The pages of all keys, ascending."""
+        """Return the pages of all keys, ascending."""
         pages: Integers = np.unique(Spans(self.low, self.high).every())
         return pages
 
@@ -200,7 +200,7 @@ class _Candidate:
 
 
 def _probes(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Probe]:
-    """The keys assigned to the pages of all row groups that may have them."""
+    """Return the keys assigned to the pages of all row groups that may have them."""
     candidates = _candidates(parts, opened, search.keys.encoded)
     probe = partial(_Candidate.probe, search=search)
     with ExitStack() as until_end:
@@ -228,7 +228,7 @@ def _candidates(
 
 
 def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:
-    """The probes gathered into batches of enough rows."""
+    """Return the probes gathered into batches of enough rows."""
     gathered: list[_Probe] = []
     share = 0.0
     for one in probes:
@@ -261,7 +261,7 @@ class _Batch:
     search: _Search
 
     def read(self) -> tuple[pa.Table, ReadStatistics]:
-        """The rows with one of the keys: the index of the key, then the fields. Also returns the statistics."""
+        """Return the rows with one of the keys: the index of the key, then the fields. Also returns the statistics."""
         statistics = ReadStatistics()
         schema, fields = self.search.schema, self.search.fields
         cuts, certain = [], True
@@ -284,7 +284,7 @@ class _Batch:
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 
     def _matches(self, keys: pa.RecordBatch, starts: Integers) -> tuple[Integers, Integers]:
-        """The indices of the keys that rows have, and the positions of these rows, which ascend.
+        """Return the indices of the keys that rows have, and the positions of these rows, which ascend.
 
         ``starts`` has the first position of each row group, and the end of the last.
         """

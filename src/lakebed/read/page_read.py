@@ -70,7 +70,7 @@ class PageReader:
         self._files = files
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        """The requested rows, in order, possibly with more columns; None if they are too many, or have no pages."""
+        """Return the requested rows in order, possibly with more columns; None if too many, or without pages."""
         fields = request.fields(with_keys=len(files) > 1)
         if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
@@ -88,7 +88,7 @@ class PageReader:
     def scan(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int, otherwise: Otherwise
     ) -> Iterator[pa.RecordBatch]:
-        """All rows with the requested keys, in order, possibly with more columns.
+        """Return all rows with the requested keys, in order, possibly with more columns.
 
         Limit and predicate are not applied. ``otherwise`` reads what does not fit into bounded memory by pages: many or
         large rows with nested columns, and very many rows of one key.
@@ -124,7 +124,7 @@ class PageReader:
                 yield from otherwise(replace(request, keys=keys)) if rows is None else rows
 
     def _few(self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int) -> list[pa.RecordBatch] | None:
-        """The rows with nested columns, read at once by position; None if they are too many or too large."""
+        """Return the rows with nested columns, read at once by position; None if they are too many or too large."""
         cuts: list[Cut] = []
         for file in (self._paged(one, request, request.statistics) for one in files):
             first = rank(file, request.keys.min)
@@ -146,7 +146,8 @@ class PageReader:
     def _merged(
         self, files: Sequence[OpenFile], request: ReadRequest, fields: Sequence[Field], at_most: tuple[int, int]
     ) -> list[pa.RecordBatch] | None:
-        """The rows in order, at most ``limit`` of each file; None if pages have more rows or bytes than ``at_most``.
+        """Return the rows in order, at most ``limit`` of each file; None if pages have more rows or bytes than
+        ``at_most``.
 
         If there are few rows, all columns are decoded with the keys, because nearly all pages have results.
         """
@@ -179,7 +180,8 @@ class PageReader:
         return [] if rows is None else [rows]
 
     def _near(self, files: Sequence[OpenFile], request: ReadRequest, limit: int) -> EncodedRange | None:
-        """A range of the first requested keys that probably has ``limit`` rows; None if that cannot be estimated.
+        """Return a range of the first requested keys that probably has ``limit`` rows; None if that cannot be
+        estimated.
 
         Each of many overlapping files has few of the first rows; the largest file shows about where these end.
         """
@@ -198,7 +200,7 @@ class PageReader:
         return None if near.empty else near
 
     def _cuts(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[Cut]:
-        """The row ranges that may have requested keys; with a limit, as far as it reaches in each file."""
+        """Return the row ranges that may have requested keys; with a limit, as far as it reaches in each file."""
         for opened in files:
             file = self._paged(opened, request, request.statistics)
             left = request.limit

@@ -69,7 +69,7 @@ class QueryPlan:
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
-    """The plan of a query for all rows with a key in any of the ranges, each row once.
+    """Return the plan of a query for all rows with a key in any of the ranges, each row once.
 
     ``among`` is the key set of the caller's predicate, over all fields of the sort order (:attr:`Schema.order`). Files
     without a key of it, by their bounds, are left out. If rows are merged, only the fields that they are merged by
@@ -96,7 +96,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
 
 
 def _matching(files: Sequence[DataFile], keys: KeySet, fields: int) -> Sequence[DataFile]:
-    """The files that may have a row with a key of the set, by the bounds of the first ``fields`` key fields."""
+    """Return the files that may have a row with a key of the set, by the bounds of the first ``fields`` key fields."""
     later = [
         [(position - 1, ranges, [keys.min for keys in ranges]) for position, ranges in box if 0 < position < fields]
         for box in keys.boxes
@@ -123,7 +123,7 @@ def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[_LaterFi
 
 
 def _meets(bound: EncodedRange, ranges: Sequence[EncodedRange], minimums: Sequence[bytes]) -> bool:
-    """Whether the bound overlaps a range: if it does, it overlaps the last one that begins below its end."""
+    """Return whether the bound overlaps a range: if it does, it overlaps the last one that begins below its end."""
     last = (len(ranges) if bound.max is None else bisect_left(minimums, bound.max)) - 1
     return last >= 0 and not bound.intersect(ranges[last]).empty
 
@@ -131,7 +131,7 @@ def _meets(bound: EncodedRange, ranges: Sequence[EncodedRange], minimums: Sequen
 def coarser(
     found: QueryPlan, within: Sequence[EncodedRange] = (ALL_KEYS,), rows_a_range: int = ROWS_A_RANGE
 ) -> QueryPlan:
-    """The plan with the ranges of a partition joined, where reading the rows between them costs less.
+    """Return the plan with the ranges of a partition joined, where reading the rows between them costs less.
 
     For callers that evaluate their predicate on each row: the joined ranges have more rows, but none outside the ranges
     ``within``, which the predicate does not check. One more range costs as much as ``rows_a_range`` rows.
@@ -196,14 +196,16 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
 
 
 def is_merged(mode: MergeMode, files: Sequence[DataFile]) -> bool:
-    """Whether the rows of these overlapping files must be merged. A file has one row at most for a key, so one file
-    without markers need not.
+    """Return whether the rows of these overlapping files must be merged. A file has one row at most for a key, so one
+    file without markers need not.
     """
     return not isinstance(mode, KeepAll) and (len(files) > 1 or any(file.markers for file in files))
 
 
 def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
-    """The parts of a plan whose files hold rows of the table, and those whose rows have to be merged or filtered."""
+    """Return the parts of a plan whose files hold rows of the table, and those whose rows have to be merged or
+    filtered.
+    """
     keeps_all = isinstance(plan.merge, KeepAll)
     if keeps_all and plan.shown is EVERY_ROW:
         return plan, replace(plan, partitions=())
@@ -238,7 +240,7 @@ class LiveFile:
 
 
 def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
-    """The files of a plan, each once, with the ranges of the plan that reach it; in the order of the plan."""
+    """Return the files of a plan, each once, with the ranges of the plan that reach it; in the order of the plan."""
     found: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
     for partition in plan.partitions:
         for file in partition.files:
@@ -248,7 +250,8 @@ def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
 
 
 def over_partitions(plan: QueryPlan, state: TableState) -> QueryPlan:
-    """The plan over all keys of its partitions: for an engine that filters rows itself, and needs only the live ones.
+    """Return the plan over all keys of its partitions: for an engine that filters rows itself, and needs only the live
+    ones.
 
     Requires a plan of this state.
     """

@@ -65,7 +65,8 @@ class PointLookup:
         self._reader = reader
 
     def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
-        """All rows of one key of a table at a state, ordered by sort key; see :meth:`lakebed.table.table.Table.get`.
+        """Return all rows of one key of a table at a state, ordered by sort key; see
+        :meth:`lakebed.table.table.Table.get`.
 
         Raises:
             BadKeyError, UsageError: the key, or a column, is not one of the table's.
@@ -131,7 +132,7 @@ class PointLookup:
         return merge_one_key(rows[0], below) if rows else rows
 
     def candidates(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
-        """The overlapping files that may have the key, by their filters.
+        """Return the overlapping files that may have the key, by their filters.
 
         Opens files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
         """
@@ -159,7 +160,8 @@ class PointLookup:
         return [files[position] for position in found]
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        """The rows of the key, in order, possibly with more columns; None if they are too many, or have no pages.
+        """Return the rows of the key, in order, possibly with more columns; None if they are too many, or have no
+        pages.
 
         Raises OSError or ArrowException if a file is damaged.
         """
@@ -189,7 +191,7 @@ class PointLookup:
     def _found_rows(
         files: Sequence[PagedFile], request: ReadRequest, fields: Sequence[Field]
     ) -> list[pa.RecordBatch] | None:
-        """The rows of one file after another; at most ``limit`` rows of each file."""
+        """Return the rows of one file after another; at most ``limit`` rows of each file."""
         schema, point, limit = request.schema, request.point, request.limit
         assert point is not None
         shares = min(-(-len(files) // page_read.SHARE_FILES), page_read.SHARES_MAX)
@@ -227,7 +229,7 @@ class PointLookup:
 
 
 def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
-    """The pages of a file that may have rows of the key; with a limit, enough for that many rows."""
+    """Return the pages of a file that may have rows of the key; with a limit, enough for that many rows."""
     fences, left = file.footer.fences, limit
     cuts: list[Cut] = []
     reached = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
@@ -265,7 +267,7 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
 
 
 def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int) -> tuple[int, int]:
-    """The positions ``[first, last)`` of a value in the column of a key field, which ascends in ``[low, high)``.
+    """Return the positions ``[first, last)`` of a value in the column of a key field, which ascends in ``[low, high)``.
 
     A binary search in Python takes ten steps in a page of texts. Arrow's comparison reads all of them, and importing
     ``pyarrow.compute`` takes as long as a whole lookup.

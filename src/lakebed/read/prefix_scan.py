@@ -56,7 +56,8 @@ PARTS_AT_ONCE = 16
 def prefixes(
     state: TableState, ranges: Sequence[EncodedRange], depth: int, limit: int | None, reader: Reader
 ) -> pa.Table:
-    """The first ``limit`` distinct values of the first ``depth`` row key fields of rows in the ranges, in key order.
+    """Return the first ``limit`` distinct values of the first ``depth`` row key fields of rows in the ranges, in key
+    order.
 
     Raises UsageError for a depth that the row key does not have.
     """
@@ -80,7 +81,7 @@ def check_depth(depth: Any, schema: Schema) -> None:
 def _distinct(
     state: TableState, ranges: Sequence[EncodedRange], depth: int, limit: int | None, reader: Reader
 ) -> Iterator[bytes]:
-    """The encoded prefixes, ascending."""
+    """Return the encoded prefixes, ascending."""
     parts = [
         (keys, [file for file in partition.files if file.reaches(keys)])
         for partition in plan(state, ranges).partitions
@@ -101,7 +102,7 @@ def _distinct(
 
 
 def _joined(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """The prefixes of successive parts; one that continues in the next part counts once."""
+    """Return the prefixes of successive parts; one that continues in the next part counts once."""
     last = None
     for found in parts:
         for prefix in found:
@@ -111,7 +112,9 @@ def _joined(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Reader, *, merged: bool) -> bool:
-    """Whether a row in the range that the table's filter shows has the prefix; ``merged``: a merged row surely has."""
+    """Return whether a row in the range that the table's filter shows has the prefix; ``merged``: a merged row surely
+    has.
+    """
     if merged and not state.filter_version:
         return True
     inside = plan(state, [EncodedRange(prefix, successor(prefix)).intersect(keys)])
@@ -122,7 +125,7 @@ def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Read
 
 
 def _merged(cursors: Sequence[_Cursor], bound: bytes, *, may_drop: bool) -> Iterator[tuple[bytes, bool]]:
-    """The prefixes that any of the cursors has from the bound on, ascending, each once.
+    """Return the prefixes that any of the cursors has from the bound on, ascending, each once.
 
     With each: whether it is sure to have a merged row. Not if a file with markers has it, nor if a merge ``may_drop``
     any row.
@@ -160,7 +163,7 @@ class _Cursor:
         self._pages = 1
 
     def seek(self, bound: bytes) -> bytes | None:
-        """The least prefix of a row whose key is in the range and not below the bound; None if there is none.
+        """Return the least prefix of a row whose key is in the range and not below the bound; None if there is none.
 
         The bound is the beginning of the range, or the successor of a prefix.
         """
@@ -178,7 +181,7 @@ class _Cursor:
         return self._found[0] if self._found else None
 
     def _decode(self, file: PagedFile, bound: bytes) -> list[bytes]:
-        """The prefixes of the first pages that have a row in the range and not below the bound."""
+        """Return the prefixes of the first pages that have a row in the range and not below the bound."""
         wanted = self._keys.intersect(EncodedRange(bound))
         for position in file.footer.fences.reaching(wanted):
             group = file.footer.groups[position]
@@ -204,7 +207,7 @@ class _Cursor:
         return []
 
     def _of_rows(self, cut: Cut, wanted: EncodedRange, around: EncodedRange) -> list[bytes]:
-        """The distinct prefixes of those of the rows whose key is wanted; all of their keys lie ``around``."""
+        """Return the distinct prefixes of those of the rows whose key is wanted; all of their keys lie ``around``."""
         # To compare with the ends of the range takes whole keys; a prefix compares with the successor of another. Where
         # all keys around are in the range, nothing is compared with its beginning, which may have the first prefix.
         inside = self._keys.covers(around)
@@ -223,7 +226,7 @@ class _Cursor:
 
 
 def _changes(rows: pa.RecordBatch, prefix: KeyCodec) -> list[bytes]:
-    """The distinct prefixes of sorted rows."""
+    """Return the distinct prefixes of sorted rows."""
     import pyarrow.compute as pc
 
     differs = None

@@ -97,7 +97,7 @@ class Reader:
         self._engine_lock = threading.Lock()
 
     def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
-        """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
+        """Return all rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
         wanted = request.schema.arrow_of(request.names)
         batches = (one for one in self._live_rows(files, request) if not isinstance(one, Unfiltered))
         return pa.Table.from_batches((exactly(one, wanted) for one in batches), wanted)
@@ -152,7 +152,7 @@ class Reader:
         self._files.drop(*files)
 
     def dataset(self, opened: OpenFile) -> pads.FileSystemDataset:
-        """A file on a store, as a PyArrow dataset for an engine."""
+        """Return a file on a store, as a PyArrow dataset for an engine."""
         from lakebed.parquet.stored_file import stored_dataset
 
         return stored_dataset(opened, self._files)
@@ -166,7 +166,7 @@ class Reader:
             self._files.verify(opened.file)
 
     def engine(self) -> ScanEngine:
-        """The engine of this table's files; made at first use."""
+        """Return the engine of this table's files; made at first use."""
         with self._engine_lock:
             if self._engine is None:
                 from lakebed.read.datafusion_scan import ScanEngine
@@ -177,7 +177,7 @@ class Reader:
     def get_many(
         self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], statistics: ReadStatistics | None = None
     ) -> pa.Table:
-        """All rows of ascending encoded keys, in key order. Raises as :meth:`scan`."""
+        """Return all rows of ascending encoded keys, in key order. Raises as :meth:`scan`."""
         from lakebed.read.multi_get import gathered, keys_by_part
 
         if state.filter_version:
@@ -221,19 +221,19 @@ class Reader:
         return read_keys(parts, ready, request, self._files)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
-        """The number of rows of a file with a key below an encoded bound. Raises as :meth:`scan`."""
+        """Return the number of rows of a file with a key below an encoded bound. Raises as :meth:`scan`."""
         with self.attribute_errors([file]):
             return rank(self.paged(file, schema), bound)
 
     def paged(self, file: DataFile, schema: Schema) -> PagedFile:
-        """A file made ready to be read by pages, or by row groups if it has no page index; for one thread."""
+        """Return a file made ready to be read by pages, or by row groups if it has no page index; for one thread."""
         opened = self._files.open(file, schema)
         if not opened.footer.paged:
             opened = self._files.local(file, schema)
         return self._paged(opened, schema)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], positions: Sequence[int]) -> pa.Table:
-        """The rows of a file at these ascending positions. Raises as :meth:`scan`."""
+        """Return the rows of a file at these ascending positions. Raises as :meth:`scan`."""
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
         with self.attribute_errors([file]):
@@ -247,7 +247,7 @@ class Reader:
         return PagedFile(opened, schema, self._files)
 
     def _passing_rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
-        """The rows for which the predicate is true, as many as the limit allows."""
+        """Return the rows for which the predicate is true, as many as the limit allows."""
         left = request.limit
         with closing(self._all_rows(plan, request, schema)) as batches:
             for batch in filtered(batches, request.where):
@@ -263,7 +263,7 @@ class Reader:
     def _all_rows(
         self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
+        """Return the rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
         left = request.limit
         for keys, point, files in parts(plan, reverse=request.reverse):
             if left is not None and left <= 0:
@@ -279,7 +279,7 @@ class Reader:
     def _reverse_rows(
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The requested rows in reverse order: slices from the end, each read forwards and then reversed."""
+        """Return the requested rows in reverse order: slices from the end, each read forwards and then reversed."""
         from lakebed.read.slices import backwards, reversed_rows
 
         with self.attribute_errors(files, request.where):
@@ -304,14 +304,15 @@ class Reader:
                     yield from reversed_rows(exact, hold_bytes)
 
     def _live_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The requested rows of overlapping files, merged by the merge mode; as :meth:`_part_rows`."""
+        """Return the requested rows of overlapping files, merged by the merge mode; as :meth:`_part_rows`."""
         if not is_merged(request.merge, files):
             return self._part_rows(files, request)
         below = self.merge_schemas.below(request, files)
         return merged_rows(self._part_rows(files, below), request, below)
 
     def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The requested rows of overlapping files; small reads return :class:`Unfiltered` rows, for the predicate.
+        """Return the requested rows of overlapping files; small reads return :class:`Unfiltered` rows, for the
+        predicate.
 
         Either all batches are unfiltered, or none is.
         """
@@ -348,7 +349,7 @@ class Reader:
         return self.engine().read(opened, request)
 
     def _page_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
-        """The requested rows of files with wide rows, or on a store: by pages if possible, else by the engine."""
+        """Return the requested rows of files with wide rows or on a store: by pages if possible, else by the engine."""
 
         def by_engine(request: ReadRequest) -> Iterator[pa.RecordBatch]:
             return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)

@@ -38,7 +38,7 @@ class Point:
 
 
 def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
-    """The key of a range that holds a single key; None for any other range."""
+    """Return the key of a range that holds a single key; None for any other range."""
     if keys.max is None or keys.max != successor(keys.min):
         return None
     fields = schema.row_key
@@ -87,23 +87,23 @@ class ReadRequest:
     merged_as: Schema | None = None
 
     def before_where(self) -> ReadRequest:
-        """The request without its predicate and limit, with the columns that the predicate needs."""
+        """Return the request without its predicate and limit, with the columns that the predicate needs."""
         assert self.where is not None
         return replace(self, names=(*self.names, *self.where.columns), limit=None, where=None)
 
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of the requested columns, each once."""
+        """Return the Arrow schema of the requested columns, each once."""
         return self.schema.arrow_of(dict.fromkeys(self.names))
 
     def fields(self, *, with_keys: bool) -> list[Field]:
-        """The fields to read, each once; with keys, the fields of the sort order come first."""
+        """Return the fields to read, each once; with keys, the fields of the sort order come first."""
         first = self.schema.sort_names if with_keys else ()
         names = dict.fromkeys((*first, *self.names, *(() if self.where is None else self.where.columns)))
         return [self.schema.by_name[name] for name in names]
 
 
 def parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
-    """The parts of a plan in reading order: a key range, its key if it is a single one, and overlapping files."""
+    """Return the parts of a plan in reading order: a key range, its key if it has only one, and overlapping files."""
     for partition in reversed(plan.partitions) if reverse else plan.partitions:
         for keys in reversed(partition.ranges) if reverse else partition.ranges:
             point = point_of(plan.schema, keys)

@@ -43,7 +43,7 @@ class Unfiltered:
 
 
 def unfiltered(batches: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[Unfiltered]:
-    """The batches with the columns ``wanted`` only, so that one predicate can be evaluated over several parts.
+    """Return the batches with the columns ``wanted`` only, so that one predicate can be evaluated over several parts.
 
     Overlapping files are read with the key columns, other files without.
     """
@@ -51,7 +51,8 @@ def unfiltered(batches: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator
 
 
 def filtered(batches: Iterator[pa.RecordBatch | Unfiltered], where: Predicate | None) -> Generator[pa.RecordBatch]:
-    """The rows for which the predicate is true, in their order. Batches that are no :class:`Unfiltered` pass unchanged.
+    """Return the rows for which the predicate is true, in their order. Batches that are no :class:`Unfiltered` pass
+    unchanged.
 
     The first batch is filtered at once, for callers that want a few rows; then twice as many each time.
     """
@@ -83,7 +84,9 @@ def _filter(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.Record
 
 
 def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the columns, types and field ids of the schema: an engine has its own types for some columns."""
+    """Return the rows with the columns, types and field ids of the schema: an engine has its own types for some
+    columns.
+    """
     if rows.schema == schema:
         return rows
     columns = []
@@ -98,7 +101,7 @@ STREAM_BYTES = 8 * 1024 * 1024
 
 
 def bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """The rows in batches of at most STREAM_BYTES, unless a single row is larger."""
+    """Return the rows in batches of at most STREAM_BYTES, unless a single row is larger."""
     if rows.nbytes <= STREAM_BYTES:
         return (rows,)
     # Importing Arrow's kernels takes as long as a whole lookup.
@@ -115,7 +118,8 @@ def timed_batches(
     *,
     before_s: float = 0.0,
 ) -> Generator[pa.RecordBatch]:
-    """The same batches; if there is a sink, the time that it takes to make the first and all of them is measured.
+    """Return the same batches; if there is a sink, the time that it takes to make the first and all of them is
+    measured.
 
     The time that their reader takes between two batches does not count. ``before_s`` was taken already; ``statistics``
     are reported at the end.
@@ -155,7 +159,9 @@ def _timed(
 
 
 def returned_stream(stream: RowStream, schema: Schema) -> RowStream:
-    """A stream of stored rows of a schema as reads return it: columns that are dictionaries have one in each batch."""
+    """Return a stream of stored rows of a schema as reads return it: columns that are dictionaries have one in each
+    batch.
+    """
     if schema.dictionaries.isdisjoint(stream.schema.names):
         return stream
 
@@ -193,15 +199,15 @@ class RowStream(Frames, AbstractContextManager["RowStream"]):
         self.close()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The remaining rows, by Arrow's C stream interface, which passes errors on as text only."""
+        """Return the remaining rows, by Arrow's C stream interface, which passes errors on as text only."""
         return self._open().__arrow_c_stream__(requested_schema)
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """The next rows. Raises StopIteration after the last."""
+        """Return the next rows. Raises StopIteration after the last."""
         return self._open().read_next_batch()
 
     def read_all(self) -> pa.Table:
-        """The remaining rows. Columns that are dictionaries have one for all of them."""
+        """Return the remaining rows. Columns that are dictionaries have one for all of them."""
         return self._open().read_all().unify_dictionaries()
 
     def close(self) -> None:

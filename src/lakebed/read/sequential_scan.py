@@ -42,14 +42,14 @@ _SLICE_SHARE = 4
 
 
 def is_sequential(opened: OpenFile, request: ReadRequest) -> bool:
-    """Whether a request for a single file can be scanned so: it has pages, and no predicate can prune them."""
+    """Return whether a request for a single file can be scanned so: it has pages, and no predicate can prune them."""
     return request.where is None and opened.footer.gives_pages(request.fields(with_keys=True))
 
 
 def sequential_scan(
     opened: OpenFile, request: ReadRequest, memory_limit_bytes: int, files: OpenFiles
 ) -> Generator[pa.RecordBatch]:
-    """The requested rows, in order; with a limit, a few more. ``files`` fetches parts of a file on a store."""
+    """Return the requested rows, in order; with a limit, a few more. ``files`` fetches parts of a file on a store."""
     cores = pa.cpu_count()
     ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
     slicer = _Slicer(opened, request, files)
@@ -88,7 +88,7 @@ class _Slice:
     whole: bool
 
     def decode(self) -> _Decoded:
-        """The requested rows. For any thread."""
+        """Return the requested rows. For any thread."""
         schema = self.request.schema
         wanted = schema.arrow_of(dict.fromkeys(self.request.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
@@ -127,7 +127,7 @@ class _Slicer:
             yield decoded.rows.slice(begin, BATCH_ROWS)
 
     def slices(self) -> Iterator[_Slice]:
-        """The slices in order; with a limit, enough for that many rows."""
+        """Return the slices in order; with a limit, enough for that many rows."""
         opened, request = self._opened, self._request
         left = request.limit
         request.statistics.files.add(opened.file.id)
@@ -149,7 +149,7 @@ class _Slicer:
                     return
 
     def _end(self, pages: KeyPages, begin: int, group: RowGroup) -> int:
-        """The end of a slice that begins at this row: the end of a page, if one is near enough."""
+        """Return the end of a slice that begins at this row: the end of a page, if one is near enough."""
         row_bytes = max(self._row_bytes, group.size_bytes // max(1, group.rows))
         end = begin + max(1, min(self._rows, SLICE_BYTES // row_bytes))
         self._rows *= 2
@@ -159,6 +159,6 @@ class _Slicer:
 
 
 def _lies_in(pages: KeyPages, keys: EncodedRange, begin: int, end: int) -> bool:
-    """Whether all of the rows have keys in the range, by the bounds of their pages."""
+    """Return whether all of the rows have keys in the range, by the bounds of their pages."""
     first, last = bisect_right(pages.first_rows, begin) - 1, bisect_right(pages.first_rows, end - 1) - 1
     return pages.fences.starts[first] >= keys.min and (keys.max is None or pages.fences.ends[last] <= keys.max)

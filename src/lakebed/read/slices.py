@@ -81,7 +81,7 @@ def _starts(file: PagedFile, keys: EncodedRange, *, last_first: bool = False) ->
 
 
 def reversed_rows(batches: Iterable[pa.RecordBatch], hold_bytes: int) -> Generator[pa.RecordBatch]:
-    """The rows of the batches in reverse order, in about ``hold_bytes`` of memory.
+    """Return the rows of the batches in reverse order, in about ``hold_bytes`` of memory.
 
     Reads all batches before it returns the first row. Raises StorageError if the disk is full.
     """

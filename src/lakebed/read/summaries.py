@@ -49,7 +49,7 @@ FILES_AT_ONCE = 16
 def load_summaries(
     storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema, *, cuts: Sequence[bytes] = ()
 ) -> dict[str, Summary]:
-    """The summaries of data files, by file id; derived ones are exact at these ascending ``cuts``.
+    """Return the summaries of data files, by file id; derived ones are exact at these ascending ``cuts``.
 
     Raises DamagedError naming a summary, or a file, that is damaged.
     """
@@ -93,7 +93,7 @@ def _derived(storage: Storage, table_id: str, file: DataFile, schema: Schema, cu
 def removal(
     state: TableState, reader: Reader, storage: Storage, ranges: Sequence[EncodedRange], *, fence: bool = False
 ) -> ProposeRemoval:
-    """The proposal that removes the rows in the ranges, with summaries that are exact where it cuts.
+    """Return the proposal that removes the rows in the ranges, with summaries that are exact where it cuts.
 
     Raises UsageError for no range, or a fence that is neither True nor False; DamagedError naming a summary.
     """
@@ -107,7 +107,7 @@ def removal(
 
 
 def exact_at(bounds: Bounds, summaries: Mapping[str, Summary], reader: Reader, schema: Schema) -> dict[str, Summary]:
-    """The summaries with exact ranks of these keys; unchanged for a file that cannot be read.
+    """Return the summaries with exact ranks of these keys; unchanged for a file that cannot be read.
 
     Raises DamagedError naming a file whose summary contradicts it.
     """

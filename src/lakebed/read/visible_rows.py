@@ -34,7 +34,9 @@ Read = Callable[["TableState", Sequence[str]], pa.Table]
 
 
 def visible_where(planned: QueryPlan, where: Predicate | None = None) -> Predicate | None:
-    """The predicate that is true for those visible rows of a plan for which ``where`` is; None if that is every row."""
+    """Return the predicate that is true for those visible rows of a plan for which ``where`` is; None if that is every
+    row.
+    """
     if planned.shows_all:
         return where
     from lakebed.engine.predicate import check_where
@@ -43,12 +45,12 @@ def visible_where(planned: QueryPlan, where: Predicate | None = None) -> Predica
 
 
 def both(shown: str, where: str | None) -> str:
-    """The predicate, as a text, that is true for the rows for which both are."""
+    """Return the predicate, as a text, that is true for the rows for which both are."""
     return shown if where is None else f"({shown}\n) AND ({where}\n)"
 
 
 def visible_rows(state: TableState, columns: Sequence[str] | None, read: Read) -> pa.Table:
-    """The rows that ``read`` finds and the table's filter shows, with these columns, by default all."""
+    """Return the rows that ``read`` finds and the table's filter shows, with these columns, by default all."""
     schema = state.created
     names = schema.project(columns)
     sql = state.visibility.sql

@@ -125,7 +125,7 @@ class DroppedReport(FactsView):
 
 
 def refusal(report: OrphanReport) -> Error:
-    """The error for orphans that were kept because of doubts."""
+    """Return the error for orphans that were kept because of doubts."""
     reason = "; ".join(report.doubts)
     return Code.ORPHANS_DOUBTFUL(
         f"no orphan of table {report.table} was deleted: {reason}. List more with a dry run; delete anyway with force",
@@ -258,12 +258,12 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 
 def _goes(table_id: str, name: str) -> bool:
-    """Whether an object is deleted as soon as nobody can be reading the table."""
+    """Return whether an object is deleted as soon as nobody can be reading the table."""
     return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
 
 
 def _is_whole(table_id: str, names: Collection[str]) -> bool:
-    """Whether a table that has these objects may have more of its log than :func:`_delete_log` leaves.
+    """Return whether a table that has these objects may have more of its log than :func:`_delete_log` leaves.
 
     That function deletes the latest checkpoint last. More entries than one are of processes that slept through it.
     """
@@ -318,12 +318,12 @@ def _is_lost(table: Table, age: timedelta) -> bool:
 
 
 def _purged(instance: Instance) -> frozenset[str]:
-    """The ids of the tables that were taken out of the catalog. Reads the whole log of the catalog."""
+    """Return the ids of the tables that were taken out of the catalog. Reads the whole log of the catalog."""
     return frozenset(change.table for change in instance.catalog_changes() if isinstance(change, PurgeTable))
 
 
 def _waiting(table: Table, *, interrupted: bool, dry_run: bool) -> str | None:
-    """Why the table's files must be kept; None if they need not be. Expired pins are deleted."""
+    """Return why the table's files must be kept; None if they need not be. Expired pins are deleted."""
     state = table.state()
     if not state.dropped:
         if interrupted:

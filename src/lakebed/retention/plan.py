@@ -112,7 +112,7 @@ class OrphanPlan:
     objects: int
 
     def doubts(self) -> list[str]:
-        """Reasons for which nothing should be deleted without a manual check."""
+        """Return the reasons for which nothing should be deleted without a manual check."""
         found = []
         if self.missing:
             found.append(f"{len(self.missing)} data files are not there, such as {self.missing[0]}: verify the table")
@@ -131,7 +131,7 @@ class OrphanPlan:
 
 
 def cutoff(now: datetime, settings: Settings) -> datetime:
-    """The time at or before which dropped files may be deleted; ``now`` is by the clock of the log."""
+    """Return the time at or before which dropped files may be deleted; ``now`` is by the clock of the log."""
     return now - timedelta(seconds=settings.history_s)
 
 
@@ -141,7 +141,7 @@ def plan_files(
     before: datetime,
     pins: Collection[int] | None = None,
 ) -> FilePlan:
-    """The files that were dropped at or before that time."""
+    """Return the files that were dropped at or before that time."""
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.facts.id))
     retired = tuple(c for c in unused if c.retired)
     free = [c for c in unused if not c.retired and not state.tagged(c)]
@@ -159,7 +159,7 @@ def plan_files(
 
 
 def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> tuple[CommittedFile, ...]:
-    """Those of the files that the table does not refer to at any of the pinned versions."""
+    """Return those of the files that the table does not refer to at any of the pinned versions."""
     return tuple(committed for committed in files if not any(map(committed.needed_at, pins)))
 
 
@@ -178,7 +178,7 @@ def plan_log(
     now: datetime,
     settings: Settings,
 ) -> LogPlan:
-    """The plan for a log with these ``retained`` checkpoints above the log start."""
+    """Return the plan for a log with these ``retained`` checkpoints above the log start."""
     keep_for = timedelta(seconds=settings.log_retention_s)
     return LogPlan(
         checkpoint_due(retained, state.version, last_modified_of, now - keep_for / CHECKPOINTS_RETAINED),
@@ -189,7 +189,7 @@ def plan_log(
 def checkpoint_due(
     retained: Collection[int], head: int, last_modified_of: Callable[[int], datetime | None], before: datetime
 ) -> bool:
-    """Whether the head should be retained: it is newer than the last retained version, and that one is old."""
+    """Return whether the head should be retained: it is newer than the last retained version, and that one is old."""
     last = max(retained, default=1)
     return last < head and _is_old(last_modified_of(last), before)
 
@@ -200,7 +200,7 @@ def truncation_version(
     last_modified_of: Callable[[int], datetime | None],
     before: datetime,
 ) -> int | None:
-    """The latest retained version that is old, with another one above it, below all open jobs; None if none is."""
+    """Return the latest old retained version with another one above it, below all open jobs; None if none is."""
     # The age of a job is that of the entry that opened it.
     opened = min((job.opened for job in state.jobs.values()), default=state.version)
     fit = [version for version in sorted(retained)[:-1] if version <= opened]
@@ -210,7 +210,7 @@ def truncation_version(
 def request_watermark(
     state: TableState, last_modified_of: Callable[[int], datetime | None], now: datetime, settings: Settings
 ) -> int | None:
-    """The next request watermark; None: not due, or no key has expired.
+    """Return the next request watermark; None: not due, or no key has expired.
 
     Keys that were committed within the retention of the log are kept, however low their base version, so a client can
     repeat a request without knowing that version. The age of requests before a truncated entry is unknown.
@@ -247,7 +247,9 @@ def _old_requests(
 
 
 def what_remains(state: TableState) -> TableState:
-    """The state of a dropped table without what grows with a table, for the checkpoint that takes its log's place."""
+    """Return the state of a dropped table without what grows with a table, for the checkpoint that takes its log's
+    place.
+    """
     return TableState(
         version=state.version,
         table=state.table,
@@ -262,7 +264,7 @@ def what_remains(state: TableState) -> TableState:
 
 
 def plan_orphans(state: TableState, listing: ObjectListing, age_s: float) -> OrphanPlan:
-    """The objects of a listing that the state does not name and that are older than ``age_s``.
+    """Return the objects of a listing that the state does not name and that are older than ``age_s``.
 
     An object counts as missing only if both states, before the listing and after it, refer to it.
     """
@@ -298,7 +300,9 @@ def plan_orphans(state: TableState, listing: ObjectListing, age_s: float) -> Orp
 
 
 def _orphans_before(state: TableState, now_us: int, age_s: float) -> tuple[int, str | None]:
-    """The time before which objects may be orphans, and the open job that holds it back: its output may be as old."""
+    """Return the time before which objects may be orphans, and the open job that holds it back: its output may be as
+    old.
+    """
     before_us, held_by = now_us - int(age_s * 1_000_000), None
     first = min(state.jobs.values(), key=lambda job: job.began_us, default=None)
     if first is not None and first.began_us < before_us:

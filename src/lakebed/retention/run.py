@@ -187,7 +187,7 @@ def _report(
 
 
 def _plan(table: Table, state: TableState, pins: Collection[int] | None = None) -> FilePlan:
-    """The plan for the files of a state, with the pins that were read after it."""
+    """Return the plan for the files of a state, with the pins that were read after it."""
     if next(state.files.having("dropped"), None) is None:
         # Saves the request for the time.
         return FilePlan()
@@ -196,7 +196,7 @@ def _plan(table: Table, state: TableState, pins: Collection[int] | None = None) 
 
 
 def last_modified_of(table: Table, version: int) -> datetime | None:
-    """The last-modified time of an entry of the log; None if the entry was truncated."""
+    """Return the last-modified time of an entry of the log; None if the entry was truncated."""
     try:
         return table.log.entry_last_modified(version)
     except NotRetainedError:
@@ -207,7 +207,7 @@ def last_modified_of(table: Table, version: int) -> datetime | None:
 
 
 def _unpinned(table: Table, state: TableState) -> tuple[list[DataFile], FilePlan, Pins]:
-    """The retired files of a state that no pin holds. The pins are read after the state was."""
+    """Return the retired files of a state that no pin holds. The pins are read after the state was."""
     pins = read_pins(table.storage, table.id)
     planned = _plan(table, state, pins.versions)
     return [committed.facts for committed in planned.deletable], planned, pins

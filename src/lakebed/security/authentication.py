@@ -28,7 +28,7 @@ class BearerAuthenticator:
         self._identities = identities
 
     def authenticate(self, authorization: str | None) -> Principal:
-        """The principal of an ``Authorization`` header's value, ``Bearer TOKEN``. Raises AccessError."""
+        """Return the principal of an ``Authorization`` header's value, ``Bearer TOKEN``. Raises AccessError."""
         if not authorization:
             raise Code.NOT_AUTHENTICATED(
                 "a token is missing: give lakebed.connect a token, or send the header Authorization: Bearer TOKEN"

@@ -72,7 +72,7 @@ class IdentityTokens:
         )
 
     def principal_of(self, text: str) -> Principal:
-        """The principal of the token. Raises AccessError if it is invalid, or gives no role."""
+        """Return the principal of the token. Raises AccessError if it is invalid, or gives no role."""
         try:
             token = jwt.decode(text, self._current(), algorithms=list(self._rules.algorithms))
             self._claims.validate(token.claims)
@@ -95,7 +95,7 @@ class IdentityTokens:
         return Principal(f"jwt:{name}", self._access.roles_named(names))
 
     def _current(self) -> KeySet:
-        """The keys in the file, read again if it has changed."""
+        """Return the keys in the file, read again if it has changed."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp

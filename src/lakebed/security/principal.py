@@ -38,11 +38,11 @@ class Principal:
 
     @classmethod
     def everywhere(cls, name: str, permission: Permission) -> Principal:
-        """A principal with the same permission on all rows of all tables."""
+        """Return a principal with the same permission on all rows of all tables."""
         return cls(name, (BUILT_IN[permission.name.lower()],))
 
     def permission(self, table: str | None = None) -> Permission | None:
-        """The highest permission on a table; without one, on all tables, whole. None if there is none."""
+        """Return the highest permission on a table; without one, on all tables, whole. None if there is none."""
         if table is None:
             if any(role.is_restricted for role in self.roles):
                 return None
@@ -77,11 +77,11 @@ class Principal:
             )
 
     def reads_whole(self, table: str) -> bool:
-        """Whether the principal may read all rows of the table."""
+        """Return whether the principal may read all rows of the table."""
         return self.permission(table) is not None and self.policy(table) is None
 
     def readable(self, table: Table) -> Table:
-        """The table as this principal may see it. Raises AccessError.
+        """Return the table as this principal may see it. Raises AccessError.
 
         If it sees a part, the result is a :class:`~lakebed.table.restricted_table.RestrictedTable`: it has the reads of
         a table, and raises AccessError for anything else.
@@ -97,7 +97,7 @@ class Principal:
     def sql(
         self, instance: Instance, statement: str, limits: Limits | None, spare: SpareWorkers | None = None
     ) -> pa.RecordBatchReader:
-        """The rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
+        """Return the rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
 
         With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
         dropped: one of the ``spare`` workers of the instance, or a new one. Without limits, it runs in this process:
@@ -108,12 +108,12 @@ class Principal:
         return run(self, instance, statement, limits, spare)
 
     def to_json(self) -> dict[str, Any]:
-        """The principal as a document; :meth:`from_json` gives it back."""
+        """Return the principal as a document; :meth:`from_json` gives it back."""
         return {"name": self.name, "roles": [role.to_json() for role in self.roles]}
 
     @classmethod
     def from_json(cls, document: Any) -> Principal:
-        """The principal of a document. Raises UsageError if it is none."""
+        """Return the principal of a document. Raises UsageError if it is none."""
         match document:
             case {"name": str(name), "roles": list(roles)}:
                 return cls(name, tuple(map(Role.from_json, roles)))
@@ -122,11 +122,11 @@ class Principal:
         raise Code.ROLE_INVALID(f"not a principal: {shown(document)}")
 
     def visible(self, tables: Iterable[Named]) -> list[Named]:
-        """The tables, or names of tables, that are visible to this principal."""
+        """Return the tables, or names of tables, that are visible to this principal."""
         return [one for one in tables if self.permission(one if isinstance(one, str) else one.name) is not None]
 
     def policy(self, table: str) -> Policy | None:
-        """The visible part of the table; None if all of it is visible."""
+        """Return the visible part of the table; None if all of it is visible."""
         return policy_of(role for role in self.roles if role.covers(table))
 
     def _missing(self, permission: str, table: str | None) -> Error:
@@ -141,12 +141,12 @@ class Authenticator(Protocol):
     """Finds the principal of a request."""
 
     def authenticate(self, authorization: str | None) -> Principal:
-        """The principal of an ``Authorization`` header's value. Raises AccessError."""
+        """Return the principal of an ``Authorization`` header's value. Raises AccessError."""
 
 
 class Open:
     """Permits everything to everyone: for a service that only this machine can reach."""
 
     def authenticate(self, authorization: str | None) -> Principal:  # noqa: ARG002 - there is nothing to check
-        """The local user, with every permission."""
+        """Return the local user, with every permission."""
         return Principal.everywhere("local", Permission.ADMIN)

@@ -77,11 +77,11 @@ class Role:
         return bool(self.where or self.hidden or self.masks)
 
     def covers(self, table: str) -> bool:
-        """Whether the table is one of the role's."""
+        """Return whether the table is one of the role's."""
         return self.tables is None or table in self.tables
 
     def to_json(self) -> dict[str, Any]:
-        """The role as a document; :meth:`from_json` gives it back."""
+        """Return the role as a document; :meth:`from_json` gives it back."""
         return {
             "name": self.name,
             "permission": self.permission.name.lower(),
@@ -93,7 +93,7 @@ class Role:
 
     @classmethod
     def from_json(cls, document: Any) -> Role:
-        """The role of a document. Raises UsageError if it is none."""
+        """Return the role of a document. Raises UsageError if it is none."""
         match document:
             case {
                 "name": str(name),
@@ -111,7 +111,9 @@ class Role:
 
 
 def policy_of(roles: Iterable[Role]) -> Policy | None:
-    """The policy of roles that all cover one table; None if they show all of it. The first mask of a column counts."""
+    """Return the policy of roles that all cover one table; None if they show all of it. The first mask of a column
+    counts.
+    """
     wheres: dict[str, None] = {}
     hidden: frozenset[str] = frozenset()
     masks: dict[str, str] = {}
@@ -127,7 +129,7 @@ def policy_of(roles: Iterable[Role]) -> Policy | None:
 
 
 def permission_named(name: str) -> Permission:
-    """The permission ``read``, ``write`` or ``admin``. Raises UsageError."""
+    """Return the permission ``read``, ``write`` or ``admin``. Raises UsageError."""
     found = {one.name.lower(): one for one in Permission}.get(name)
     if found is None:
         raise Code.ROLE_INVALID(f"permission {shown(name)}: is one of read, write, admin")

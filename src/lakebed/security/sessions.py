@@ -39,7 +39,10 @@ class SealedSessions:
         self._key: Any = None
 
     def begin(self, authorization: str) -> str:
-        """A session of the caller with this ``Authorization`` header. Raises UsageError if it is too long for one."""
+        """Return a session of the caller with this ``Authorization`` header.
+
+        Raises UsageError if it is too long for one.
+        """
         from joserfc import jwe
 
         content = dump({"authorization": authorization, "ends": clock.now().timestamp() + SESSION_S})
@@ -52,7 +55,7 @@ class SealedSessions:
         return session
 
     def authorization(self, session: str | None) -> str | None:
-        """The header that a session stands for; None if it is none of this instance, or has ended."""
+        """Return the header that a session stands for; None if it is none of this instance, or has ended."""
         if not session or len(session) > SESSION_CHARACTERS_MAX:
             return None
         from joserfc import jwe
@@ -73,7 +76,7 @@ class SealedSessions:
             return self._key
 
     def _read_key(self) -> Any:
-        """The key of the instance; the first service that needs one makes it."""
+        """Return the key of the instance; the first service that needs one makes it."""
         from joserfc.jwk import OctKey
 
         data = self._storage.get(_KEY)

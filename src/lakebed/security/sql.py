@@ -42,7 +42,7 @@ def run(
 
 
 def engine_of(principal: Principal, instance: Instance) -> SqlEngine:
-    """An engine that knows the tables of the principal, and no others."""
+    """Return an engine that knows the tables of the principal, and no others."""
 
     def snapshot_of(name: str) -> Snapshot | RestrictedSnapshot | None:
         table = table_in(name)

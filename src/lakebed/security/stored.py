@@ -62,7 +62,7 @@ class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
     expires: Annotated[datetime, Meta(tz=True)] | None
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether its time is over."""
         return self.expires is not None and now >= self.expires
 
 
@@ -79,7 +79,7 @@ def create_token(
     tables: Iterable[str] | None = None,
     expires: datetime | None = None,
 ) -> tuple[AccessToken, str]:
-    """A new token for ``name``, and its text, which is not stored and cannot be found again.
+    """Return a new token for ``name``, and its text, which is not stored and cannot be found again.
 
     Raises UsageError for invalid arguments, NotFoundError for a role that there is not.
     """
@@ -101,7 +101,7 @@ def create_token(
 
 
 def tokens_of(storage: Storage) -> list[AccessToken]:
-    """All tokens, expired ones included, oldest first."""
+    """Return all tokens, expired ones included, oldest first."""
     found = (storage.get(one.name) for one in list(storage.list(_TOKENS)))
     return sorted((_token_of(data) for data in found if data is not None), key=lambda token: token.id)
 
@@ -135,13 +135,13 @@ def drop_role(storage: Storage, name: str) -> None:
 
 
 def roles_of(storage: Storage) -> dict[str, Role]:
-    """All roles that were created, by name."""
+    """Return all roles that were created, by name."""
     found = (storage.get(one.name) for one in list(storage.list(_ROLES)))
     return dict(sorted((role.name, role) for role in map(_role_of, filter(None, found))))
 
 
 def roles_named(names: Iterable[str], known: Mapping[str, Role]) -> tuple[Role, ...]:
-    """The roles of these names, created or built in. Raises NotFoundError for one that there is not."""
+    """Return the roles of these names, created or built in. Raises NotFoundError for one that there is not."""
     every = {**known, **BUILT_IN}
     missing = [name for name in names if name not in every]
     if missing:
@@ -150,7 +150,7 @@ def roles_named(names: Iterable[str], known: Mapping[str, Role]) -> tuple[Role, 
 
 
 def digest_of(secret: str) -> str:
-    """What is stored of a token."""
+    """Return what is stored of a token."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -201,14 +201,17 @@ class AccessList:
         roles_named(names, self._fresh().roles)
 
     def roles_named(self, names: Iterable[str]) -> tuple[Role, ...]:
-        """The roles of these names. Raises AccessError if one was dropped: the others might show what it hides."""
+        """Return the roles of these names.
+
+        Raises AccessError if one was dropped: the others might show what it hides.
+        """
         try:
             return roles_named(names, self._fresh().roles)
         except Error as error:
             raise Code.NOT_AUTHENTICATED(f"{error.message}; ask an admin for another token") from error
 
     def _fresh(self) -> _Known:
-        """What is known, at most AGE_MAX_S old; older while the store cannot be read."""
+        """Return what is known, at most AGE_MAX_S old; older while the store cannot be read."""
         known = self._known
         age_s = float("inf") if known is None else clock.monotonic_s() - known.read_s
         if age_s < REFRESH_S and known is not None:
@@ -244,7 +247,7 @@ class AccessList:
 
 
 def _within(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
-    """The roles on these tables only."""
+    """Return the roles on these tables only."""
     given = frozenset(tables)
     narrowed = ((role, given if role.tables is None else role.tables & given) for role in roles)
     return tuple([replace(role, tables=both) for role, both in narrowed if both])

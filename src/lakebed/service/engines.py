@@ -130,7 +130,9 @@ class Engines:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _has_spark(self) -> bool:
-        """Whether Spark is available for large operations: by the launcher, otherwise if this machine can start it."""
+        """Return whether Spark is available for large operations: by the launcher, otherwise if this machine can start
+        it.
+        """
         with self._starting:
             if self._remote is not None and not self._is_given:
                 self._is_given = True
@@ -175,8 +177,8 @@ class Engines:
             return engine
 
     def _has_died(self, engine: _Engine, error: Exception) -> bool:
-        """Whether the session is unusable; with Spark Connect after any failure of Spark, which ends the server's
-        sessions.
+        """Return whether the session is unusable; with Spark Connect after any failure of Spark, which ends the
+        server's sessions.
         """
         if isinstance(self._remote, Remote):
             return isinstance(error, Error) and error.code == Code.SPARK_FAILED
@@ -184,7 +186,7 @@ class Engines:
 
 
 def _is_installed() -> bool:
-    """Whether this machine can start Spark: PySpark and a Java."""
+    """Return whether this machine can start Spark: PySpark and a Java."""
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:

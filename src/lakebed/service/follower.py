@@ -74,7 +74,9 @@ class Follower:
         self.follow(now_s)
 
     def pause_s(self) -> float:
-        """The seconds until the next turn; at least :data:`BATCH_S`, or a tenth of the catalog's period, at most it."""
+        """Return the seconds until the next turn; at least :data:`BATCH_S`, or a tenth of the catalog's period, at most
+        it.
+        """
         longest_s = self.limits.follow_s
         next_s = min(self._turns[0][0] if self._turns else self._catalog_at_s, self._catalog_at_s)
         return max(min(BATCH_S, longest_s / 10), min(next_s - clock.monotonic_s(), longest_s))

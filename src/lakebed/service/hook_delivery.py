@@ -100,7 +100,7 @@ class HookDelivery:
         self._threads.shutdown()
 
     def status(self) -> tuple[HookStatus, ...]:
-        """The hooks that are known, oldest first, from memory."""
+        """Return the hooks that are known, oldest first, from memory."""
         return tuple(
             HookStatus(
                 one.hook.id,
@@ -177,7 +177,7 @@ class HookDelivery:
             self._states.pop(state.hook.id, None)
 
     def _table(self, hook: Hook) -> Table:
-        """The table of a hook. A dropped table has no name, but its log still exists."""
+        """Return the table of a hook. A dropped table has no name, but its log still exists."""
         try:
             return self._instance.named(hook.table)
         except NotFoundError:
@@ -239,7 +239,7 @@ class HookDelivery:
 
 
 def _some(events: Iterator[Event]) -> list[Event]:
-    """The next events, as many as one delivery takes."""
+    """Return the next events, as many as one delivery takes."""
     some: list[Event] = []
     changes = 0
     for event in events:
@@ -251,7 +251,7 @@ def _some(events: Iterator[Event]) -> list[Event]:
 
 
 def _wanted(events: list[Event], kinds: tuple[str, ...]) -> list[Event]:
-    """The events with a transaction of these kinds, and of that the transactions; all without kinds."""
+    """Return the events with a transaction of these kinds, and of that the transactions; all without kinds."""
     if not kinds:
         return events
     found = [structs.replace(one, changes=[c for c in one.changes if c.kind in kinds]) for one in events]

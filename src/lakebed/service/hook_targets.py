@@ -37,7 +37,7 @@ SIGNATURE = "Lakebed-Signature"
 
 
 def signature_of(body: bytes, secret: str) -> str:
-    """The value of the header by which a receiver verifies that a request is genuine."""
+    """Return the value of the header by which a receiver verifies that a request is genuine."""
     return "sha256=" + hmac.digest(secret.encode(), body, "sha256").hex()
 
 

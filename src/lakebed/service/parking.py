@@ -66,7 +66,7 @@ class Parking:
             settle_retries(self._instance.storage, asked)
 
     def has(self, table_id: str, operation: TableOperation) -> bool:
-        """Whether the operation, or a part of it, is recorded as parked."""
+        """Return whether the operation, or a part of it, is recorded as parked."""
         return (table_id, operation) in self._runs.values()
 
     def forget(self, table_id: str, operation: TableOperation) -> None:

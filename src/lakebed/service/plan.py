@@ -61,7 +61,7 @@ class Lane(StrEnum):
 
 
 def lane_of(operation: TableOperation) -> Lane:
-    """The lane of an operation."""
+    """Return the lane of an operation."""
     return Lane.ROWS if operation in (TableOperation.INGEST, TableOperation.REFRESH) else Lane.UPKEEP
 
 
@@ -99,12 +99,12 @@ class Record:
 
 
 def succeeded(record: Record, now_s: float, before: int, after: int) -> Record:
-    """The record after a run that ended well, and took the table from one version to another."""
+    """Return the record after a run that ended well, and took the table from one version to another."""
     return Record(record.begun_s, now_s, after, 0 if after != before else record.idle + 1)
 
 
 def failed(record: Record, now_s: float, limits: ServiceLimits, jitter: float, *, fault: bool) -> Record:
-    """The record after a run that failed; ``jitter`` in [0, 1) spreads the retries of many."""
+    """Return the record after a run that failed; ``jitter`` in [0, 1) spreads the retries of many."""
     failures = record.failures + 1
     faults = record.faults + 1 if fault else 0
     wait_s = min(RETRY_MAX_S, RETRY_S * 2 ** min(failures - 1, 20)) * (0.5 + jitter / 2)
@@ -134,11 +134,11 @@ class TableView:
     source_version: int = 0
 
     def record(self, operation: TableOperation) -> Record:
-        """The record of an operation."""
+        """Return the record of an operation."""
         return self.records.get(operation, _NEVER)
 
     def served_s(self, lane: Lane) -> float:
-        """When the table was last served in a lane."""
+        """Return when the table was last served in a lane."""
         return max((one.begun_s for name, one in self.records.items() if lane_of(name) is lane), default=-math.inf)
 
 
@@ -158,7 +158,7 @@ class Due:
 
 
 def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due, ...], float]:
-    """The operations of a table that may begin now, and when to plan again even if the table has not changed."""
+    """Return the operations of a table that may begin now, and when to plan again even if the table has not changed."""
     found = []
     look_s = math.inf
     for operation, reason, size_bytes in _wanted(view, now_s):
@@ -178,7 +178,7 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
 
 
 def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str, int]]:
-    """The pending operations of a table, whether or not they may begin now."""
+    """Return the pending operations of a table, whether or not they may begin now."""
     table, backlog = view.summary, view.summary.backlog
     if backlog.requests and (backlog.size_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):
         said = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes"
@@ -201,7 +201,7 @@ def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str
 
 
 def _not_before(view: TableView, record: Record, operation: TableOperation, limits: ServiceLimits) -> float:
-    """The time before which an operation does not begin."""
+    """Return the time before which an operation does not begin."""
     wait_s = limits.periods[operation]
     if record.idle and view.summary.version == record.version:
         wait_s = max(wait_s, min(IDLE_MAX_S, max(1.0, wait_s) * 2.0 ** min(record.idle, 20)))
@@ -209,7 +209,7 @@ def _not_before(view: TableView, record: Record, operation: TableOperation, limi
 
 
 def choose(waiting: Iterable[Due], running: Collection[tuple[str, TableOperation]], limits: ServiceLimits) -> list[Due]:
-    """The due operations that begin now, given those that are running (table, operation)."""
+    """Return the due operations that begin now, given those that are running (table, operation)."""
     busy = {(table, lane_of(operation)) for table, operation in running}
     taken = Counter(lane_of(operation) for _, operation in running)
     chosen = []

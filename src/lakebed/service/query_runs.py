@@ -168,23 +168,23 @@ class SubmittedQueries:
         return shown_state(query, None if run is None else run.attempt, None)
 
     def _repeated(self, earlier: SubmittedQuery, principal: Principal, asked: dict[str, object]) -> QueryState:
-        """The state of the query that a request has submitted before."""
+        """Return the state of the query that a request has submitted before."""
         if (earlier.submitted_by, earlier.asked) != (principal.name, asked):
             raise Code.ARGUMENT_INVALID(f"another query has the id {earlier.id}: give each query an id of its own")
         return self.state(earlier)
 
     def state(self, query: SubmittedQuery) -> QueryState:
-        """The state of a query."""
+        """Return the state of a query."""
         with self._lock:
             run = self._runs.get(query.id)
         return self._objects.state(query) if run is None else shown_state(query, run.attempt, None)
 
     def query(self, query_id: str) -> SubmittedQuery:
-        """The query. Raises NotFoundError."""
+        """Return the query. Raises NotFoundError."""
         return self._objects.query(query_id)
 
     def queries(self) -> Iterator[SubmittedQuery]:
-        """All queries, the newest first."""
+        """Return all queries, the newest first."""
         for found in self._objects.found():
             # It may be deleted meanwhile.
             with suppress(Error):
@@ -200,7 +200,10 @@ class SubmittedQueries:
         return state
 
     def rows(self, query: SubmittedQuery) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a completed query. Raises UsageError for one that is not, or whose rows are in text files."""
+        """Return the rows of a completed query.
+
+        Raises UsageError for one that is not, or whose rows are in text files.
+        """
         state = self.state(query)
         if state.state != "completed":
             more = "" if state.state in UNDER_WAY else "; submit it again"
@@ -237,7 +240,7 @@ class SubmittedQueries:
         return run
 
     def _run(self, run: _HeldQuery) -> None:
-        """In a thread of the pool: run the query and record its outcome."""
+        """Run the query and record its outcome, in a thread of the pool."""
         query = run.query
         try:
             end = None if self._stopped.is_set() else self._ended(run)

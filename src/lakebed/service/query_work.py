@@ -68,8 +68,8 @@ class QueryWork:
     limits: QueryLimits
 
     def result(self, query: SubmittedQuery, number: int, report: Report) -> QueryResult:
-        """The published result of a query, made by this attempt or by an earlier one that died before it recorded the
-        result. Raises KeyboardInterrupt if the calling thread is asked to stop.
+        """Return the published result of a query, made by this attempt or by an earlier one that died before it
+        recorded the result. Raises KeyboardInterrupt if the calling thread is asked to stop.
         """
         place = target_of(query, self.instance)
         target = place.connect()
@@ -135,10 +135,10 @@ class QueryWork:
 
 
 def target_of(query: SubmittedQuery, instance: Instance) -> Place:
-    """The target of the rows of a query: below its URL, or beside the query."""
+    """Return the target of the rows of a query: below its URL, or beside the query."""
     return place_of(query.url or f"{instance.url}/{query_object(query.id, ROWS)}", instance)
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether another attempt may succeed: a store or Spark was unavailable."""
+    """Return whether another attempt may succeed: a store or Spark was unavailable."""
     return not is_fault(error) and not (isinstance(error, Error) and error.facts.get("transient") is False)

@@ -52,7 +52,7 @@ class RecentReads:
             self._now().errors += 1
 
     def rates(self) -> ReadRates:
-        """The recent reads."""
+        """Return the recent reads."""
         now_s = clock.monotonic_s()
         first = int(now_s // 60) - MINUTES
         with self._lock:

@@ -189,7 +189,7 @@ class Service:
         self._wake.set()
 
     def status(self) -> ServiceStatus:
-        """The current status, from memory; a service that was not started checks all tables first."""
+        """Return the current status, from memory; a service that was not started checks all tables first."""
         if self._started_at is None:
             with self._looking:
                 self._follower.look()
@@ -257,7 +257,7 @@ class Service:
         ).start()
 
     def _carry_out(self, running: _Running, watch: Watch) -> None:
-        """In a separate thread: run the operation and record its outcome."""
+        """Run the operation and record its outcome, in a separate thread."""
         before = after = watch.summary.version
         outcome: Done | BaseException | None = None
         recorded: list[BaseException] = []
@@ -367,5 +367,5 @@ def _by_name(table: TableStatus) -> str:
 
 
 def _is_gone(error: BaseException) -> bool:
-    """Whether the table was dropped during an operation."""
+    """Return whether the table was dropped during an operation."""
     return isinstance(error, Error) and error.code in (Code.TABLE_DROPPED, Code.TABLE_NOT_FOUND)

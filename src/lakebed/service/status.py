@@ -104,7 +104,7 @@ class TableStatus:
     error: LastError | None = None
 
     def operation(self, operation: TableOperation) -> OperationStatus:
-        """The status of one operation."""
+        """Return the status of one operation."""
         return next((one for one in self.operations if one.operation == operation), OperationStatus(operation))
 
 
@@ -199,5 +199,5 @@ class ServiceStatus:
     reads: ReadRates = NO_READS
 
     def table(self, name: str) -> TableStatus | None:
-        """The status of the table of that name; None if the service does not know it."""
+        """Return the status of the table of that name; None if the service does not know it."""
         return next((table for table in self.tables if table.name == name), None)

@@ -106,12 +106,14 @@ class StoreStatus:
         return view(f"{self.url} at {self.at:%Y-%m-%d %H:%M:%S %Z}: {about}", grid(names, rows))
 
     def to_arrow(self) -> pa.Table:
-        """One row per table; ``next`` has the next operations and their reasons, in the order in which they are due."""
+        """Return one row per table; ``next`` has the next operations and their reasons, in the order in which they are
+        due.
+        """
         return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)
 
 
 def status(instance: Instance, tables: Sequence[str] | None = None) -> StoreStatus:
-    """The status of an instance, or of some of its tables. Raises NotFoundError, StorageError, DamagedError."""
+    """Return the status of an instance, or of some of its tables. Raises NotFoundError, StorageError, DamagedError."""
     instance.tracker.flush()
     names = instance.tables() if tables is None else list(tables)
     chosen = [instance.table(name) for name in names]
@@ -131,7 +133,7 @@ def status(instance: Instance, tables: Sequence[str] | None = None) -> StoreStat
 
 
 def next_steps(table: TableStatus) -> list[str]:
-    """One line for each next operation of a table with its reason, or why it does not run."""
+    """Return one line for each next operation of a table with its reason, or why it does not run."""
     steps = []
     for one in table.operations:
         if one.due is not None:
@@ -149,7 +151,7 @@ def next_steps(table: TableStatus) -> list[str]:
 def _table_status(
     instance: Instance, table: Table, last: Mapping[tuple[str, TableOperation], JobRun]
 ) -> tuple[TableStatus, int]:
-    """The status of a table, and how many entries its log got in the last hour."""
+    """Return the status of a table, and how many entries its log got in the last hour."""
     online, paused = instance.is_online(table.name), instance.paused(table.name)
     base = TableStatus(table.id, table.name, online, tuple(sorted(paused)))
     try:
@@ -168,7 +170,7 @@ def _table_status(
 
 
 def _reasons(instance: Instance, table: Table, summary: TableSummary, view: TableView) -> dict[TableOperation, str]:
-    """Why each operation is due, or why it waits."""
+    """Return why each operation is due, or why it waits."""
     if summary.source is not None:
         try:
             view = replace(view, source_version=instance.named(summary.source).state().version)
@@ -228,7 +230,7 @@ def _age_s(table: Table, version: int) -> float | None:
 
 
 def _entries_since(table: Table, version: int) -> int:
-    """How many entries the log got in the last hour: about log2(version) requests if there is any."""
+    """Return how many entries the log got in the last hour: about log2(version) requests if there is any."""
     since = clock.now() - HOUR
     if table.log.last_modified_or_epoch(version) <= since:
         return 0

@@ -54,7 +54,7 @@ class TableSummary:
 
 
 def described(table: TableStatus, summary: TableSummary, oldest_s: float | None) -> TableStatus:
-    """The status of a table with what its summary has; ``oldest_s`` is the age of its oldest open request."""
+    """Return the status of a table with what its summary has; ``oldest_s`` is the age of its oldest open request."""
     return replace(
         table,
         version=summary.version,
@@ -69,7 +69,7 @@ def described(table: TableStatus, summary: TableSummary, oldest_s: float | None)
 
 
 def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSummary:
-    """The summary of a state. Due compactions, splits and joins are computed only for ``online`` tables.
+    """Return the summary of a state. Due compactions, splits and joins are computed only for ``online`` tables.
 
     Linear in the partitions.
     """

@@ -121,7 +121,7 @@ class Watch:
         self.follow_at_s = min(now_s + rest_s, max(look_s, now_s + limits.follow_s))
 
     def status(self) -> TableStatus:
-        """The status of the table."""
+        """Return the status of the table."""
         found, summary = self.found, self.summary
         base = TableStatus(
             found.id,
@@ -134,7 +134,7 @@ class Watch:
         return described(base, summary, self._oldest_s(clock.monotonic_s()))
 
     def _oldest_s(self, now_s: float) -> float | None:
-        """The age of the oldest request that is open."""
+        """Return the age of the oldest request that is open."""
         return None if self.oldest_since_s is None else max(0.0, now_s - self.oldest_since_s)
 
     def _operations(self) -> tuple[OperationStatus, ...]:
@@ -160,7 +160,7 @@ class Watch:
 
 
 def error_now(error: BaseException) -> LastError:
-    """An error that came now, as the status has it."""
+    """Return an error that came now, as the status has it."""
     if isinstance(error, Error):
         return LastError(str(error.code), error.message, clock.now())
     return LastError(str(Code.FOREIGN_ERROR), f"{type(error).__name__}: {error}", clock.now())

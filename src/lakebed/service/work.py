@@ -37,8 +37,8 @@ ELSEWHERE = frozenset({Code.SPARK_NOT_STARTED, Code.JAVA_MISSING, Code.WORKER_NO
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an operation failed by its own fault. An unavailable store, database or Spark is not: the operation is
-    retried without limit.
+    """Return whether an operation failed by its own fault. An unavailable store, database or Spark is not: the
+    operation is retried without limit.
     """
     if isinstance(error, StorageError | ContentionError | UnknownOutcomeError):
         return False
@@ -70,17 +70,17 @@ class FailedPartitions:
             self.errors[one.partition] = one.error
 
     def forget(self, partition: int) -> None:
-        """The partition is to be tried like any other."""
+        """Drop the failures of a partition: it is tried like any other."""
         for noted in (self.tries, self.next_s, self.errors):
             noted.pop(partition, None)
 
     def clear(self) -> None:
-        """All partitions are to be tried like any other."""
+        """Drop the failures of all partitions."""
         for partition in list(self.tries):
             self.forget(partition)
 
     def without(self, planned: CompactionPlan) -> CompactionPlan:
-        """The plan without the merges of partitions that are not to be tried yet."""
+        """Return the plan without the merges of partitions that are not to be tried yet."""
         now_s = clock.monotonic_s()
 
         def waits(merge: PartitionMerge) -> bool:

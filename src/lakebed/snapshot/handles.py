@@ -100,5 +100,5 @@ class TableNames(SharedHandle, ABC, Generic[Table_co]):
         return True
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Completions after ``lake["`` in notebooks."""
+        """Return the completions after ``lake["`` in notebooks."""
         return self.tables()

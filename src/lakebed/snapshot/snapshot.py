@@ -314,7 +314,7 @@ class Readable(RowConversions):
         return partitions_picture(KeySpace.of(self.snapshot().state))
 
     def _repr_html_(self) -> str:
-        """Figures, key space and fields for notebooks; reads no data files."""
+        """Return figures, key space and fields for notebooks; reads no data files."""
         from lakebed.drawing.table_view import table_view
 
         now = self.snapshot()

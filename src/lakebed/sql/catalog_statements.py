@@ -93,7 +93,7 @@ def check_reads(text: str) -> None:
 
 
 def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | None:
-    """The parsed statement about tables; None for one that the engine plans."""
+    """Return the parsed statement about tables; None for one that the engine plans."""
     tokens = list(islice(tokens_of(text), 3))
     words = [token.text.lower() if token.kind == "word" else "" for token in tokens]
     rest = text.rstrip().rstrip(";").rstrip()
@@ -123,7 +123,7 @@ def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | N
 
 
 def _described(text: str) -> TableColumns | None:
-    """That of a name; None for a query, which the engine describes."""
+    """Return the description of a name; None for a query, which the engine describes."""
     tokens = list(islice(tokens_of(text), 2))
     if not tokens or tokens[0].says("select") or tokens[0].says("with") or tokens[0].text == "(":
         return None
@@ -136,7 +136,7 @@ def _unquoted(tokens: Sequence[Token], text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """A name as a statement quotes it."""
+    """Return a name as a statement quotes it."""
     return quoted_name(_unquoted(list(islice(tokens_of(text), 2)), text))
 
 
@@ -144,12 +144,12 @@ def _name(text: str) -> str:
 
 
 def listing(names: Sequence[str]) -> pa.Table:
-    """One row per table: ``table_name``."""
+    """Return one row per table: ``table_name``."""
     return pa.table({"table_name": pa.array(names, pa.string())})
 
 
 def description(schema: Schema) -> pa.Table:
-    """One row per column, in order: ``column_name``, ``data_type``, ``is_nullable``, and ``key`` (its key part)."""
+    """Return a row per column, in order: ``column_name``, ``data_type``, ``is_nullable``, ``key`` (its key part)."""
     roles = {field.name: "row key" for field in schema.row_key} | {field.name: "sort key" for field in schema.sort_key}
     rows = [
         {
@@ -179,7 +179,7 @@ _SUMMARY = pa.schema(
 
 
 def summary_query(source: str, columns: pa.Schema) -> str:
-    """The query that reads what :func:`summary` shows: one row, of five or so values for each column."""
+    """Return the query that reads what :func:`summary` shows: one row, of five or so values for each column."""
     # Not count(*): the engine takes a column that is named as its own results for the same.
     found = ["sum(1)"]
     for field in columns:
@@ -200,7 +200,8 @@ def summary_query(source: str, columns: pa.Schema) -> str:
 
 
 def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
-    """One row a column: its least and greatest value as text, about how many values differ, and its nulls in percent.
+    """Return one row a column: its least and greatest value as text, about how many values differ, and its nulls in
+    percent.
 
     ``avg`` and ``std`` are those of numbers.
     """
@@ -231,15 +232,15 @@ class InformationSchema(SchemaProvider):
         self._schema = schema
 
     def table_names(self) -> set[str]:
-        """Those of the two tables."""
+        """Return those of the two tables."""
         return {"tables", "columns"}
 
     def table_exist(self, name: str) -> bool:
-        """Whether there is one of that name."""
+        """Return whether there is one of that name."""
         return name in self.table_names()
 
     def table(self, name: str) -> Table | None:
-        """The table of that name, as it is now."""
+        """Return the table of that name, as it is now."""
         match name:
             case "tables":
                 rows = [{"table_name": one, "table_type": "BASE TABLE"} for one in self._names()]

@@ -31,7 +31,7 @@ def register(context: SessionContext) -> None:
 
 
 def _quantiles(column: pa.Array, ranks: pa.Array) -> pa.Array:
-    """The quantile of each sketch at the rank of its row; null for a rank that is null."""
+    """Return the quantile of each sketch at the rank of its row; null for a rank that is null."""
     found: list[float | None] = [None] * len(column)
     by_rank: dict[float, list[int]] = {}
     for position, rank in enumerate(ranks.to_pylist()):

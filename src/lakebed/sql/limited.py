@@ -85,7 +85,7 @@ WORKER = "lakebed.table.sql_worker"
 
 
 def run_limited(worker: StatementWorker, statement: str, limits: Limits, **asked: Any) -> LimitedRows:
-    """The rows of a statement, which a new worker runs. ``asked`` has other arguments for its module.
+    """Return the rows of a statement, which a new worker runs. ``asked`` has other arguments for its module.
 
     Raises UsageError for a statement that takes more than its limits, here or while the rows are read, and what the
     statement itself raises.
@@ -144,7 +144,7 @@ class _Source(io.RawIOBase):
         return self.read_buffer(size)
 
     def read_buffer(self, size: int) -> Any:
-        """``size`` bytes, aligned as Arrow wants them."""
+        """Read ``size`` bytes, aligned as Arrow wants them."""
         if not self._end.alive:
             raise Code.ALREADY_CLOSED("the stream is closed; run the statement again")
         data = pa.allocate_buffer(size)
@@ -289,7 +289,7 @@ class StatementWorker:
         return "the statement was cancelled" if cancelled is not None and cancelled.is_set() else None
 
     def _limit_exceeded(self) -> str | None:
-        """The message for a statement that exceeds a limit; None as long as it does not, or has not begun."""
+        """Return the message for a statement that exceeds a limit; None as long as it does not, or has not begun."""
         limits = self._limits
         if self._ready_at is None:
             return None
@@ -325,7 +325,7 @@ class StatementWorker:
 
 
 def held_bytes(process: int | str) -> int:
-    """The private memory of a process in bytes; 0 if the system does not report it, or there is no such process."""
+    """Return the private memory of a process in bytes; 0 if the system does not report it, or it has ended."""
     try:
         fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
     except OSError:

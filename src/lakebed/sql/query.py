@@ -131,7 +131,7 @@ class SqlEngine:
         self._limit_bytes = 0
 
     def run(self, text: str, memory_limit_bytes: int) -> RowStream:
-        """The rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
+        """Return the rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
         if not isinstance(text, str):
             raise Code.ARGUMENT_INVALID(f"statement = {text!r}: must be a text in SQL")
         bounds = fitted(text, "the statement")
@@ -153,7 +153,7 @@ class SqlEngine:
         return RowStream(schema, timed, again="run the statement again")
 
     def _answer(self, text: str, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
-        """The columns of the result, and its rows."""
+        """Return the columns of the result, and its rows."""
         with self._lock:
             context = self._context_of(memory_limit_bytes)
         named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, text))
@@ -186,7 +186,7 @@ class SqlEngine:
         return schema, batches_of(frame, stream, schema, read)
 
     def _about(self, about: TableList | TableColumns | ColumnSummary, memory_limit_bytes: int) -> pa.Table:
-        """The answer to a statement about tables."""
+        """Return the answer to a statement about tables."""
         match about:
             case TableList():
                 return listing(self._names())
@@ -216,7 +216,7 @@ class SqlEngine:
         return self._context
 
     def _tables_of(self, context: SessionContext, text: str) -> list[str]:
-        """The names that may be tables of the statement: functions are looked up as tables as well."""
+        """Return the names that may be tables of the statement: functions are looked up as tables as well."""
         with self._lock:
             self._named.tables = {}
             self._named.looked_up.clear()
@@ -264,7 +264,7 @@ class SqlEngine:
     def _scans(
         self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]
     ) -> tuple[dict[str, _Scans], tuple[str, ...]]:
-        """What the statement reads of each table, and the options of the engine to switch off for it."""
+        """Return what the statement reads of each table, and the options of the engine to switch off for it."""
         frame = self._planned(context, text, empties)
         with translate_errors(partial(refused, statement=text)):
             optimized = frame.optimized_logical_plan()
@@ -317,7 +317,7 @@ class _Catalog(CatalogProvider):
 
 
 def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
-    """The table scans of a plan, each with the filters right above it."""
+    """Return the table scans of a plan, each with the filters right above it."""
     waiting: list[tuple[LogicalPlan, tuple[Expr, ...]]] = [(optimized, ())]
     while waiting:
         one, above = waiting.pop()
@@ -348,7 +348,7 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshot
 
 
 def _columns_of(expression: Expr, schema: Schema) -> set[str]:
-    """The columns that an expression names; all of the schema if it does not show them."""
+    """Return the columns that an expression names; all of the schema if it does not show them."""
     try:
         return set(column_names(expression))
     except Exception:  # noqa: BLE001 - see there
@@ -364,8 +364,8 @@ def _scanned_rows(
 
 
 def _files(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> tuple[Reader, Frame]:
-    """What the engine reads, and the reader of its files. Of a restricted table, it reads a copy of the visible rows:
-    it would evaluate conditions of the statement over the others as well.
+    """Return what the engine reads, and the reader of its files. Of a restricted table, it reads a copy of the visible
+    rows: it would evaluate conditions of the statement over the others as well.
     """
     if isinstance(snapshot, RestrictedSnapshot):
         return snapshot.copied(ranges, keys, scans.columns)
@@ -374,7 +374,7 @@ def _files(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, sc
 
 
 def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> pa.Table | None:
-    """The rows that the scans need, if they are few; else None.
+    """Return the rows that the scans need, if they are few; else None.
 
     Nullable columns that the statement does not need are null.
     """

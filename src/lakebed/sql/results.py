@@ -41,14 +41,14 @@ class DisorderError(Exception):
 
 
 def schema_of(frame: DataFrame, statement: str) -> pa.Schema:
-    """The columns of the result of the statement, in the types that tables have. Raises UsageError."""
+    """Return the columns of the result of the statement, in the types that tables have. Raises UsageError."""
     with translate_errors(partial(refused, statement=statement)):
         given = frame.schema()
     return pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
 
 
 def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:
-    """The running rows of a frame over files, after all files were found; None for a frame over rows in memory.
+    """Return the running rows of a frame over files, after all files were found; None for a frame over rows in memory.
 
     Raises DisorderError if the engine refuses its own plan, and as :meth:`Reader.get`.
     """
@@ -71,7 +71,7 @@ def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStre
 def batches_of(
     frame: DataFrame, stream: RecordBatchStream | None, schema: pa.Schema, frames: Frames
 ) -> Generator[pa.RecordBatch]:
-    """The rows of a frame, as the schema has them. Raises what failed as an error of Lakebed."""
+    """Return the rows of a frame, as the schema has them. Raises what failed as an error of Lakebed."""
     with translate_errors(failed):
         try:
             for batch in frame.execute_stream() if stream is None else stream:
@@ -110,7 +110,7 @@ def _attribute(error: BaseException, frames: Frames) -> None:
 
 
 def refused(error: BaseException, statement: str) -> Error:
-    """The error for a statement that the engine does not plan."""
+    """Return the error for a statement that the engine does not plan."""
     text = _engine_message(error)
     if (found := _known(error, text)) is not None:
         return found
@@ -124,7 +124,7 @@ def refused(error: BaseException, statement: str) -> Error:
 
 
 def failed(error: BaseException) -> Error:
-    """The error for a statement that fails while it runs."""
+    """Return the error for a statement that fails while it runs."""
     text = _engine_message(error)
     if (found := _known(error, text)) is not None:
         return found
@@ -136,7 +136,7 @@ def failed(error: BaseException) -> Error:
 
 
 def _may_concern_files(error: BaseException) -> bool:
-    """Whether a file that the engine reads may have caused the error."""
+    """Return whether a file that the engine reads may have caused the error."""
     return _is_engine_panic(error) or any(mark in str(error) for mark in _FILE_MARKS)
 
 
@@ -146,7 +146,7 @@ def _is_engine_panic(error: BaseException) -> bool:
 
 
 def _engine_message(error: BaseException) -> str:
-    """The engine's message without its internal names and its advice on settings."""
+    """Return the engine's message without its internal names and its advice on settings."""
     text = str(error).removeprefix("DataFusion error: ")
     lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
     return plain_reason(" ".join(lines).replace("lakebed.tables.", ""))[:_TEXT_MAX].rstrip(".")

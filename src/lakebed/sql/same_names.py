@@ -41,7 +41,7 @@ class _Condition(Enum):
 
 
 def options_off(optimized: LogicalPlan, *, has_hidden: bool) -> tuple[str, ...]:
-    """The options to switch off for the statement of an optimized plan.
+    """Return the options to switch off for the statement of an optimized plan.
 
     ``has_hidden`` says that the plan has subqueries inside expressions, which the bindings do not show.
     """
@@ -51,7 +51,7 @@ def options_off(optimized: LogicalPlan, *, has_hidden: bool) -> tuple[str, ...]:
 
 
 def _mistaken(plan: LogicalPlan) -> Iterator[str]:
-    """The options of filters that may take one column for another."""
+    """Return the options of filters that may take one column for another."""
     waiting = [(plan, frozenset[str](), _Condition.NONE, False)]
     while waiting:
         node, made, condition, knows_places = waiting.pop()
@@ -75,7 +75,7 @@ def _mistaken(plan: LogicalPlan) -> Iterator[str]:
 
 
 def _has_same_names(variant: Any) -> bool:
-    """Whether two columns of a node's output may have one name: what is before the last dot may be a table."""
+    """Return whether two columns of a node's output may have one name: what is before the last dot may be a table."""
     schema = variant.schema() if hasattr(variant, "schema") else None
     # DESCRIBE has a schema of another kind.
     names = [name.rpartition(".")[2] for name in schema.field_names()] if isinstance(schema, DFSchema) else []

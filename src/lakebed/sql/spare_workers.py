@@ -36,7 +36,7 @@ class SpareWorkers:
         self._is_closed = False
 
     def take(self) -> StatementWorker:
-        """A worker without a statement, which no other caller gets. Raises UsageError if none can be started."""
+        """Return a worker without a statement, which no other caller gets. Raises UsageError if none can be started."""
         with self._lock:
             self._taken_s = clock.monotonic_s()
             found = self._waiting.pop(0) if self._waiting else None

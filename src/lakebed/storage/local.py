@@ -218,7 +218,7 @@ class LocalStorage:
                     yield Listed(check_name(name), found.st_size, last_modified_of(found))
 
     def object_url(self, name: str) -> str:
-        """``file:///…``, percent-encoded."""
+        """Return ``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:

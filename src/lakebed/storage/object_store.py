@@ -211,7 +211,7 @@ class ObjectStorage:
                             obstore.delete(self.clients.retrying, key)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Pages of a thousand, fetched as they are read."""
+        """List in pages of a thousand, fetched as they are read."""
         return (found for found in self._listed(check_prefix(prefix)) if not hidden(found.name))
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
@@ -230,7 +230,7 @@ class ObjectStorage:
         return len(old)
 
     def object_url(self, name: str) -> str:
-        """``s3://…``, ``gs://…``, ``az://…`` or ``memory://…``."""
+        """Return ``s3://…``, ``gs://…``, ``az://…`` or ``memory://…``."""
         return f"{self.url}/{check_name(name)}"
 
     def _key(self, name: str) -> str:

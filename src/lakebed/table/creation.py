@@ -40,14 +40,14 @@ def check_name(name: Any) -> None:
 
 
 def own_settings(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table, checked. Raises UsageError."""
+    """Return the settings of a table, checked. Raises UsageError."""
     if not isinstance(own, Mapping):
         raise Code.ARGUMENT_INVALID(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
     return {name: value for name, value in settings.validate(own).items() if value is not None}
 
 
 def first_schema(schema: Schema) -> Schema:
-    """The schema of a new table, with checked expressions."""
+    """Return the schema of a new table, with checked expressions."""
     first = Schema(schema.row_key, schema.sort_key, schema.values)
     _check_new(first)
     if not first.generated:
@@ -61,7 +61,7 @@ def first_schema(schema: Schema) -> Schema:
 def new_table(
     table_id: str, schema: Any, split_points: Iterable[Any], own: Mapping[str, Any], merge: MergeMode
 ) -> CreateTable:
-    """The creation of a table. Raises UsageError."""
+    """Return the creation of a table. Raises UsageError."""
     if not isinstance(schema, Schema):
         raise Code.ARGUMENT_INVALID(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
     boundaries = boundaries_of(schema, split_points)
@@ -80,7 +80,7 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     split_points: Iterable[Any] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> CreateTable:
-    """The creation of a view with the columns of the query, of which ``keys`` are the row key and the sort key.
+    """Return the creation of a view with the columns of the query, of which ``keys`` are the row key and the sort key.
 
     Raises UsageError for a query that cannot feed a view, or whose groups the merge mode cannot combine.
     """
@@ -102,7 +102,7 @@ def new_view(  # noqa: PLR0913 - what a view is made of
 
 
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:
-    """The merge mode, if it fits the schema and its function is installed. Raises UsageError."""
+    """Return the merge mode, if it fits the schema and its function is installed. Raises UsageError."""
     found = check_mode(mode, schema)
     if isinstance(found, Custom):
         check_custom(found, schema)
@@ -127,7 +127,7 @@ def _check_new(schema: Schema) -> None:
 
 
 def boundaries_of(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:
-    """The split points as encoded keys, in order. Raises UsageError."""
+    """Return the split points as encoded keys, in order. Raises UsageError."""
     if isinstance(split_points, str | bytes | Mapping) or not isinstance(split_points, Iterable):
         raise Code.ARGUMENT_INVALID(f"split_points = {shown(split_points)}: must be a list of keys")
     points = [point if isinstance(point, list | tuple) else (point,) for point in split_points]

@@ -99,13 +99,13 @@ def _write_tombstones(table: TableWrites, keys: pa.Table | pa.RecordBatchReader,
 
 
 def named(snapshot: Snapshot) -> tuple[str, ...]:
-    """The key columns of a delete."""
+    """Return the key columns of a delete."""
     mode, schema = snapshot.state.merge, snapshot.schema
     return schema.sort_names if isinstance(mode, Latest) and mode.by == "sort_key" else schema.row_key_names
 
 
 def key_rows(keys: Any, snapshot: Snapshot) -> pa.Table:
-    """Keys as columns: those of Arrow data as they are, with the sort key if deletes need it."""
+    """Return keys as columns: those of Arrow data as they are, with the sort key if deletes need it."""
     from lakebed.read.multi_get import encoded_keys, is_arrow
 
     schema: Schema = snapshot.schema

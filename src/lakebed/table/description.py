@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict[str, Any]:
-    """The latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
+    """Return the latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
     state = table.state()
     rows, error_rows = table_rows(state)
     if state.filter_version or not isinstance(state.merge, KeepAll):
@@ -48,7 +48,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
 
 
 def filter_document(state: TableState) -> dict[str, Any]:
-    """The filter and the age-off as JSON values; null if there is none."""
+    """Return the filter and the age-off as JSON values; null if there is none."""
     field = age_field(state.row_filter, state.created)
     cut = datetime.fromtimestamp(state.age_off_cut_us // 1_000_000, UTC)
     aged = None if field is None else {"field": field.name, "age_s": state.row_filter.age_s, "cut": cut.isoformat()}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> ProposeFilter:
-    """The proposal of a filter, an age-off or both; ``now`` is by the clock of the log.
+    """Return the proposal of a filter, an age-off or both; ``now`` is by the clock of the log.
 
     Raises UsageError for other changes beside them, a predicate that is not one over a row, or that is volatile, and an
     age-off by a field that holds no time.

@@ -189,19 +189,19 @@ class Instance(InstanceQueries):
         return self._register(name, created, online=True)
 
     def table(self, name: str) -> Table:
-        """The table of that name. Raises NotFoundError if there is none."""
+        """Return the table of that name. Raises NotFoundError if there is none."""
         found = self._find(name)
         return self._handle(found.id, found.name)
 
     def named(self, table_id: str) -> Table:
-        """The table with this id. Raises NotFoundError if there is none, or it was dropped."""
+        """Return the table with this id. Raises NotFoundError if there is none, or it was dropped."""
         found = self._catalog.follow().tables.get(table_id)
         if found is None:
             raise Code.TABLE_NOT_FOUND(f"no table with the id {table_id} at {self.url}: it was dropped", table=table_id)
         return self._handle(found.id, found.name)
 
     def tables(self) -> list[str]:
-        """Names of all tables, sorted."""
+        """Return names of all tables, sorted."""
         return sorted(table.name for table in self._catalog.follow().tables.values())
 
     def rename_table(self, name: str, new_name: str) -> None:
@@ -232,7 +232,7 @@ class Instance(InstanceQueries):
         self.release(found.id)
 
     def is_online(self, name: str) -> bool:
-        """Whether splitting and compaction run on the table."""
+        """Return whether splitting and compaction run on the table."""
         return self._find(name).online
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - the value, not a switch of behaviour
@@ -244,7 +244,7 @@ class Instance(InstanceQueries):
         self._change(SetOnline(self._find(name).id, online), name)
 
     def paused(self, name: str) -> frozenset[TableOperation]:
-        """The operations of a table that are paused. Raises NotFoundError."""
+        """Return the operations of a table that are paused. Raises NotFoundError."""
         return self._find(name).paused
 
     def pause(self, name: str, *operations: str) -> None:
@@ -263,7 +263,7 @@ class Instance(InstanceQueries):
     # -- settings -----------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, int | float]:
-        """The instance's default of every setting."""
+        """Return the instance's default of every setting."""
         in_force = settings.in_force(self._catalog.follow().defaults, {})
         return {name: getattr(in_force, name) for name in settings.NAMES}
 
@@ -274,19 +274,19 @@ class Instance(InstanceQueries):
     # -- for the pipeline and services ------------------------------------------------------------------------------
 
     def catalog(self) -> CatalogState:
-        """The latest catalog; two requests, even if there is nothing new."""
+        """Return the latest catalog; two requests, even if there is nothing new."""
         return self._catalog.follow()
 
     def opened(self, found: CatalogTable) -> Table:
-        """The handle of a table of the catalog, without a request."""
+        """Return the handle of a table of the catalog, without a request."""
         return self._handle(found.id, found.name)
 
     def catalog_log(self) -> Log[CatalogState, CatalogChange, CatalogChange]:
-        """The log of the catalog."""
+        """Return the log of the catalog."""
         return self._catalog
 
     def log_of(self, table_id: str) -> LogBackend:
-        """The entries of a table's log."""
+        """Return the entries of a table's log."""
         return self._logs.open(table_prefix(table_id))
 
     def release(self, table_id: str) -> None:
@@ -295,15 +295,16 @@ class Instance(InstanceQueries):
             self._recent.pop(table_id, None)
 
     def table_ids(self) -> Collection[str]:
-        """The ids of all tables that have a name."""
+        """Return the ids of all tables that have a name."""
         return self._catalog.follow().tables.keys()
 
     def known_tables(self) -> dict[str, str]:
-        """The names of all tables by id, in the newest catalog that this process has read; no request."""
+        """Return the names of all tables by id, in the newest catalog that this process has read; no request."""
         return {found.id: found.name for found in self._catalog.head.state.tables.values()}
 
     def unnamed_logs(self) -> list[str]:
-        """The ids of tables with a log but never a name: creations that lost their name, failed or are in progress.
+        """Return the ids of tables with a log but never a name: creations that lost their name, failed or are in
+        progress.
 
         Lists all logs; if there is a candidate, reads the whole log of the catalog.
         """
@@ -314,7 +315,7 @@ class Instance(InstanceQueries):
         return sorted(found)
 
     def catalog_changes(self) -> Iterator[CatalogChange]:
-        """All changes of the catalog, the latest first; reads its whole log."""
+        """Return all changes of the catalog, the latest first; reads its whole log."""
         return (
             decode_change(document) for stored in newest_first(self._catalog) for document in stored.entry.documents
         )
@@ -324,7 +325,7 @@ class Instance(InstanceQueries):
         self._change(FenceCreations(), "creations")
 
     def unnamed(self, table_id: str) -> Table:
-        """A table by its id, even if it is not in the catalog. Raises UsageError for an invalid id."""
+        """Return a table by its id, even if it is not in the catalog. Raises UsageError for an invalid id."""
         if not is_id(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
         return self._made(table_id, table_id)

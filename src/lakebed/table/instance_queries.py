@@ -49,18 +49,18 @@ class InstanceQueries(TableNames[Table]):
 
     @abstractmethod
     def catalog(self) -> CatalogState:
-        """The latest catalog."""
+        """Return the latest catalog."""
 
     @abstractmethod
     def opened(self, found: CatalogTable) -> Table:
-        """The handle of a table of the catalog."""
+        """Return the handle of a table of the catalog."""
 
     @abstractmethod
     def _defaults(self) -> dict[str, Any]:
-        """The known settings of the instance, without a request."""
+        """Return the known settings of the instance, without a request."""
 
     def _repr_html_(self) -> str:
-        """Its tables with their figures, for notebooks. Reads the states of the first ones only."""
+        """Return its tables with their figures, for notebooks. Reads the states of the first ones only."""
         from lakebed.drawing.table_view import SHOWN_TABLES, figures_of, instance_view
 
         names = self.tables()
@@ -75,7 +75,7 @@ class InstanceQueries(TableNames[Table]):
         memory_limit_bytes: int | None = None,
         timeout_s: float | None = None,
     ) -> RowStream | LimitedRows:
-        """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+        """Return the rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
 
         Read it batch by batch, or whole: ``.to_arrow()``, ``.to_pandas()``, ``.to_polars()``. ``parameters`` are the
         values of ``?`` or ``$1`` in the statement, in order, or those of ``$name`` by name.
@@ -110,7 +110,7 @@ class InstanceQueries(TableNames[Table]):
         return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
 
     def sql_engine(self) -> tuple[SqlEngine, int]:
-        """The engine that runs statements, and the memory of its pool by the settings."""
+        """Return the engine that runs statements, and the memory of its pool by the settings."""
         if self._sql is None:
             from lakebed.sql.query import SqlEngine
 
@@ -118,11 +118,12 @@ class InstanceQueries(TableNames[Table]):
         return self._sql, self.sql_pool_bytes()
 
     def sql_pool_bytes(self) -> int:
-        """The memory of the pool of statements, by the settings that are known."""
+        """Return the memory of the pool of statements, by the settings that are known."""
         return settings.in_force(self._defaults(), {}).memory_limit_bytes
 
     def snapshot_named(self, name: str) -> Snapshot | None:
-        """The snapshot for a name in a statement, such as ``flights``, or ``flights@12`` (a version, a tag or a time).
+        """Return the snapshot for a name in a statement, such as ``flights``, or ``flights@12`` (a version, a tag or a
+        time).
 
         ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
         NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
@@ -140,5 +141,5 @@ class InstanceQueries(TableNames[Table]):
 
 
 def table_in(name: str) -> str:
-    """The table of a name in a statement: ``flights`` in ``flights$raw@12``."""
+    """Return the table of a name in a statement: ``flights`` in ``flights$raw@12``."""
     return name.partition("@")[0].removesuffix(_RAW)

@@ -161,7 +161,7 @@ def _commit_service(url: str | None, instance: str, token: str | None) -> Commit
 
 
 def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None] | None]:
-    """The object that marks the instance and, on a remote store, the checkpoint of the catalog.
+    """Return the object that marks the instance and, on a remote store, the checkpoint of the catalog.
 
     The catalog is read next in any case. Requested at the same time, it costs no further round trip.
     """
@@ -175,7 +175,7 @@ def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None]
 
 
 def _other_place(url: str) -> str:
-    """The end of a message about a missing instance: what may have been meant instead."""
+    """Return the end of a message about a missing instance: what may have been meant instead."""
     if found := re.match(r"(s3|gs|az|file|memory):/(?=[^/])", url):
         return f"; did you mean {found[1]}://{url[found.end() :]}?"
     if "://" not in url and Path(url).expanduser().is_file():

@@ -31,7 +31,7 @@ def check_choice(choose: Choose | None, depth: int | None, *, named: bool) -> No
 
 
 def ranges_of(prefix: Any, schema: Schema) -> list[EncodedRange]:
-    """The keys that begin with a prefix, or with any of a list of them."""
+    """Return the keys that begin with a prefix, or with any of a list of them."""
     return [_range_of(one, schema) for one in (prefix if isinstance(prefix, list) else [prefix])]
 
 
@@ -44,7 +44,7 @@ def _range_of(prefix: Any, schema: Schema) -> EncodedRange:
 
 
 def chosen_ranges(found: pa.Table, choose: Choose, schema: Schema) -> list[EncodedRange]:
-    """The keys that begin with one of the prefixes in ``found`` that ``choose`` returns."""
+    """Return the keys that begin with one of the prefixes in ``found`` that ``choose`` returns."""
     choice = choose(found)
     if isinstance(choice, pa.Table | pa.RecordBatch):
         return _ranges_in(choice, found.schema, schema)
@@ -64,7 +64,7 @@ def chosen_ranges(found: pa.Table, choose: Choose, schema: Schema) -> list[Encod
 
 
 def _ranges_in(rows: pa.Table | pa.RecordBatch, arrow: pa.Schema, schema: Schema) -> list[EncodedRange]:
-    """The keys that begin with the values of a row."""
+    """Return the keys that begin with the values of a row."""
     names = ", ".join(arrow.names)
     if rows.schema.names != arrow.names:
         raise Code.ARGUMENT_INVALID(f"choose returned columns {', '.join(rows.schema.names)}; prefixes have {names}")
@@ -77,7 +77,7 @@ def _ranges_in(rows: pa.Table | pa.RecordBatch, arrow: pa.Schema, schema: Schema
 
 
 def _as_list(choice: Any) -> list[Any]:
-    """The values of a list, an array of Arrow or NumPy, a series, or another iterable."""
+    """Return the values of a list, an array of Arrow or NumPy, a series, or another iterable."""
     for method in ("to_pylist", "tolist"):
         if hasattr(choice, method):
             choice = getattr(choice, method)()

@@ -38,7 +38,7 @@ class InstanceAddress:
     token: str | None = field(repr=False)
 
     def instance(self) -> Instance:
-        """The instance, which this process opens once."""
+        """Return the instance, which this process opens once."""
         # Not that of the process which forked this one: its locks may be held by threads that do not exist here.
         key = os.getpid(), self
         with _opening:
@@ -48,11 +48,11 @@ class InstanceAddress:
             return found
 
     def table(self, table_id: str) -> Table:
-        """The table with an id. Raises NotFoundError if it was dropped."""
+        """Return the table with an id. Raises NotFoundError if it was dropped."""
         return self.instance().named(table_id)
 
     def snapshot(self, table_id: str, version: int) -> Snapshot:
-        """A table at a version. Raises NotRetainedError if the version is gone."""
+        """Return a table at a version. Raises NotRetainedError if the version is gone."""
         return self.table(table_id).at(version=version)
 
 

@@ -32,7 +32,7 @@ Read = TypeVar("Read", bound="Callable[..., Any]")
 
 
 def _latest(read: Read) -> Read:
-    """A read of a snapshot as one of the latest version."""
+    """Return a read of a snapshot as one of the latest version."""
 
     @wraps(read)
     def latest(

@@ -119,7 +119,7 @@ class Table(TableWrites):
     # -- what there is ------------------------------------------------------------------------------------------
 
     def requests(self) -> pa.Table:
-        """One row per request: open requests, then the last rejected ones, with the reason of the last failure."""
+        """Return a row per request: open requests, then the last rejected ones, with the reason of the last failure."""
         from lakebed.ingest.requests import requests_table
 
         return requests_table(self.state(), self.log.last_modified_or_epoch)
@@ -145,7 +145,7 @@ class Table(TableWrites):
         return self.commit(RemoveTag(name))
 
     def tags(self) -> dict[str, int]:
-        """The tags and their versions."""
+        """Return the tags and their versions."""
         return dict(sorted(self.state().tags.items()))
 
     # -- what happened ------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Table(TableWrites):
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> RowStream:
-        """The changes of the versions after ``since`` up to ``until``, by default the latest.
+        """Return the changes of the versions after ``since`` up to ``until``, by default the latest.
 
         Each is a version (0: before the first), a time, or a text that names one of these or a tag, as for ``--at``.
         The rows have the columns ``_version``, ``_change`` and ``_range``, and then those of the table at ``until``, or
@@ -190,7 +190,7 @@ class Table(TableWrites):
         return returned_stream(rows, schema)
 
     def outcome(self, request_key: str) -> int | None:
-        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired.
+        """Return the version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired.
 
         After an unknown outcome None is not final: a commit in progress may still arrive. Repeat the call to settle it.
         """
@@ -198,7 +198,8 @@ class Table(TableWrites):
         return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row per transaction, newest first, with writer and time (by the store's clock). Reads ``limit`` entries.
+        """Return one row per transaction, newest first, with writer and time (by the store's clock). Reads ``limit``
+        entries.
 
         Raises UsageError for an invalid limit, DamagedError for a damaged entry.
         """
@@ -207,13 +208,13 @@ class Table(TableWrites):
         return history_table(self.history_rows(limit))
 
     def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
-        """The same as a stream of values; entries are read lazily."""
+        """Return the same as a stream of values; entries are read lazily."""
         from lakebed.inspect.history import history_rows
 
         return history_rows(self.log, self.id, limit)
 
     def failures(self) -> pa.Table:
-        """The calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with the reason."""
+        """Return the calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with reasons."""
         from lakebed.tracker.listing import failures_table, read_failures
 
         self.tracker.flush()
@@ -230,13 +231,13 @@ class Table(TableWrites):
         return verify(self.log, self.id, self.name, *checked_arguments(self.storage, files, deep))
 
     def settings(self) -> dict[str, int | float]:
-        """The value in force of every setting, by name."""
+        """Return the value in force of every setting, by name."""
         self.state()
         in_force = self.settings_in_force()
         return {name: getattr(in_force, name) for name in settings.NAMES}
 
     def settings_in_force(self) -> Settings:
-        """The same as one value, from the newest known state: no request after the table was read once."""
+        """Return the same as one value, from the newest known state: no request after the table was read once."""
         return settings.in_force(self._defaults(), (self.log.head.state if self.version else self.state()).settings)
 
     def set(self, **changes: Any) -> int:

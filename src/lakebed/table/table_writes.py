@@ -202,7 +202,7 @@ class TableWrites(TableReads):
         return self.commit(ProposeRestore(self.at(moment, version=version, time=time, tag=tag).state))
 
     def layout(self) -> Layout:
-        """The layout of new data files of this table."""
+        """Return the layout of new data files of this table."""
         from lakebed.parquet.layout import Layout
 
         return Layout.of(self.schema, self.settings_in_force())

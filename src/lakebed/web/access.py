@@ -42,7 +42,7 @@ class OpenTables:
         self._found: dict[str, tuple[Table, float]] = {}
 
     def table(self, principal: Principal, permission: Permission, name: str) -> Table:
-        """The table of that name, for what the permission allows. Raises AccessError, NotFoundError."""
+        """Return the table of that name, for what the permission allows. Raises AccessError, NotFoundError."""
         principal.require(permission, name)
         known = self._found.get(name)
         now = clock.monotonic_s()
@@ -62,7 +62,7 @@ class OpenTables:
         return table
 
     def readable(self, principal: Principal, name: str, at: str | None = None) -> Table | Snapshot:
-        """The table as the principal may read it, or as it was at a version, a tag or a time.
+        """Return the table as the principal may read it, or as it was at a version, a tag or a time.
 
         Raises AccessError, NotFoundError, NotRetainedError.
         """
@@ -83,11 +83,11 @@ class RequestedTable:
     name: str
 
     def table(self, permission: Permission) -> Table:
-        """The table, for what the permission allows. Raises AccessError, NotFoundError."""
+        """Return the table, for what the permission allows. Raises AccessError, NotFoundError."""
         return self.tables.table(self.principal, permission, self.name)
 
     def whole(self) -> Table:
-        """The table, for a principal that may read all of its rows. Raises AccessError, NotFoundError."""
+        """Return the table, for a principal that may read all of its rows. Raises AccessError, NotFoundError."""
         found = self.table(Permission.READ)
         self.principal.require_all_rows(self.name)
         return found
@@ -97,7 +97,7 @@ class RequestedTable:
         return self.tables.readable(self.principal, self.name, at)
 
     def read(self, at: str | None, function: Callable[[Table | Snapshot], Answer]) -> Answer:
-        """The result of the function on :meth:`readable`, or on a table that has the name after a drop."""
+        """Return the result of the function on :meth:`readable`, or on a table that has the name after a drop."""
         try:
             return function(self.readable(at))
         except NotFoundError as error:
@@ -108,14 +108,16 @@ class RequestedTable:
 
 
 def may_see(principal: Principal, run: JobRun) -> bool:
-    """Whether a run is visible to the principal: it may read all rows of the table, or all tables for other work."""
+    """Return whether a run is visible to the principal: it may read all rows of the table, or all tables for other
+    work.
+    """
     if not run.table:
         return principal.permission() is not None
     return principal.reads_whole(run.table)
 
 
 def seen_run(service: Service, principal: Principal, job: str) -> RunDetails:
-    """A run of a job that is visible to the principal; the last eight characters of its id are enough.
+    """Return a run of a job that is visible to the principal; the last eight characters of its id are enough.
 
     Raises NotFoundError.
     """

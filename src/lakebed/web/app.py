@@ -72,7 +72,7 @@ class _Unrouted(Router):
 
 
 def routes_in(*modules: ModuleType) -> Iterator[HTTPRouteHandler]:
-    """The handlers that modules define. A page is two of them, for HTML and for JSON, under one name."""
+    """Return the handlers that modules define. A page is two of them, for HTML and for JSON, under one name."""
     for module in modules:
         for value in vars(module).values():
             found = value if isinstance(value, tuple) else (value,)
@@ -86,7 +86,7 @@ def make_app(
     monitor: Monitor | None = None,
     exposure: Exposure | None = None,
 ) -> Litestar:
-    """The ASGI application. Without an authenticator every request may do everything.
+    """Return the ASGI application. Without an authenticator every request may do everything.
 
     While it runs, the ``monitor`` receives what this process measures; by default a new one.
     """
@@ -145,12 +145,12 @@ def make_app(
 
 
 def _always(value: object) -> Provide:
-    """Provides the same value to every request."""
+    """Provide the same value to every request."""
     return Provide(lambda: value, sync_to_thread=False, use_cache=True)
 
 
 def _each_time(make: Callable[..., object]) -> Provide:
-    """Provides what is made for each request."""
+    """Provide what is made for each request."""
     return Provide(make, sync_to_thread=False)
 
 

@@ -84,7 +84,7 @@ class Doors:
         _check_parameters(connection)
 
     def principal(self, connection: AnyConnection) -> Principal:
-        """The principal of the request. Raises AccessError."""
+        """Return the principal of the request. Raises AccessError."""
         scope: Any = connection.scope
         found: Principal | None = scope.get(PRINCIPAL)
         if found is None:
@@ -96,7 +96,10 @@ class Doors:
         return found
 
     def sign_in(self, token: str, connection: AnyConnection) -> str:
-        """A new session for the holder of the token. Raises AccessError; UsageError for a token that is too long."""
+        """Return a new session for the holder of the token.
+
+        Raises AccessError; UsageError for a token that is too long.
+        """
         authorization = f"Bearer {token}"
         scope: Any = connection.scope
         scope[PRINCIPAL] = self._authenticated(authorization, connection)
@@ -187,7 +190,7 @@ def check_form(request: AnyConnection) -> None:
 
 
 def _site_of(connection: AnyConnection) -> str | None:
-    """The site of the requesting page, in terms of ``Sec-Fetch-Site``; None if unknown."""
+    """Return the site of the requesting page, in terms of ``Sec-Fetch-Site``; None if unknown."""
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
     if site is not None or origin is None:
         return site

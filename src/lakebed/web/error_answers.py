@@ -40,7 +40,7 @@ _ABSENT = "'data'"
 
 
 def status_of(error: Error) -> int:
-    """The status of the answer to a request that failed so."""
+    """Return the status of the answer to a request that failed so."""
     if error.code is Code.NOT_AUTHENTICATED:
         return 401
     if error.code is Code.ATTEMPTS_EXCEEDED:
@@ -49,26 +49,26 @@ def status_of(error: Error) -> int:
 
 
 def document_of(error: Error) -> dict[str, Any]:
-    """The body of the answer."""
+    """Return the body of the answer."""
     return {"error": {"kind": error.kind, "code": error.code.value, "message": error.message}}
 
 
 def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]:
-    """An error of Lakebed."""
+    """Answer an error of Lakebed."""
     status = status_of(error)
     headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else {}
     return _answer(request, status, document_of(error), headers)
 
 
 def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """A request that the framework refused, such as an unknown path or an argument of the wrong type."""
+    """Answer a request that the framework refused, such as an unknown path or an argument of the wrong type."""
     message = _what_is_wrong(request, error)
     document = document_of(Code.REQUEST_INVALID(message))
     return _answer(request, error.status_code, document, error.headers)
 
 
 def _what_is_wrong(request: Request[Any, Any, Any], error: HTTPException) -> str:
-    """The message for a request that the framework refused."""
+    """Return the message for a request that the framework refused."""
     if error.status_code == 404:
         return f"there is no {request.url.path[:200]} here; GET /v1/openapi.json describes all paths"
     if error.status_code == 405:
@@ -81,7 +81,7 @@ def _what_is_wrong(request: Request[Any, Any, Any], error: HTTPException) -> str
 
 
 def _argument(name: str, message: str) -> str:
-    """What is wrong with one argument of a handler; ``data`` is the body of the request."""
+    """Return what is wrong with one argument of a handler; ``data`` is the body of the request."""
     if name != "data":
         return f"parameter {name}: {message}"
     if message == _ABSENT:
@@ -90,7 +90,7 @@ def _argument(name: str, message: str) -> str:
 
 
 def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """A bug: logged with its traceback, which the response does not include."""
+    """Answer a bug: log it with its traceback, which the response does not include."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     document = {"error": {"kind": "bug", "code": "bug", "message": "the service failed; its log says why"}}
     return _answer(request, 500, document)
@@ -102,7 +102,7 @@ def _answer(
     document: dict[str, Any],
     headers: Mapping[str, str] | None = None,
 ) -> Response[Any]:
-    """The document as JSON, or as a page where a browser asked for one."""
+    """Return the document as JSON, or as a page where a browser asked for one."""
     if rendering.wants_page(request):
         return rendering.error_page(request, status, document["error"], headers or {})
     return Response(document, status_code=status, media_type="application/json", headers=headers)

@@ -36,7 +36,7 @@ class RequestLimits:
     """Beginnings of the URLs that may be read for ingest, and written for results, with the service's credentials."""
 
     def of_queries(self) -> QueryLimits:
-        """The limits of submitted queries."""
+        """Return the limits of submitted queries."""
         return QueryLimits(self.query_threads, self.query_kept_s, self.sql_memory_bytes, self.query_s)
 
 

@@ -30,5 +30,5 @@ FormBody = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENC
 
 
 def requested_table(tables: TheTables, principal: ThePrincipal, table: PathText) -> RequestedTable:
-    """The table that a path with ``{table:str}`` names."""
+    """Return the table that a path with ``{table:str}`` names."""
     return RequestedTable(tables, principal, table)

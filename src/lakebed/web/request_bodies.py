@@ -234,7 +234,7 @@ Body = TypeVar("Body")
 
 
 def json_body(data: bytes, kind: type[Body]) -> Body:
-    """The document of a request that may also be of another content type. Raises UsageError."""
+    """Return the document of a request that may also be of another content type. Raises UsageError."""
     if not data:
         raise Code.REQUEST_INVALID(NO_BODY)
     try:
@@ -244,7 +244,7 @@ def json_body(data: bytes, kind: type[Body]) -> Body:
 
 
 def arrow_table(data: bytes) -> pa.Table:
-    """The rows of an Arrow stream, checked as far as memory safety needs. Raises UsageError."""
+    """Return the rows of an Arrow stream, checked as far as memory safety needs. Raises UsageError."""
     try:
         table = pa.ipc.open_stream(data).read_all()
         table.validate(full=True)

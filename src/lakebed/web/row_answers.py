@@ -49,7 +49,7 @@ class RowReader(Protocol):
         """The columns."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches."""
+        """Return the batches."""
 
     def close(self) -> None:
         """End the read."""
@@ -84,7 +84,7 @@ class RowSource:
         self._sent_bytes = 0
 
     def begin(self) -> bytes:
-        """The first chunks, joined; the whole answer if it is :attr:`ended` then."""
+        """Return the first chunks, joined; the whole answer if it is :attr:`ended` then."""
         try:
             self._rows = self._open_rows()
             self._chunks = self.form.chunks(self._rows.schema, self._counted(self._rows))
@@ -103,7 +103,7 @@ class RowSource:
         return b"".join(chunks)
 
     def next(self) -> bytes:
-        """The next chunk; empty after the last one. An error ends the chunks, and is :attr:`failed`."""
+        """Return the next chunk; empty after the last one. An error ends the chunks, and is :attr:`failed`."""
         try:
             for chunk in self._chunks:
                 if chunk:
@@ -166,7 +166,7 @@ class RowSource:
         self.kill(reason)
 
     def last_words(self) -> bytes:
-        """What the answer has after an error, before it is cut."""
+        """Return what the answer has after an error, before it is cut."""
         if self.form is not JSON_LINES or self.failed is None:
             return b""
         if isinstance(self.failed, Error):
@@ -186,7 +186,7 @@ async def answer_rows(
     *,
     closed: Callable[[], object] = lambda: None,
 ) -> Response[bytes]:
-    """The answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
+    """Return the answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
     source = RowSource(open_rows, form, limits, cancelled, closed)
     first = b""
     try:
@@ -207,7 +207,7 @@ async def answer_rows(
 
 
 def answer_table(rows: pa.Table, form: RowFormat) -> Response[bytes]:
-    """The answer with rows in memory."""
+    """Return the answer with rows in memory."""
     return Response(b"".join(form.chunks(rows.schema, rows.to_batches())), media_type=form.media_type)
 
 
@@ -220,7 +220,7 @@ class RowAnswer(Response[bytes]):
         self._first = first
 
     def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> ASGIResponse:  # noqa: ARG002 - Litestar's
-        """Litestar's name for what sends the answer."""
+        """Return the ASGI application that sends the answer."""
         return _Sending(
             self._source,
             self._first,

@@ -33,7 +33,7 @@ _BY_NAME = {one.media_type: one for one in FORMATS} | {"application/jsonl": JSON
 
 
 def chosen_format(accept: str | None) -> RowFormat:
-    """The format that the header prefers; JSON lines without one, and where it accepts anything.
+    """Return the format that the header prefers; JSON lines without one, and where it accepts anything.
 
     Raises HTTPException with status 406 if it accepts none.
     """
@@ -48,7 +48,7 @@ def chosen_format(accept: str | None) -> RowFormat:
 
 
 def _accepted(accept: str) -> Iterator[tuple[str, float]]:
-    """The media types of the header, each with its quality."""
+    """Return the media types of the header, each with its quality."""
     for part in accept.split(","):
         name, *parameters = (text.strip().lower() for text in part.split(";"))
         quality = 1.0

@@ -48,7 +48,7 @@ class RangeSelection(Struct, forbid_unknown_fields=True):
     starts_with: Key | None = None
 
     def of(self, schema: Schema) -> KeyRange:
-        """The range in a table of this schema."""
+        """Return the range in a table of this schema."""
         given = [name for name in ("prefix", "starts_with") if getattr(self, name) is not None]
         if len(given) + (self.from_ is not None or self.to is not None or self.to_inclusive) > 1:
             raise Code.ARGUMENTS_CONFLICT("a range has from and to, or prefix, or starts_with")
@@ -61,7 +61,7 @@ class RangeSelection(Struct, forbid_unknown_fields=True):
 
 
 def key_ranges(schema: Schema, ranges: Sequence[RangeSelection]) -> list[KeyRange]:
-    """The ranges in a table of this schema."""
+    """Return the ranges in a table of this schema."""
     return [one.of(schema) for one in ranges]
 
 
@@ -76,7 +76,7 @@ def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def column_names(texts: Sequence[str] | None) -> list[str] | None:
-    """Column names of a URL, with commas between them; one with a comma in it stands in double quotes."""
+    """Return column names of a URL, with commas between them; one that has a comma stands in double quotes."""
     if not texts:
         return None
     try:

@@ -45,7 +45,7 @@ BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one. Raises UsageError if the address cannot be listened on."""
+    """Return a socket that listens; port 0 takes a free one. Raises UsageError if the address cannot be listened on."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -56,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, tls: Tls = None) -> str:
-    """The URL of the service that answers there."""
+    """Return the URL of the service that answers there."""
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -105,7 +105,9 @@ def serve(app: Litestar, listening: socket.socket, asked: threading.Event, tls: 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on an address. Names other than localhost are not looked up."""
+    """Return whether only this machine can reach what listens on an address. Names other than localhost are not looked
+    up.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

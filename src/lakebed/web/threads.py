@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 def threaded(function: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]]:
-    """The function as a coroutine that runs it in a thread; below a decorator of a route."""
+    """Return the function as a coroutine that runs it in a thread; below a decorator of a route."""
 
     @functools.wraps(function)
     async def run(**arguments: Any) -> Answer:
@@ -56,7 +56,7 @@ class Lookups:
             self._work.put(None)
 
     async def run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What the function returns, or raises, in one of the threads."""
+        """Return what the function returns, or raises, in one of the threads."""
         if self._started < self._threads_max:
             self._started += 1
             threading.Thread(target=self._do, name=f"lakebed-lookup-{self._started}", daemon=True).start()

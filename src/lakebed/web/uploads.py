@@ -64,7 +64,7 @@ class Upload:
 
 
 def content_type(request: Request[Any, Any, Any]) -> str:
-    """The media type of the body. Raises HTTPException with 415 for one that has no rows."""
+    """Return the media type of the body. Raises HTTPException with 415 for one that has no rows."""
     name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if name not in SUFFIXES:
         given = name[:100] or "none"
@@ -73,7 +73,7 @@ def content_type(request: Request[Any, Any, Any]) -> str:
 
 
 async def receive(request: Request[Any, Any, Any]) -> Upload:
-    """The body, once all of it is there."""
+    """Return the body, once all of it is there."""
     name = content_type(request)
     folder = await anyio.to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="lakebed-upload-"))
     upload = Upload(folder, Path(folder.name) / f"rows{SUFFIXES[name]}")

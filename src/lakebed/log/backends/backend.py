@@ -39,7 +39,7 @@ class LogBackend(Protocol):
         """Put entry ``version`` if there is none, in one request, without a retry."""
 
     def get(self, version: int) -> bytes | None:
-        """The bytes of an entry; None if there is none."""
+        """Return the bytes of an entry; None if there is none."""
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
         """Hold the turn of this writer during the block, if the backend has turns; False if it has none, or none was
@@ -47,29 +47,31 @@ class LogBackend(Protocol):
         """
 
     def last_modified(self, version: int) -> datetime | None:
-        """When the entry was stored, aware UTC; None if there is none."""
+        """Return when the entry was stored, aware UTC; None if there is none."""
 
     def known_last_modified(self, version: int) -> datetime | None:
         """As :meth:`last_modified`, without a request: from the answer to a create, or a local disk. None: unknown."""
 
     def now(self) -> datetime:
-        """The time by the clock of the backend, from which last-modified times come."""
+        """Return the time by the clock of the backend, from which last-modified times come."""
 
     def versions(self) -> Iterator[int]:
-        """The versions of all entries, in any order. For recovery and verification only: it may take many requests."""
+        """Return the versions of all entries, in any order. For recovery and verification only: it may take many
+        requests.
+        """
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted, in one request; 0 if it was never raised."""
+        """Return the version up to which entries may be deleted, in one request; 0 if it was never raised."""
 
     def known_log_start(self, version: int) -> int | None:
-        """The log start after entry ``version`` was stored, if the create returned it; None: unknown.
+        """Return the log start after entry ``version`` was stored, if the create returned it; None: unknown.
 
         Known for the latest entry that this process created. A log start that was read before is not sufficient: the
         log may have been truncated in between, and the version deleted.
         """
 
     def supports_truncation(self) -> bool:
-        """Whether the backend has the compare-and-set that a log start needs; False: its logs are kept whole.
+        """Return whether the backend has the compare-and-set that a log start needs; False: its logs are kept whole.
 
         Takes some requests if it has to be tested.
         """
@@ -90,17 +92,21 @@ class LogBackend(Protocol):
         """
 
     def foreign(self) -> Iterator[str]:
-        """The names of objects beside the entries that are not entries and are never read. For verification only."""
+        """Return the names of objects beside the entries that are not entries and are never read. For verification
+        only.
+        """
 
 
 class LogLocation(Protocol):
     """The logs of an instance: one for each table, and the catalog's."""
 
     def open(self, prefix: str) -> LogBackend:
-        """The log with that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
+        """Return the log with that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs of the instance, in any order. For garbage collection: it may list many objects."""
+        """Return the prefixes of all logs of the instance, in any order. For garbage collection: it may list many
+        objects.
+        """
 
     def check(self) -> None:
         """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""

@@ -50,7 +50,8 @@ _CREDENTIALS = {"access_key_id": "aws_access_key_id", "secret_access_key": "aws_
 
 
 def connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str] | None = None) -> DynamoLogs:
-    """The logs of an instance in the table at ``dynamodb://TABLE``, optionally with ``?region=…&endpoint_url=…``.
+    """Return the logs of an instance in the table at ``dynamodb://TABLE``, optionally with
+    ``?region=…&endpoint_url=…``.
 
     Credentials come from the storage options (``aws_access_key_id`` …) or from boto3's usual chain. Nothing is read or
     written yet. Raises UsageError if the URL cannot mean a table, or holds credentials.
@@ -99,7 +100,7 @@ class DynamoLog:
         return outcome
 
     def get(self, version: int) -> bytes | None:
-        """The bytes of an entry; None: there is none."""
+        """Return the bytes of an entry; None: there is none."""
         item = self.table.item(self.name, version)
         if item is None:
             return None
@@ -115,37 +116,37 @@ class DynamoLog:
         return bytes(data)
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """This backend has no turns."""
+        """Give no turn: this backend has none."""
         return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
-        """When the entry was stored; None: there is none."""
+        """Return when the entry was stored; None: there is none."""
         item = self.table.item(self.name, version, ("stored_us",))
         return from_us(int(item["stored_us"]["N"])) if item else None
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """The time of the newest entry of this process; None: request it."""
+        """Return the time of the newest entry of this process; None: request it."""
         return from_us(self._newest["stored_us"]) if self._newest.get("version") == version else None
 
     def now(self) -> datetime:
-        """DynamoDB's clock."""
+        """Return DynamoDB's clock."""
         return self.table.now()
 
     def versions(self) -> Iterator[int]:
-        """The numbers of all entries, ascending."""
+        """Return the numbers of all entries, ascending."""
         for item in self.table.query(self.name, ("version",)):
             yield int(item["version"]["N"])
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted; 0: it was never raised."""
+        """Return the version up to which entries may be deleted; 0: it was never raised."""
         return decode_log_start(self._log_start_data(), self.name)
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
-        """Unknown: a put does not read another item."""
+        """Return None, unknown: a put does not read another item."""
         return None
 
     def supports_truncation(self) -> bool:
-        """A conditional put is a compare-and-set."""
+        """Return True: a conditional put is a compare-and-set."""
         return True
 
     def advance_log_start(self, expected: int, to: int) -> bool:
@@ -178,7 +179,7 @@ class DynamoLog:
             del self._newest["version"]
 
     def foreign(self) -> Iterator[str]:
-        """None: every item of a log is an entry."""
+        """Return no names: every item of a log is an entry."""
         return iter(())
 
     def _title(self, version: int) -> str:
@@ -207,11 +208,11 @@ class DynamoLogs:
     instance: str
 
     def open(self, prefix: str) -> DynamoLog:
-        """The log of that prefix."""
+        """Return the log of that prefix."""
         return DynamoLog(self.table, f"{self.instance}/{prefix}")
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs of the instance: a scan of the whole table."""
+        """Return the prefixes of all logs of the instance: a scan of the whole table."""
         own = f"{self.instance}/"
         values = {":own": {"S": own}, ":one": {"N": "1"}}
         names = {"#log": "log", "#version": "version"}

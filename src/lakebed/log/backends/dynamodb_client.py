@@ -94,7 +94,7 @@ class _Clock:
         self.seen = (reckoned_s if near and reckoned_s is not None else date_s, at_s)
 
     def now_s(self, at_s: float) -> float | None:
-        """The time by that clock, in seconds since 1970; None: no response was seen yet."""
+        """Return the time by that clock, in seconds since 1970; None: no response was seen yet."""
         seen = self.seen
         return None if seen is None else seen[0] + (at_s - seen[1])
 
@@ -109,7 +109,7 @@ class DynamoTable:
     _clock: _Clock = field(default_factory=_Clock, repr=False, compare=False)
 
     def now(self, *, anew: bool = True) -> datetime:
-        """DynamoDB's clock: from a new response, or with ``anew`` false from an earlier one."""
+        """Return DynamoDB's clock: from a new response, or with ``anew`` false from an earlier one."""
         if anew or self._clock.seen is None:
             self.item("clock", 0)
         found = self._clock.now_s(clock.monotonic_s())
@@ -120,7 +120,7 @@ class DynamoTable:
         return datetime.fromtimestamp(found, UTC)
 
     def item(self, log: str, version: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
-        """One item, or None; a consistent read."""
+        """Return one item, or None; a consistent read."""
         key = {"log": {"S": log}, "version": {"N": str(version)}}
         given: dict[str, Any] = {"ProjectionExpression": ", ".join(only)} if only else {}
         answer = self._read("get_item", Key=key, ConsistentRead=True, **given)
@@ -130,7 +130,7 @@ class DynamoTable:
     def query(
         self, log: str, only: Sequence[str] = (), *, between: tuple[int, int] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The items of a log, ascending by version."""
+        """Return the items of a log, ascending by version."""
         names = {"#log": "log"} | {f"#{name}": name for name in only}
         values = {":log": {"S": log}}
         condition = "#log = :log"
@@ -187,7 +187,7 @@ class DynamoTable:
                 )
 
     def pages(self, operation: str, **given: Any) -> Iterator[dict[str, Any]]:
-        """The items of a ``query`` or ``scan``, page by page; consistent reads."""
+        """Return the items of a ``query`` or ``scan``, page by page; consistent reads."""
         start: dict[str, Any] = {}
         while True:
             answer = self._read(operation, ConsistentRead=True, **start, **given)
@@ -244,7 +244,7 @@ class DynamoTable:
             clock.sleep(0.5)
 
     def _failure(self, action: str, error: Exception) -> Error:
-        """The error with its subject, location and remedy."""
+        """Return the error with its subject, location and remedy."""
         said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
         refused = _REFUSED.get(_code(error))
         if refused is None and isinstance(error, _MISCONFIGURED):

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def encode_log_start(version: int) -> bytes:
-    """The bytes of a log start."""
+    """Return the bytes of a log start."""
     body = dump({"log_start": version}) + b"\n"
     return encode_header(digest=digest_of(body)) + body
 
 
 def decode_log_start(data: bytes | None, log: str) -> int:
-    """The log start of these bytes; 0 for none.
+    """Return the log start of these bytes; 0 for none.
 
     Raises:
         UnsupportedFormatError: a newer Lakebed wrote it.

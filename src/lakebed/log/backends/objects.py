@@ -39,45 +39,45 @@ class ObjectLog:
         return self.storage.create(entry_name(self.prefix, version), data)
 
     def get(self, version: int) -> bytes | None:
-        """The bytes of an entry; None: there is none."""
+        """Return the bytes of an entry; None: there is none."""
         return self.storage.get(entry_name(self.prefix, version))
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
-        """On local disk the writers of a machine take turns by a lock on the folder of the entries."""
+        """Take a turn on local disk, by a lock on the folder of the entries; other stores have no turns."""
         if not isinstance(self.storage, LocalStorage):
             return nullcontext(enter_result=False)
         return turn(str(self.storage.root / entry_folder(self.prefix)), wait_s, pause_s)
 
     def last_modified(self, version: int) -> datetime | None:
-        """When the entry was stored; None: there is none."""
+        """Return when the entry was stored; None: there is none."""
         return self.storage.last_modified(entry_name(self.prefix, version))
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """On local disk this costs no request; object stores do not return the time of a create."""
+        """Return the time on local disk, where it costs no request; object stores do not return it with a create."""
         return self.last_modified(version) if isinstance(self.storage, LocalStorage) else None
 
     def now(self) -> datetime:
-        """The store's clock."""
+        """Return the store's clock."""
         return self.storage.now()
 
     def versions(self) -> Iterator[int]:
-        """The versions of all entries. Other objects are skipped."""
+        """Return the versions of all entries. Other objects are skipped."""
         for listed in self.storage.list(entry_folder(self.prefix)):
             version = parse_entry_name(self.prefix, listed.name)
             if version is not None:
                 yield version
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted; 0: it was never raised."""
+        """Return the version up to which entries may be deleted; 0: it was never raised."""
         data = self.storage.get(log_start_name(self.prefix))
         return 0 if data is None else decode_log_start(data, self.prefix)
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
-        """Unknown: a store does not read one object when it creates another."""
+        """Return None, unknown: a store does not read one object when it creates another."""
         return None
 
     def supports_truncation(self) -> bool:
-        """Whether the store replaces an object only if it is the version that was read."""
+        """Return whether the store replaces an object only if it is the version that was read."""
         return keeps_replace_if(self.storage)
 
     def advance_log_start(self, expected: int, to: int) -> bool:
@@ -97,7 +97,7 @@ class ObjectLog:
         self.storage.delete(entry_name(self.prefix, version) for version in versions)
 
     def foreign(self) -> Iterator[str]:
-        """Objects in the folder that are neither entries, their sidecars, nor the log start."""
+        """Return the objects in the folder that are neither entries, their sidecars, nor the log start."""
         for listed in self.storage.list(entry_folder(self.prefix)):
             known = parse_entry_name(self.prefix, listed.name) or parse_sidecar_name(self.prefix, listed.name)
             if known is None and listed.name != log_start_name(self.prefix):
@@ -111,11 +111,11 @@ class ObjectLogs:
     storage: Storage
 
     def open(self, prefix: str) -> ObjectLog:
-        """The log of that prefix."""
+        """Return the log of that prefix."""
         return ObjectLog(self.storage, prefix)
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs: every object below the root is listed."""
+        """Return the prefixes of all logs: every object below the root is listed."""
         seen = set()
         for listed in self.storage.list(""):
             prefix = log_of_entry(listed.name)

@@ -114,7 +114,7 @@ class PostgresqlLog:
         return outcome
 
     def get(self, version: int) -> bytes | None:
-        """The bytes of an entry; None: there is none."""
+        """Return the bytes of an entry; None: there is none."""
         rows = self.location.read(_DATA, {"log": self.name, "version": version})
         if not rows:
             return None
@@ -123,25 +123,27 @@ class PostgresqlLog:
         return bytes(rows[0][0])
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """This backend has no turns."""
+        """Give no turn: this backend has none."""
         return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
-        """When the server stored the entry; None: there is none."""
+        """Return when the server stored the entry; None: there is none."""
         rows = self.location.read(_STORED, {"log": self.name, "version": version})
         return _utc(rows[0][0]) if rows else None
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """The time that the server returned with the create, for the newest entry of this process; None: request it."""
+        """Return the time that the server returned with the create, for the newest entry of this process; None: request
+        it.
+        """
         inserted = self._newest.get(version)
         return None if inserted is None else _utc(inserted.stored)
 
     def now(self) -> datetime:
-        """The server's clock."""
+        """Return the server's clock."""
         return _utc(self.location.read("SELECT clock_timestamp()", {})[0][0])
 
     def versions(self) -> Iterator[int]:
-        """The numbers of all entries, ascending, page by page: no transaction stays open between two of them."""
+        """Return the numbers of all entries, ascending, page by page: no transaction stays open between two of them."""
         last = 0
         while True:
             values = {"log": self.name, "after": last, "count": VERSIONS_PER_PAGE}
@@ -152,11 +154,11 @@ class PostgresqlLog:
             last = found[-1]
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted; 0: it was never raised."""
+        """Return the version up to which entries may be deleted; 0: it was never raised."""
         return decode_log_start(self._log_start_data(), self.name)
 
     def known_log_start(self, version: int) -> int | None:
-        """The log start that was read in the transaction that stored the entry, behind it."""
+        """Return the log start that was read in the transaction that stored the entry, behind it."""
         inserted = self._newest.get(version)
         if inserted is not None and inserted.looked:
             # The entry is stored, so no error is raised here. `log_start` raises if the row is damaged.
@@ -165,7 +167,7 @@ class PostgresqlLog:
         return None
 
     def supports_truncation(self) -> bool:
-        """An UPDATE is a compare-and-set."""
+        """Return True: an UPDATE is a compare-and-set."""
         return True
 
     def advance_log_start(self, expected: int, to: int) -> bool:
@@ -191,7 +193,7 @@ class PostgresqlLog:
                 self._newest.pop(version, None)
 
     def foreign(self) -> Iterator[str]:
-        """None: every row of a log is an entry."""
+        """Return no names: every row of a log is an entry."""
         return iter(())
 
     @property
@@ -217,11 +219,11 @@ class PostgresqlLogs:
     _engines: dict[int, sa.Engine] = field(default_factory=dict, repr=False, compare=False)
 
     def open(self, prefix: str) -> PostgresqlLog:
-        """The log of that prefix."""
+        """Return the log of that prefix."""
         return PostgresqlLog(self, f"{self.instance}/{prefix}")
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs of the instance."""
+        """Return the prefixes of all logs of the instance."""
         own = f"{self.instance}/"
         for (name,) in self.read(_LOGS, {"pattern": f"{own}%"}):
             prefix = name.removeprefix(own)
@@ -282,7 +284,7 @@ class PostgresqlLogs:
         return (PutOutcome.EXISTS if returned is None else PutOutcome.CREATED), returned
 
     def read(self, statement: str, values: Mapping[str, Any]) -> list[Any]:
-        """The rows of a query. Raises StorageError if every attempt fails."""
+        """Return the rows of a query. Raises StorageError if every attempt fails."""
 
         def read_once() -> list[Any]:
             with self.connection("read the log in") as connection:
@@ -291,7 +293,7 @@ class PostgresqlLogs:
         return read_until_answered(read_once)
 
     def _failure(self, action: str, error: DBAPIError | PoolTimeout) -> Error:
-        """The error with what failed, where, and the remedy. No statement and no value is in its message."""
+        """Return the error with what failed, where, and the remedy. No statement and no value is in its message."""
         url = self.server.url
         if not isinstance(error, DBAPIError):
             text = f"cannot {action} {url}: every connection is in use; try again later"
@@ -330,5 +332,5 @@ def _insert_and_look(connection: sa.Connection, values: dict[str, Any]) -> _Inse
 
 
 def _utc(stored: datetime) -> datetime:
-    """The time in UTC; the server gives it in the session's time zone."""
+    """Return the time in UTC; the server gives it in the session's time zone."""
     return stored.astimezone(UTC)

@@ -95,7 +95,7 @@ class PostgresqlServer:
 
     @classmethod
     def at(cls, url: str) -> PostgresqlServer:
-        """The database of a libpq URL. Raises UsageError for one with a password, or one that cannot be read."""
+        """Return the database of a libpq URL. Raises UsageError for one with a password, or one that cannot be read."""
         parts = urlsplit(url)
         user, _, _ = parts.netloc.rpartition("@")
         names = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
@@ -112,7 +112,7 @@ class PostgresqlServer:
         return cls(url)
 
     def engine(self) -> sa.Engine:
-        """A new pool of connections, on which each statement is a durable transaction of its own."""
+        """Return a new pool of connections, on which each statement is a durable transaction of its own."""
         return sa.create_engine(
             "postgresql+psycopg://",
             creator=self._connect,
@@ -148,7 +148,7 @@ class PostgresqlServer:
 
 
 def meaning_of(error: DBAPIError) -> Meaning:
-    """The meaning of a driver error."""
+    """Return the meaning of a driver error."""
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         text = str(error.orig)

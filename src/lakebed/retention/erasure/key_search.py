@@ -45,13 +45,13 @@ class KeySearch:
 
     @classmethod
     def of(cls, wanted: Wanted, predicate: Predicate | None) -> KeySearch | None:
-        """The search for the keys of wanted rows; None if they cannot be identified by keys alone."""
+        """Return the search for the keys of wanted rows; None if they cannot be identified by keys alone."""
         if predicate is not None and not set(predicate.columns) <= set(wanted.schema.row_key_names):
             return None
         return cls(wanted.schema, predicate, wanted.ranges)
 
     def count(self, keys: Iterable[bytes]) -> int:
-        """The number of different wanted keys among these."""
+        """Return the number of different wanted keys among these."""
         every = sorted({key for key in keys if key})
         inside = [key for key, yes in zip(every, contained(every, self.ranges), strict=True) if yes]
         if self.predicate is None or not inside:
@@ -63,7 +63,9 @@ class KeySearch:
         return found
 
     def count_bounds(self, files: Iterable[DataFile]) -> int:
-        """The number of wanted bounds of single key fields of these files, by a predicate that names one such field."""
+        """Return the number of wanted bounds of single key fields of these files, by a predicate that names one such
+        field.
+        """
         if self.predicate is None or len(self.predicate.columns) != 1:
             return 0
         later = (*self.schema.row_key[1:], *self.schema.sort_key)
@@ -94,7 +96,7 @@ class KeySearch:
 
 
 def keys_in(value: Any) -> Iterator[bytes | DataFile]:
-    """The encoded keys in a transaction, or in a part of one, and its data files, which have bounds beside them."""
+    """Return the encoded keys in a transaction or a part of one, and its data files, which have bounds as well."""
     if isinstance(value, bytes):
         yield value
     elif isinstance(value, DataFile):
@@ -115,7 +117,7 @@ def keys_in(value: Any) -> Iterator[bytes | DataFile]:
 
 
 def keys_of_state(state: TableState) -> Iterator[bytes | DataFile]:
-    """The encoded keys in a table state, as :func:`keys_in`."""
+    """Return the encoded keys in a table state, as :func:`keys_in`."""
     yield from state.partitions.boundaries
     for partition in state.partitions.ids:
         yield from keys_in(state.files_of(partition))
@@ -126,7 +128,7 @@ def keys_of_state(state: TableState) -> Iterator[bytes | DataFile]:
 
 
 def counted(search: KeySearch, found: Iterable[bytes | DataFile]) -> int:
-    """The number of wanted keys and bounds."""
+    """Return the number of wanted keys and bounds."""
     every = list(found)
     keys = search.count(one for one in every if isinstance(one, bytes))
     return keys + search.count_bounds(one for one in every if isinstance(one, DataFile))

@@ -78,7 +78,7 @@ class Going:
 
 
 def held_files(state: TableState, pins: Collection[int]) -> list[HeldFile]:
-    """All data files that the state knows, those in use first."""
+    """Return all data files that the state knows, those in use first."""
     live: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
     for position, partition in enumerate(state.partitions.ids):
         keys = state.partitions.range_at(position)
@@ -108,13 +108,13 @@ def _held_file(
 
 
 def unnamed(state: TableState, names: Iterable[str]) -> list[str]:
-    """The listed objects of the data folder that belong to no file of the state."""
+    """Return the listed objects of the data folder that belong to no file of the state."""
     known = {name for held in held_files(state, ()) for name in object_names(state.table, held.file)}
     return [name for name in names if name not in known]
 
 
 def is_data(table: str, name: str) -> bool:
-    """Whether an object has the name of a data file, and not of its summary or of something unknown."""
+    """Return whether an object has the name of a data file, and not of its summary or of something unknown."""
     return file_of_object(table, name) is not None and name.endswith(".parquet")
 
 
@@ -122,7 +122,9 @@ def is_data(table: str, name: str) -> bool:
 
 
 def file_going(held: HeldFile, last_modified_of: Callable[[int], datetime | None], settings: Settings) -> Going:
-    """How a data file is deleted. A truncated entry has no last-modified time: it is older than everything retained."""
+    """Return how a data file is deleted. A truncated entry has no last-modified time: it is older than everything
+    retained.
+    """
     if held.where is Where.IN_USE:
         return Going("rewrite or remove the rows, or compact the file if none of them is live; then as older versions")
     kept = [f"tag {tag} is dropped" for tag in held.tags]
@@ -137,18 +139,18 @@ def file_going(held: HeldFile, last_modified_of: Callable[[int], datetime | None
 
 
 def orphan_going(last_modified: datetime, settings: Settings) -> Going:
-    """How an orphan is deleted."""
+    """Return how an orphan is deleted."""
     return Going("lakebed gc, after orphan_age_s", last_modified + timedelta(seconds=settings.orphan_age_s))
 
 
 def entry_going(last_modified: datetime | None, settings: Settings) -> Going:
-    """How a log entry is deleted: by truncation behind two checkpoints, so up to a quarter later than its time."""
+    """Return how a log entry is deleted: by truncation behind two checkpoints, so up to a quarter late."""
     due = None if last_modified is None else last_modified + timedelta(seconds=1.25 * settings.log_retention_s)
     return Going("lakebed gc truncates the log, after log_s", due)
 
 
 def contained(keys: Sequence[bytes], ranges: Sequence[EncodedRange]) -> list[bool]:
-    """Whether each key lies in one of the ranges, which are disjoint and in key order."""
+    """Return whether each key lies in one of the ranges, which are disjoint and in key order."""
     lows = [one.min for one in ranges]
     found = (bisect_right(lows, key) - 1 for key in keys)
     return [place >= 0 and ranges[place].contains(key) for place, key in zip(found, keys, strict=True)]

@@ -40,7 +40,7 @@ class KeptRows:
 
 
 def kept_rows(storage: Storage, table_id: str, table: str) -> Iterator[KeptRows]:
-    """The queries that may have read the table and keep their rows in the instance."""
+    """Return the queries that may have read the table and keep their rows in the instance."""
     queries = QueryObjects(storage)
     for found in queries.found():
         try:

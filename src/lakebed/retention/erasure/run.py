@@ -210,7 +210,7 @@ _KEYS_UNKNOWN = (
 
 
 def _texts(table: Table, state: TableState) -> tuple[str, ...]:
-    """Texts in the log that may quote a value."""
+    """Return the texts in the log that may quote a value."""
     failures = sum(1 for _ in read_failures(table.storage, table.id))
     rejected = len(state.rejected)
     found = [f"{failures} records of failed calls, which quote values (lakebed history --failures)"] if failures else []

@@ -46,13 +46,13 @@ class Wanted:
     ranges: tuple[EncodedRange, ...]
 
     def predicate(self) -> Predicate | None:
-        """The checked predicate. Raises UsageError."""
+        """Return the checked predicate. Raises UsageError."""
         from lakebed.engine.predicate import check_where
 
         return None if self.where is None else check_where(self.where, self.schema.arrow)
 
     def narrow(self, predicate: Predicate | None) -> Schema:
-        """The schema with the columns that decide: the keys, and those that the predicate names."""
+        """Return the schema with the columns that decide: the keys, and those that the predicate names."""
         used = () if predicate is None else predicate.columns
         values = tuple(f for f in self.schema.values if f.name in used)
         return Schema(_plain(self.schema.row_key), _plain(self.schema.sort_key), values, version=self.schema.version)
@@ -144,14 +144,14 @@ def _summary_keys(task: SearchTask, storage: Storage, predicate: Predicate | Non
 
 
 def _plain(fields: Any) -> Any:
-    """The fields as columns of files: none is generated."""
+    """Return the fields as columns of files: none is generated."""
     from dataclasses import replace
 
     return tuple(replace(f, expression="", inputs=()) for f in fields)
 
 
 def _read_loose(path: Path, name: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a file by its ending, with the columns that it has."""
+    """Return the rows of a file by its ending, with the columns that it has."""
     ending = name.rpartition(".")[2].lower()
     if ending in ("parquet", "parq", "pq"):
         yield from _parquet(path, name)
@@ -245,7 +245,7 @@ def _any_null(columns: Mapping[str, pa.Array], names: tuple[str, ...]) -> pa.Arr
 
 
 def _converted(batch: pa.RecordBatch, name: str, wanted: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """A column in the table's type, and where it has no value of that type; all of it if the column is missing."""
+    """Return a column in the table's type, and where it has no value of that type: everywhere if it is missing."""
     import pyarrow.compute as pc
 
     from lakebed.engine.computed_columns import try_cast

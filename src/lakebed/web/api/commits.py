@@ -85,7 +85,7 @@ class Committers:
         self.threads.shutdown()
 
     async def table(self, service: Service, table_id: str) -> Table:
-        """The table with this id. Raises NotFoundError."""
+        """Return the table with this id. Raises NotFoundError."""
         known = self._tables.get(table_id)
         if known is not None and clock.monotonic_s() - known[1] < NAMED_S:
             return known[0]
@@ -135,7 +135,7 @@ async def commit_catalog(
 
 
 def _changed_tables(change: CatalogChange, tables: Mapping[str, str]) -> list[str | None]:
-    """The names of tables that a change is about; None: of all."""
+    """Return the names of tables that a change is about; None: of all."""
     match change:
         case SetDefaults() | FenceCreations():
             return [None]
@@ -158,7 +158,7 @@ class _Received:
 
 
 async def _received(request: AnyRequest, service: Service) -> _Received:
-    """The request. Raises UsageError."""
+    """Return the request. Raises UsageError."""
     format = _format(request.headers.get("content-type", ""))
     body = await request.body()
     sent = decode_request(body, service.instance.id, format)
@@ -168,7 +168,7 @@ async def _received(request: AnyRequest, service: Service) -> _Received:
 async def _answered(
     sent: _Received, log: Log[Any, Any, Any], decode: Callable[[Raw], Any], committers: Committers
 ) -> Response[bytes]:
-    """The answer with the outcomes of the proposals that were sent for a log."""
+    """Return the answer with the outcomes of the proposals that were sent for a log."""
     if sent.size_bytes > INLINE_BYTES_MAX:
         decoded = await asyncio.to_thread(_decoded, sent.proposals, decode)
     else:
@@ -183,7 +183,7 @@ async def _answered(
 
 
 def _format(content_type: str) -> str:
-    """``msgpack`` or ``json``. Raises UsageError."""
+    """Return ``msgpack`` or ``json``. Raises UsageError."""
     found = {MSGPACK: "msgpack", "application/json": "json"}.get(content_type.partition(";")[0].strip().lower())
     if found is None:
         raise Code.REQUEST_INVALID(f"commits are sent as {MSGPACK} or application/json, not {content_type!r}")
@@ -191,7 +191,7 @@ def _format(content_type: str) -> str:
 
 
 def _decoded(documents: list[Raw], decode: Callable[[Raw], Any]) -> list[Any]:
-    """The proposals, or the error of each that is none, or is not allowed."""
+    """Return the proposals, or the error of each that is none, or is not allowed."""
     found: list[Any] = []
     for one in documents:
         try:

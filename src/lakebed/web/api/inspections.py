@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _whole(requested: RequestedTable, at: str | None) -> Snapshot:
-    """The table at a version, to a principal that may read all of it. Raises AccessError."""
+    """Return the table at a version, to a principal that may read all of it. Raises AccessError."""
     found = requested.readable(at)
     requested.principal.require_all_rows(requested.name)
     return found.snapshot()

@@ -53,7 +53,7 @@ async def answer_statement(
     limits: RequestLimits,
     statements: StatementSlots,
 ) -> Response[bytes]:
-    """The rows of a statement, which holds a slot until the last is sent, or until the event ends it."""
+    """Return the rows of a statement, which holds a slot until the last is sent, or until the event ends it."""
     cancelled = threading.Event()
     async with statements.taken() as slot:
         return await answer_rows(request, lambda: open_rows(cancelled), form, limits, cancelled, closed=slot.free)

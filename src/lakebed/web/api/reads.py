@@ -46,12 +46,12 @@ Words = Annotated[list[str] | None, QueryParameter(required=False)]
 
 
 def accepted(request: AnyRequest) -> RowFormat:
-    """The format of the rows that the request asks for."""
+    """Return the format of the rows that the request asks for."""
     return chosen_format(request.headers.get("accept"))
 
 
 def _how(body: RowsBody) -> dict[str, Any]:
-    """The arguments of a read that say what of its rows."""
+    """Return the arguments of a read that say what of its rows."""
     names = ("columns", "raw", "apply", "max_staleness", "at_least")
     return {name: getattr(body, name) for name in names}
 
@@ -137,7 +137,7 @@ async def get_many(
 
 
 def opened_scan(table: Table | Snapshot, body: ScanBody) -> RowStream:
-    """The rows of a scan."""
+    """Return the rows of a scan."""
     ranges = key_ranges(table.schema, body.ranges)
     return table.scan(*ranges, where=body.where, limit=body.limit, reverse=body.reverse, **_how(body))
 

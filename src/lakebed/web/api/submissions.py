@@ -77,7 +77,7 @@ def submit_query(
 
 
 def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanBody) -> AskedScan:
-    """The scan of the current version of the table. Raises the errors that it would raise when it runs."""
+    """Return the scan of the current version of the table. Raises the errors that it would raise when it runs."""
     found = tables.readable(principal, name, body.at)
     snapshot = found.snapshot(body.max_staleness, body.at_least)
     opened_scan(snapshot, msgspec.structs.replace(body, max_staleness=None, at_least=None)).close()
@@ -140,7 +140,9 @@ def _may_see(principal: Principal, query: SubmittedQuery) -> bool:
 
 
 def _administers(principal: Principal, query: SubmittedQuery) -> bool:
-    """Whether the principal is an admin of everything that the query may read: its table, or for SQL every table."""
+    """Return whether the principal is an admin of everything that the query may read: its table, or for SQL every
+    table.
+    """
     return principal.permission(None if query.scan is None else query.scan.table) == Permission.ADMIN
 
 

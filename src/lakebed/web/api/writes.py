@@ -69,7 +69,7 @@ async def write_rows(
 
 
 def _casts(given: list[str] | None) -> str | list[str]:
-    """The casts of a write: one of two words, or fields."""
+    """Return the casts of a write: one of two words, or fields."""
     if given is None or given in ([LOSSLESS], [TEXT]):
         return given[0] if given else LOSSLESS
     return given

@@ -114,7 +114,7 @@ class Activity:
             running.join()
 
     def recent(self, tables: Sequence[TableStatus], wait_s: float) -> dict[str, RecentCommits]:
-        """The recent commits of these tables by their ids, after at most ``wait_s`` for newer ones."""
+        """Return the recent commits of these tables by their ids, after at most ``wait_s`` for newer ones."""
         deadline_s = clock.monotonic_s() + wait_s
         with self._ended:
             self._begin(tables)
@@ -174,7 +174,7 @@ class Throughput:
 
 
 def throughput(recent: Iterable[RecentCommits], now: datetime, *, minutes: int, periods: int) -> Throughput:
-    """The commits of all tables in the last ``periods`` of so many minutes each."""
+    """Return the commits of all tables in the last ``periods`` of so many minutes each."""
     last = int(now.timestamp() // 60) // minutes
     first = last - periods + 1
     commits, rows, size_bytes = [0] * periods, [0] * periods, [0] * periods

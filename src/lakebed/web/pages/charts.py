@@ -42,7 +42,7 @@ class BarChart:
 
 
 def bars(name: str, unit: str, values: Sequence[float], begin_s: int, period_s: int) -> BarChart:
-    """A bar for each value that is not 0, at least a unit high."""
+    """Return a bar for each value that is not 0, at least a unit high."""
     top = max(values, default=0)
     step = WIDTH / max(1, len(values))
     marks = []
@@ -73,7 +73,7 @@ class LineChart:
 
 
 def line(name: str, unit: str, points: Sequence[tuple[datetime, float]]) -> LineChart | None:
-    """A line through points in the order of time, over their time; None for fewer than two."""
+    """Return a line through points in the order of time, over their time; None for fewer than two."""
     if len(points) < 2 or points[0][0] >= points[-1][0]:
         return None
     begin, end = points[0][0], points[-1][0]

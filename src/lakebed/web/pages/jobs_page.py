@@ -83,7 +83,7 @@ class JobPage:
 
 
 def shown_run(run: JobRun, principal: Principal) -> ShownRun:
-    """The run as pages have it."""
+    """Return the run as pages have it."""
     share: float | None = None
     if run.rows_total:
         share = min(1.0, run.rows_done / run.rows_total)
@@ -97,7 +97,7 @@ def shown_run(run: JobRun, principal: Principal) -> ShownRun:
 
 
 def shown_hooks(hooks: Sequence[HookStatus], names: Mapping[str, str], principal: Principal) -> tuple[HookStatus, ...]:
-    """The hooks of the tables whose names are given by their ids, with the name in place of the id.
+    """Return the hooks of the tables whose names are given by their ids, with the name in place of the id.
 
     The target and the last error are shown to admins of the table only.
     """
@@ -113,7 +113,7 @@ def shown_hooks(hooks: Sequence[HookStatus], names: Mapping[str, str], principal
 
 
 def troubles_in(runs: Sequence[JobRun]) -> list[JobRun]:
-    """The last run of each operation of each table if it failed; ``runs`` are newest first."""
+    """Return the last run of each operation of each table if it failed; ``runs`` are newest first."""
     last: dict[tuple[str, str], JobRun] = {}
     for run in runs:
         if not run.running:
@@ -122,7 +122,7 @@ def troubles_in(runs: Sequence[JobRun]) -> list[JobRun]:
 
 
 def span_of(run: JobRun) -> WorkSpan:
-    """The run on a line of time."""
+    """Return the run on a line of time."""
     name = f"{run.operation} {run.table}".strip()
     # In the picture a lost run ends with its last record.
     end = None if run.running else run.finished or run.updated
@@ -144,7 +144,7 @@ def _wanted(run: JobRun, show: Show) -> bool:
 def make(
     runs: Sequence[JobRun], work: Sequence[Work], principal: Principal, asked: tuple[Show, Window, int]
 ) -> JobsPage:
-    """The page of these runs, which are newest first."""
+    """Return the page of these runs, which are newest first."""
     show, window, number = asked
     matching = [run for run in runs if _wanted(run, show)]
     part, number, numbers = rendering.part_of(matching, number, PAGE_RUNS)

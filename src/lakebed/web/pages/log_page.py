@@ -53,7 +53,7 @@ class LogPage:
 
 
 def transactions_before(table: Table, version: int) -> Iterator[HistoryRow]:
-    """The transactions of the versions below one, newest first, each entry read when it is its turn."""
+    """Return the transactions of the versions below one, newest first, each entry read when it is its turn."""
     for number in range(min(version - 1, table.state().version), 0, -1):
         try:
             stored = table.log.read(number)
@@ -65,7 +65,7 @@ def transactions_before(table: Table, version: int) -> Iterator[HistoryRow]:
 
 
 def page_of_table(table: Table, before: int | None) -> LogPage:
-    """The log of one table below a version, or from the latest one."""
+    """Return the log of one table below a version, or from the latest one."""
     found: list[HistoryRow] = []
     for row in transactions_before(table, INT64_MAX if before is None else before):
         # An entry is shown whole, so that the next page begins with another.
@@ -77,7 +77,7 @@ def page_of_table(table: Table, before: int | None) -> LogPage:
 
 
 def page_of_all(service: Service, memory: PageMemory, principal: Principal, before: datetime | None) -> LogPage:
-    """The last transactions of the tables that the principal may read whole, before a time."""
+    """Return the last transactions of the tables that the principal may read whole, before a time."""
     tables = [one for one in service.status().tables if principal.reads_whole(one.name)]
     names = {one.id: one.name for one in tables}
     recent = memory.activity.recent(tables, WAIT_S)

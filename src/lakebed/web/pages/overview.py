@@ -166,7 +166,7 @@ def make(
     instance: str,
     asked: Asked,
 ) -> OverviewPage:
-    """The page of these tables; ``recent`` are their commits, by the tables' ids."""
+    """Return the page of these tables; ``recent`` are their commits, by the tables' ids."""
     times = {table_id: one.committed_at for table_id, one in recent.items()}
     listed = [ListedTable(table, health_of(table), times.get(table.id)) for table in tables]
     levels = [one.health.level for one in listed]

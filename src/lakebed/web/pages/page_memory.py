@@ -34,7 +34,7 @@ class PageMemory:
             one.close()
 
     def key_space(self, state: TableState) -> KeySpace:
-        """The key space of a state of a table."""
+        """Return the key space of a state of a table."""
         with self._lock:
             known = self._key_spaces.get(state.table)
             if known is not None and known.version == state.version:
@@ -48,7 +48,7 @@ class PageMemory:
         return found
 
     def sizes(self, table: Table) -> SizeHistory:
-        """The sizes of a table."""
+        """Return the sizes of a table."""
         with self._lock:
             found = self._histories.setdefault(table.id, SizeHistory(table))
             self._histories.move_to_end(table.id)

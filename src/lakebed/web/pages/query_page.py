@@ -103,7 +103,7 @@ class QueryDoors:
 
 
 def asked_rows(request: AnyRequest) -> AskedRows:
-    """The parameters in the URL. Raises UsageError."""
+    """Return the parameters in the URL. Raises UsageError."""
     given = request.query_params
     kind = _KINDS.get(given.get("kind", "key"))
     if kind is None:
@@ -128,7 +128,7 @@ def asked_rows(request: AnyRequest) -> AskedRows:
 
 
 def selection(schema: Schema, asked: AskedRows) -> tuple[list[KeyRange], list[Any]]:
-    """The requested ranges, and the values of the key if it is a single one. Raises BadKeyError."""
+    """Return the requested ranges, and the values of the key if it is a single one. Raises BadKeyError."""
     if asked.kind == "key":
         key = [field.parse(asked.low.get(field.name, "")) for field in schema.row_key]
         return [KeyRange.prefix(*key)], key
@@ -137,7 +137,7 @@ def selection(schema: Schema, asked: AskedRows) -> tuple[list[KeyRange], list[An
 
 
 def _bound(fields: Sequence[Field], typed: Mapping[str, str]) -> tuple[Any, ...]:
-    """The values of the first fields, up to one that was left empty."""
+    """Return the values of the first fields, up to one that was left empty."""
     values = []
     for field in fields:
         text = typed.get(field.name, "")
@@ -148,7 +148,7 @@ def _bound(fields: Sequence[Field], typed: Mapping[str, str]) -> tuple[Any, ...]
 
 
 def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, Funnel | None]:
-    """The rows of a key or of a range, and what it took to read them."""
+    """Return the rows of a key or of a range, and what it took to read them."""
     snapshot = table.snapshot()
     ranges, key = selection(snapshot.schema, asked)
     where = asked.where or None
@@ -162,7 +162,7 @@ def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, F
 
 
 def rows_of_sql(doors: QueryDoors, asked: AskedRows) -> Grid:
-    """The first rows of a statement, which runs in a process of its own."""
+    """Return the first rows of a statement, which runs in a process of its own."""
     service, limits = doors.service, doors.limits
     bounds = Limits(limits.sql_memory_bytes, limits.request_s)
     reader = doors.principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
@@ -171,7 +171,7 @@ def rows_of_sql(doors: QueryDoors, asked: AskedRows) -> Grid:
 
 
 def page_of(doors: QueryDoors, asked: AskedRows) -> QueryPage:
-    """The page with the form as it was filled in, and the rows if they were asked for."""
+    """Return the page with the form as it was filled in, and the rows if they were asked for."""
     began_s, principal = clock.monotonic_s(), doors.principal
     result, funnel, error = None, None, ""
     table: Table | None = None

@@ -36,7 +36,7 @@ class Grid:
 
 
 def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int, seconds_max: float) -> Grid:
-    """The first rows. Reads no batch beyond them. Raises UsageError if they take too long."""
+    """Return the first rows. Reads no batch beyond them. Raises UsageError if they take too long."""
     began_s = clock.monotonic_s()
     rows: list[tuple[Any, ...]] = []
     for batch in batches:
@@ -60,5 +60,5 @@ class Funnel:
 
 
 def funnel_of(took: Explanation, partitions: int) -> Funnel:
-    """The funnel of a read, of a table with this number of partitions."""
+    """Return the funnel of a read, of a table with this number of partitions."""
     return Funnel(took, bars_of(took.counts(partitions)))

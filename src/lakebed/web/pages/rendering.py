@@ -105,18 +105,18 @@ def _environment() -> Environment:
 
 
 def table_link(name: str, part: str = "", **query: Any) -> str:
-    """The address of a page of a table."""
+    """Return the address of a page of a table."""
     return _link({}, f"/tables/{quote(name, safe='')}{part}", **query)
 
 
 def _link(given: Mapping[str, Any], path: str, **changes: Any) -> str:
-    """The path with the query that was given and some values changed; None takes one away."""
+    """Return the path with the query that was given and some values changed; None takes one away."""
     query = {name: value for name, value in {**given, **changes}.items() if value is not None}
     return f"{path}?{urlencode(query)}" if query else path
 
 
 def html(template: str, page: Any, principal: Principal | None, **more: Any) -> str:
-    """The page as text. ``principal`` is None where nobody is signed in."""
+    """Return the page as text. ``principal`` is None where nobody is signed in."""
     now = clock.now()
     context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal}
     context |= {"path": "", "here": partial(_link, {}), "has_session": False}
@@ -132,7 +132,7 @@ def answer(
     status: int = 200,
     **more: Any,
 ) -> Response[bytes]:
-    """The page, or its twin. ``more`` is for the template alone."""
+    """Return the page, or its twin. ``more`` is for the template alone."""
     if request.url.path.endswith(".json"):
         document = msgspec.json.encode(page, enc_hook=texts.value)
         return Response(document, status_code=status, media_type=MediaType.JSON, headers=HEADERS)
@@ -143,19 +143,21 @@ def answer(
 
 
 def see(path: str) -> Response[bytes]:
-    """The response to a submitted form: the browser shows the page at the path."""
+    """Return the response to a submitted form: the browser shows the page at the path."""
     return Response(b"", status_code=303, headers={**HEADERS, "Location": path})
 
 
 def part_of(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item], int, int]:
-    """The items of the page of that number, or of the nearest one that there is; its number, and that of the last."""
+    """Return the items of the page of that number, or of the nearest one that there is; its number, and that of the
+    last.
+    """
     last = max(1, -(-len(items) // size))
     number = min(max(1, number), last)
     return items[(number - 1) * size : number * size], number, last
 
 
 def wants_page(request: Request[Any, Any, Any]) -> bool:
-    """Whether the request is of a browser for a page, and not for the API or for a twin in JSON."""
+    """Return whether the request is of a browser for a page, and not for the API or for a twin in JSON."""
     path = request.url.path
     is_for_programs = path.startswith(("/v1/", "/health/", "/metrics")) or path.endswith(".json")
     return not is_for_programs and "text/html" in request.headers.get("accept", "")
@@ -164,7 +166,7 @@ def wants_page(request: Request[Any, Any, Any]) -> bool:
 def error_page(
     request: Request[Any, Any, Any], status: int, error: Mapping[str, Any], headers: Mapping[str, str]
 ) -> Response[bytes]:
-    """The page for a request that failed; it names no principal, since the request may have none."""
+    """Return the page for a request that failed; it names no principal, since the request may have none."""
     page = {"status": status, "title": _TITLES.get(status, "Failed"), "error": error}
     back = _link(dict(request.query_params), request.url.path) if request.method == "GET" else "/"
     text = html("error.html", page, None, sign_in=_link({}, "/login", next=back))

@@ -54,7 +54,7 @@ def _page(following: str, error: str | None, status: int) -> Response[bytes]:
 
 
 def _local(path: str) -> str:
-    """The path if it is one of this service, and not another site's address."""
+    """Return the path if it is one of this service, and not another site's address."""
     parts = urlsplit(path)
     is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
     return path if is_local else "/"

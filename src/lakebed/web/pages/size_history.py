@@ -44,7 +44,7 @@ class SizeAt:
 
 
 def size_of(table: Table, state: TableState) -> SizeAt:
-    """The size of a state. Requests: one, for the time of its entry."""
+    """Return the size of a state. Requests: one, for the time of its entry."""
     sums = partition_sums(state).values()
     return SizeAt(
         version=state.version,
@@ -73,7 +73,7 @@ class SizeHistory:
             self._replay.join()
 
     def upto(self, size: SizeAt, wait_s: float) -> list[SizeAt]:
-        """All sizes that are known, after a wait of at most ``wait_s`` for the replay of the earlier ones."""
+        """Return all sizes that are known, after a wait of at most ``wait_s`` for the replay of the earlier ones."""
         with self._lock:
             self._note(size)
             if self._replay is None and size.partitions <= PARTITIONS_MAX and not self._closed.is_set():

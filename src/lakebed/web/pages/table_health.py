@@ -34,7 +34,7 @@ UNREAD = Health(Level.UNKNOWN, ("not read yet",))
 
 
 def health_of(table: TableStatus) -> Health:
-    """The health of a table by its status."""
+    """Return the health of a table by its status."""
     if table.error is not None:
         return Health(Level.FAILING, (f"its log cannot be read: {table.error.message}",))
     if not table.version:

@@ -94,7 +94,7 @@ class TablePage:
 
 
 def range_of(low: str | None, high: str | None) -> EncodedRange:
-    """The range between two keys in hex digits, as links have them. Raises UsageError for others."""
+    """Return the range between two keys in hex digits, as links have them. Raises UsageError for others."""
     try:
         keys = EncodedRange(bytes.fromhex(low or ""), None if high is None else bytes.fromhex(high))
     except ValueError as error:
@@ -107,7 +107,7 @@ def range_of(low: str | None, high: str | None) -> EncodedRange:
 def shown_key_space(
     state: TableState, space: KeySpace, keys: EncodedRange, share: Share, colour: Colour
 ) -> ShownKeySpace:
-    """The part of the key space that has these keys."""
+    """Return the part of the key space that has these keys."""
     part = part_of(space, keys)
     icicle = layout(space, part, share, colour)
     codec = state.created.codec
@@ -133,7 +133,7 @@ def shown_key_space(
 
 
 def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
-    """The least keys of the cells at evenly spaced places, from the left edge to the right one."""
+    """Return the least keys of the cells at evenly spaced places, from the left edge to the right one."""
     found = []
     for number in range(TICKS):
         at = 1000 * number / TICKS
@@ -142,7 +142,7 @@ def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
 
 
 def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[EncodedRange, Share, Colour]) -> TablePage:
-    """The page of a table."""
+    """Return the page of a table."""
     state = table.state()
     space = memory.key_space(state)
     instance, status = service.instance, service.status().table(table.name)

@@ -80,7 +80,7 @@ class ShownView:
 
 
 def fields_of(schema: Schema) -> tuple[ShownField, ...]:
-    """The fields in their order."""
+    """Return the fields in their order."""
     keys = dict.fromkeys(schema.row_key_names, "row key") | {one.name: "sort key" for one in schema.sort_key}
     return tuple(
         ShownField(one.name, name_of(one.returned_type), keys.get(one.name, ""), one.nullable, one.expression)
@@ -89,17 +89,17 @@ def fields_of(schema: Schema) -> tuple[ShownField, ...]:
 
 
 def settings_of(in_force: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[ShownSetting, ...]:
-    """Every setting."""
+    """Return every setting."""
     return tuple(ShownSetting(one, in_force[one.name], own.get(one.name)) for one in settings.describe())
 
 
 def key_text(codec: KeyCodec, bound: bytes) -> str:
-    """A key, or a bound that has some of its fields, as text."""
+    """Return a key, or a bound that has some of its fields, as text."""
     return texts.key(codec.decode_values(bound))
 
 
 def shown_cell(space: KeySpace, codec: KeyCodec, cell: KeyCell) -> ShownCell:
-    """The cell with its keys."""
+    """Return the cell with its keys."""
     low = space.partitions.range_at(cell.first).min
     high = space.partitions.range_at(cell.last - 1).max
     return ShownCell(
@@ -114,7 +114,7 @@ def shown_cell(space: KeySpace, codec: KeyCodec, cell: KeyCell) -> ShownCell:
 
 
 def files_of(state: TableState, partition: int, keys: EncodedRange) -> tuple[ShownFile, ...]:
-    """The files of a partition, in the order of arrival, with their keys inside of it."""
+    """Return the files of a partition, in the order of arrival, with their keys inside of it."""
     held = state.held_by(partition)
     bounds = sorted({bound for one in held for bound in _clipped(one, keys)})
     places = {bound: place for place, bound in enumerate(bounds)}

@@ -26,12 +26,12 @@ TITLE_CHARACTERS_MAX = 1_000
 
 
 def count(number: int | None) -> str:
-    """A whole number with separators."""
+    """Return a whole number with separators."""
     return NONE if number is None else f"{number:,}"
 
 
 def short(number: float | None) -> str:
-    """A number in three digits or so: 1,234 is 1.23k."""
+    """Return a number in three digits or so: 1,234 is 1.23k."""
     if number is None:
         return NONE
     for unit, letter in _SHORT:
@@ -41,7 +41,7 @@ def short(number: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Bytes in the unit that suits."""
+    """Return bytes in the unit that suits."""
     if size_bytes is None:
         return NONE
     value = float(size_bytes)
@@ -53,7 +53,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def period(seconds: float) -> str:
-    """A length of time: 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    """Return a length of time: 850 ms, 12 s, 5 min, 3 h, 2 d."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for unit, name in _PERIODS:
@@ -63,7 +63,7 @@ def period(seconds: float) -> str:
 
 
 def ago(moment: dt.datetime | None, now: dt.datetime) -> str:
-    """How long ago a moment was."""
+    """Return how long ago a moment was."""
     if moment is None:
         return NONE
     seconds = (now - moment).total_seconds()
@@ -71,12 +71,12 @@ def ago(moment: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def moment(since_us: float) -> dt.datetime | None:
-    """A time in microseconds since 1970; None for 0."""
+    """Return a time in microseconds since 1970; None for 0."""
     return dt.datetime.fromtimestamp(since_us / 1e6, dt.UTC) if since_us else None
 
 
 def change(added: int, removed: int | None) -> str:
-    """What came and what went: ``+12 -3``; a question mark stands for a number that is not known."""
+    """Return what came and what went: ``+12 -3``; a question mark stands for a number that is not known."""
     parts = [f"+{added:,}"] if added else []
     if removed is None:
         parts.append("-?")
@@ -86,7 +86,7 @@ def change(added: int, removed: int | None) -> str:
 
 
 def value(given: Any) -> str:
-    """One value in a line: bytes as hex digits, times in ISO 8601, null as ``null``."""
+    """Return one value in a line: bytes as hex digits, times in ISO 8601, null as ``null``."""
     match given:
         case None:
             return "null"
@@ -107,11 +107,11 @@ def value(given: Any) -> str:
 
 
 def cut(text: str, characters: int = CELL_CHARACTERS_MAX) -> str:
-    """The beginning of a long text, with an ellipsis."""
+    """Return the beginning of a long text, with an ellipsis."""
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def key(values: Mapping[str, Any]) -> str:
-    """The values of a key, or of a bound that has some of them: ``N14228, 2013-01-01``; an empty text is ``''``."""
+    """Return the values of a key, or those of a bound: ``N14228, 2013-01-01``; an empty text is ``''``."""
     parts = [value(one) for one in values.values() if one is not None]
     return ", ".join(part or "''" for part in parts)
