@@ -41,6 +41,7 @@ _TOO_LONG = "straddling"
 
 _ROW = re.compile(r"Row #(\d+): ")
 _HEX = r"\A([0-9a-fA-F]{2})*\z"
+_LOCAL_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -305,7 +306,7 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
     value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
     kind = plan.type_of(name)
     if name in plan.given:
-        remedy = f"correct it, or say that it stands for null (--null {value!r})"
+        remedy = f"correct it{_other_form(value, kind)}, or say that it stands for null (--null {value!r})"
     else:
         remedy = f"the type was detected from the first {plan.rows:,} rows: give another (--type {name}=string)"
     return Code.VALUE_NOT_REPRESENTABLE(
@@ -314,6 +315,15 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
         source=str(plan.file),
         row=row or 0,
     )
+
+
+def _other_form(value: str, kind: pa.DataType) -> str:
+    """Return what else to do about a value that may be right in another form: a local date, a decimal comma."""
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return ", give the format of dates and times (--date-format, such as %d.%m.%Y)"
+    if _LOCAL_NUMBER.fullmatch(value) and not pa.types.is_boolean(kind) and not pa.types.is_time(kind):
+        return " (a number has a decimal point and no separators of thousands)"
+    return ""
 
 
 def _because(text: str) -> str:

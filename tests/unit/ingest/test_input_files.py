@@ -181,6 +181,8 @@ def test_a_file_without_a_header_has_the_columns_of_the_table_in_their_order(tab
 BAD = {
     "value": ("id,n\n1,5\n2,x\n", r"a.csv, line 3, column n: 'x' is not int32; correct it, or .*--null 'x'"),
     "value after a line break": ('id,name,n\n1,"a\nb",5\n2,c,x\n', "line 4, column n: 'x' is not int32"),
+    "decimal comma": ('id,x\n1,"1,50"\n', r"'1,50' is not .*; correct it \(a number has a decimal point and no sep"),
+    "local date": ("id,at\n1,31.12.2025\n", r"column at: '31.12.2025' is not .*--date-format, such as %d.%m.%Y"),
     "range": ("id,n\n1,5000000000\n", "line 2, column n: '5000000000' is not int32"),
     "ragged": ("id,n\n1,5\n2\n", r"a.csv, line 3: 1 column, and the file has 2 columns: '2'"),
     "more": ("id,n\n1,5\n\n2,3,4\n", r"a.csv, line 4: 3 columns, and the file has 2 columns: '2,3,4'"),
