@@ -146,6 +146,7 @@ class Unknown:
     [
         (lambda: Schema.of(Sale, key="raw"), "key field raw of Sale may be None: keys are never null"),
         (lambda: Schema.of(Sale, key="zz"), "key column 'zz' is not in the data; its columns: shop, at, number"),
+        (lambda: Schema.of(Sale, key="shopp"), "paid; did you mean 'shop'?"),
         (lambda: Schema.of(Place(1.0, None), key="x"), "give Place, not one of its values"),
         (lambda: Schema.of(Unknown, key="k"), "cannot resolve the annotations of Unknown: name 'Missing'"),
         (lambda: Schema.of(int, key="k"), "int has no fields; give a dataclass, a pydantic model"),

@@ -115,7 +115,11 @@ def _options_meant(error: click.NoSuchOption) -> list[str]:
     options = [name for param in error.ctx.command.params if isinstance(param, click.Option) for name in param.opts]
     if (other := _OPTIONS.get(error.option_name, "")) in options:
         return [other]
-    return nearest(error.option_name, options) if error.option_name.startswith("--") else []
+    if not error.option_name.startswith("--"):
+        return []
+    # The minus signs would make any two options alike.
+    names = {name[2:]: name for name in options if name.startswith("--")}
+    return [names[word] for word in nearest(error.option_name[2:], names)]
 
 
 def _commands_meant(error: click.exceptions.NoSuchCommand, context: click.Context) -> list[str]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.checks import is_text, repeated_names, shown
+from lakebed.model.wording import did_you_mean
 
 Groups = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 """Row key, sort key and values as :class:`~lakebed.model.schema.Schema` takes them."""
@@ -66,7 +67,8 @@ def groups_of(source: Any, key: str | Sequence[str], sort_key: str | Sequence[st
         )
     for name in (*row_names, *sort_names):
         if name not in found:
-            raise Code.COLUMN_UNKNOWN(f"key column {name!r} is not in the data; its columns: {', '.join(found)}")
+            columns = f"{', '.join(found)}{did_you_mean(name, found)}"
+            raise Code.COLUMN_UNKNOWN(f"key column {name!r} is not in the data; its columns: {columns}")
     keys = {*row_names, *sort_names}
     if len(keys) < len(row_names) + len(sort_names):
         raise Code.SCHEMA_INVALID(f"a field is named twice in key = {row_names!r}, sort_key = {sort_names!r}")

@@ -74,6 +74,7 @@ def test_every_option_says_what_it_is_for() -> None:
         (["scan", "t", "--limit", "x"], "invalid value for '--limit': 'x' is not a valid whole number"),
         (["scan", "t", "--limit", "-1"], "invalid value for '--limit': -1 is not in the range x>=0"),
         (["scan", "t", "--from", "--limit", "1"], "option '--from' requires a key"),
+        (["count", "t", "--where", "n"], "no option '--where'\nusage: lakebed count"),
         (["scan", "t", "-2"], "a word that begins with a minus sign and is no option comes after `--`"),
         (["get", "t"], "give one of KEY, --keys"),
         (["get", "t", "k", "--keys", "f"], "KEY and --keys exclude each other; give one"),
