@@ -9,6 +9,7 @@ Errors: UsageError for a query that cannot be applied to parts, or fails on a ro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import query_context, read_only
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.statement_reasons import statement_reason
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 SOURCE = "source"
 """The name of the table in the query."""
+
+_NO_TABLE = re.compile(r"table 'datafusion\.public\.(.+)' not found")
+"""The engine's message about a table that it does not have."""
 
 _WHOLE_INPUT = {
     "Limit": "LIMIT",
@@ -89,7 +94,10 @@ class RowQuery:
         return self._context.sql_with_options(self._bounds.text, read_only())
 
     def _failed(self, error: BaseException) -> Error:
-        return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {error_text(error)}")
+        reason = statement_reason(self.select, error_text(error))
+        if (missing := _NO_TABLE.search(reason)) is not None:
+            reason = f"it reads table {missing[1]!r}, and the only table of this query is named {SOURCE}: FROM {SOURCE}"
+        return Code.SQL_INVALID(f"the query {self.select!r} over the rows of {SOURCE} failed: {reason}")
 
 
 def _nodes(plan: LogicalPlan) -> Iterator[str]:

@@ -240,7 +240,7 @@ def test_a_query_that_fails_on_a_row_is_named(pipeline, lake, flights):
         ("SELECT id, row_number() OVER () AS n FROM source", {"row_key": ["id"]}, "window"),
         ("SELECT id FROM source UNION ALL SELECT id FROM source", {"row_key": ["id"]}, "UNION"),
         ("SELECT id, now() AS t FROM source", {"row_key": ["id"]}, "now"),
-        ("SELECT id FROM flights", {"row_key": ["id"]}, "flights"),
+        ("SELECT id FROM flights", {"row_key": ["id"]}, "table 'flights', .* is named source"),
         ("SELECT 1 AS id", {"row_key": ["id"]}, "source"),
         ("SELECT id FROM source", {"row_key": ["origin"]}, "origin"),
         ("DELETE FROM source", {"row_key": ["id"]}, "source"),
