@@ -7,7 +7,7 @@ the likely mistake, such as a misspelt keyword, a quote that is not closed, or a
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.engine.type_reasons import plain_reason
@@ -52,8 +52,16 @@ def statement_reason(text: str, message: str) -> str:
     if (function := _NO_SIGNATURE.search(plain)) is not None:
         return f"function {function[1]} does not take {function[2]}: give another column, or cast it"
     unknown = _UNKNOWN_COLUMN.search(plain)
-    if unknown is not None and any(one.kind == "quoted" and one.text[1:-1] == unknown[1] for one in tokens_of(text)):
+    if unknown is None:
+        return plain
+    tokens = list(tokens_of(text))
+    if any(one.kind == "quoted" and one.text[1:-1] == unknown[1] for one in tokens):
         return f"{plain.rstrip('.')}. Double quotes are for names: a text is written '{unknown[1]}'"
+    if "Did you mean" not in plain and any(
+        before.text in ("=", ">", "<") and after.kind == "word" and after.text == unknown[1]
+        for before, after in pairwise(tokens)
+    ):
+        return f"{plain.rstrip('.')}. A text is written in quotes: '{unknown[1]}'"
     return plain
 
 

@@ -23,6 +23,7 @@ MISTAKES = {
     'SELECT "s FROM t': "the name in double quotes that begins in line 1, column 8 is not closed",
     'SELECT * FROM t WHERE s = "a"': "No field named a. Valid fields are t.id, t.s. Double quotes are for names: "
     "a text is written 'a'",
+    "SELECT * FROM t WHERE s = EWR": "Valid fields are t.id, t.s. A text is written in quotes: 'EWR'",
     "SELECT * FROM t WHERE s = \u201ca\u201d": "write straight quotes",
     "SELECT * FROM t GROUP id": "did you mean 'GROUP BY'?",
     "SELECT * FROM t ORDER id": "did you mean 'ORDER BY'?",
@@ -44,6 +45,7 @@ PREDICATES = {
     "id = 1; drop": "syntax error at ';' in line 1, column 7, after 'id = 1'",
     "s = 'a": "the text in quotes that begins in line 1, column 5 is not closed",
     's = "a"': "Double quotes are for names: a text is written 'a'",
+    "s = EWR": "No field named \"EWR\". A text is written in quotes: 'EWR'",
     "id IN 1": "syntax error at '1' in line 1, column 7, after 'id IN': expected ()",
 }
 
