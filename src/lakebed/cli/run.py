@@ -103,7 +103,8 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
         # Python would meet the broken pipe once more when it flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # stdout on a full disk, say; the library raises errors of its own
-        return _print_error(errors.Code.OUTPUT_NOT_WRITTEN(str(error)), invocation, as_json=as_json)
+        unwritten = errors.Code.OUTPUT_NOT_WRITTEN(f"cannot write the output: {error.strerror or error}")
+        return _print_error(unwritten, invocation, as_json=as_json)
     except KeyboardInterrupt as stop:
         notes: list[str] = getattr(stop, "__notes__", [])[:1]
         print(": ".join(["lakebed: interrupted", *notes]), file=sys.stderr)

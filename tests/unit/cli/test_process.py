@@ -247,7 +247,7 @@ def test_output_that_cannot_be_written_is_an_error_of_storage(lake: Path) -> Non
             env=environment(lake), stdout=full, stderr=subprocess.PIPE, check=False, text=True, timeout=60,
         )  # fmt: skip
     assert ran.returncode == 5
-    assert ran.stderr.startswith("lakebed: ")
+    assert ran.stderr.startswith("lakebed: cannot write the output: No space left on device")
     assert "Traceback" not in ran.stderr
 
 
