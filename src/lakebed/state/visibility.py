@@ -90,8 +90,8 @@ class FileTimes:
 
     def all_before(self, file: DataFile, cut_us: int) -> bool:
         """Return whether every row of the file is known to have a time before the cut."""
-        bounds, cut = self._bounds(file), self._encoded(cut_us)
-        return bounds is not None and bounds.max is not None and bounds.max <= cut
+        bounds, young = self._bounds(file), self._from(cut_us)
+        return bounds is not None and bounds.intersect(young).empty
 
     def are_known(self, file: DataFile) -> bool:
         """Return whether the file has bounds of its times."""
@@ -100,7 +100,7 @@ class FileTimes:
     def any_before(self, file: DataFile, cut_us: int) -> bool:
         """Return whether a row of the file may have a time before the cut; unknown bounds count as such."""
         bounds = self._bounds(file)
-        return bounds is None or bounds.min < self._encoded(cut_us)
+        return bounds is None or not self._from(cut_us).covers(bounds)
 
     def _bounds(self, file: DataFile) -> EncodedRange | None:
         """Return the range of the encoded times; None if it is unknown."""
@@ -110,7 +110,9 @@ class FileTimes:
         bounds = decode_bounds(file.bounds)
         return bounds[self.place - 1] if len(bounds) >= self.place else None
 
-    def _encoded(self, cut_us: int) -> bytes:
-        value = cut_in(self.field, self.unit, cut_us)
-        held = self.field.key_type
-        return encode_content(self.field, max(held.least, min(value, held.greatest)))
+    def _from(self, cut_us: int) -> EncodedRange:
+        """Return the range of the times that are not before the cut; empty if the field can hold none."""
+        value, held = cut_in(self.field, self.unit, cut_us), self.field.key_type
+        if value > held.greatest:
+            return EncodedRange(b"", b"")
+        return EncodedRange(encode_content(self.field, max(held.least, value)))

@@ -290,6 +290,18 @@ def test_a_time_of_every_type_ages_off(lake, kind, unit, ticks, place):
     assert sorted(table.get_many([("a",)])["n"].to_pylist()) == [1, 29] if place != "key" else True
 
 
+@pytest.mark.parametrize("place", ["row key", "sort key"])
+def test_the_greatest_integer_of_a_type_may_be_before_the_cut(lake, place):
+    """A file of it alone was read as if the cut were that integer, which is not before itself."""
+    groups = [{"at": "int32"}, {"k": "int64"}]
+    schema = Schema(*(groups if place == "row key" else groups[::-1]), {"n": "int64"})
+    table = lake.create_table("aged", schema)
+    for at in (2**31 - 1, 2**31 - 2):
+        table.write(pa.table({"k": [1], "at": pa.array([at], pa.int32()), "n": [7]}))
+    table.alter(AgeOff("at", days=30, unit="ms"))
+    assert table.scan().read_all().num_rows == table.count(exact=True).rows == 0
+
+
 def test_a_date_stays_until_its_day_is_past(lake):
     table = lake.create_table("days", Schema({"k": "string"}, values={"day": "date32"}))
     days = [NOW.date() - timedelta(days=age) for age in (29, 30, 31, 32)]
