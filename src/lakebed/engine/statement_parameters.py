@@ -139,12 +139,12 @@ def _cast_literal(value: pa.Scalar, kind: pa.DataType) -> str:
         return f"arrow_cast('{float(value.as_py())!r}', 'Float{width}')"
     if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
         return f"arrow_cast('{value.as_py():f}', 'Decimal{kind.bit_width}({kind.precision}, {kind.scale})')"
+    # As numbers: a calendar has no text for most of the dates and times that a column may hold.
     if pa.types.is_date(kind):
-        return f"arrow_cast('{value.as_py().isoformat()}', 'Date32')"
+        return f"arrow_cast({value.cast(pa.date32()).value}, 'Date32')"
     if pa.types.is_timestamp(kind):
-        naive = value.cast(pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string()).as_py()
         zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
-        return f"arrow_cast('{naive}{'Z' if kind.tz else ''}', 'Timestamp({_UNITS[kind.unit]}, {zone})')"
+        return f"arrow_cast({value.value}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
     if pa.types.is_time(kind):
         text = value.cast(pa.string()).as_py()
         return f"arrow_cast('{text}', 'Time{kind.bit_width}({_UNITS[kind.unit]})')"

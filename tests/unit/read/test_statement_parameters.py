@@ -57,6 +57,21 @@ def test_a_value_comes_back_as_it_was_given(lake, value):
     assert lake.sql("SELECT ? AS v", parameters=[value]).to_arrow()["v"].to_pylist() == [value]
 
 
+@pytest.mark.parametrize("ticks", [-(2**63), -62_135_596_801, 253_402_300_800, 2**63 - 1])
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ms", "UTC"), pa.timestamp("ns", "+05:30")], ids=str)
+def test_a_time_may_be_outside_the_years_of_python(lake, kind, ticks):
+    """The text of such a time was no SQL: "<value out of range: …>"."""
+    value = pa.scalar(ticks, pa.int64()).cast(kind)
+    found = lake.sql("SELECT ? AS v", parameters=[value]).to_arrow()["v"]
+    assert (found.type, found.cast(pa.int64()).to_pylist()) == (kind, [ticks])
+
+
+@pytest.mark.parametrize("days", [-(2**31), 2**31 - 1])
+def test_a_date_may_be_outside_the_years_of_python(lake, days):
+    found = lake.sql("SELECT ? AS v", parameters=[pa.scalar(days, pa.int32()).cast(pa.date32())]).to_arrow()["v"]
+    assert (found.type, found.cast(pa.int32()).to_pylist()) == (pa.date32(), [days])
+
+
 @pytest.mark.parametrize(
     ("statement", "parameters", "says"),
     [
