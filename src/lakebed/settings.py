@@ -185,11 +185,11 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
         if value is None:
             valid[name] = None
         else:
-            valid[name] = _name(setting, value) if setting.choices else _number(setting, value)
+            valid[name] = _choice(setting, value) if setting.choices else _number(setting, value)
     return valid
 
 
-def _name(setting: Described, value: Any) -> str:
+def _choice(setting: Described, value: Any) -> str:
     if not isinstance(value, str) or value not in setting.choices:
         raise Code.SETTING_INVALID(
             f"{setting.name} must be one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name

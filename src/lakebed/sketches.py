@@ -63,19 +63,19 @@ K = 200
 
 def mean_column(values: Any) -> pa.Array:
     """Return for each number (an Arrow array, or a sequence) the struct of a column with the function ``mean``."""
-    numbers = _array(values).cast(pa.float64())
+    numbers = _as_array(values).cast(pa.float64())
     counts = pc.if_else(pc.is_valid(numbers), pa.scalar(1, pa.int64()), pa.scalar(None, pa.int64()))
     return pa.StructArray.from_arrays([numbers, counts], fields=list(MEAN), mask=pc.is_null(numbers))
 
 
 def hll_column(values: Any) -> pa.Array:
     """Return for each value the HLL sketch of that value alone; null for null. Raises UsageError as :func:`hll`."""
-    return _each(_countable(_array(values)), lambda value: hll([value]))
+    return _each(_countable(_as_array(values)), lambda value: hll([value]))
 
 
 def quantiles_column(values: Any) -> pa.Array:
     """Return for each number the KLL sketch of that number alone; null for null."""
-    return _each(_array(values).cast(pa.float64()), lambda value: quantiles([value]))
+    return _each(_as_array(values).cast(pa.float64()), lambda value: quantiles([value]))
 
 
 def hll(values: Any, lg_k: int = LG_K) -> bytes:
@@ -85,7 +85,7 @@ def hll(values: Any, lg_k: int = LG_K) -> bytes:
     """
     library = _library()
     found = library.hll_sketch(lg_k, library.tgt_hll_type.HLL_8)
-    for value in _countable(_array(values)).to_pylist():
+    for value in _countable(_as_array(values)).to_pylist():
         if value is not None:
             found.update(value)
     return bytes(found.serialize_compact())
@@ -94,7 +94,7 @@ def hll(values: Any, lg_k: int = LG_K) -> bytes:
 def quantiles(values: Any, k: int = K) -> bytes:
     """Return the KLL sketch of the numbers, an Arrow array or a sequence; ``k`` is from 8 to 65,535."""
     found = _library().kll_doubles_sketch(k)
-    numbers = pc.drop_null(_array(values).cast(pa.float64()))
+    numbers = pc.drop_null(_as_array(values).cast(pa.float64()))
     # Copied: the library takes no array that it may not write to.
     found.update(np.array(numbers))
     return bytes(found.serialize())
@@ -105,7 +105,7 @@ def quantiles(values: Any, k: int = K) -> bytes:
 
 def mean(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the mean of each struct, in float64; null for null, and where nothing was counted."""
-    rows = _whole(column)
+    rows = _one_array(column)
     counts = rows.field("count")
     counted = pc.if_else(pc.equal(counts, pa.scalar(0, pa.int64())), pa.scalar(None, pa.int64()), counts)
     means = pc.divide(rows.field("sum"), counted.cast(pa.float64(), safe=False))
@@ -179,13 +179,13 @@ def _kll_of(sketch: bytes) -> Any:
     return _library().kll_doubles_sketch.deserialize(sketch)
 
 
-def _array(values: Any) -> pa.Array:
+def _as_array(values: Any) -> pa.Array:
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return _whole(values)
+        return _one_array(values)
     return pa.array(values)
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -213,5 +213,5 @@ def _each(values: pa.Array, make: Callable[[Any], bytes]) -> pa.Array:
 
 
 def _read_each(column: pa.Array | pa.ChunkedArray, read: Callable[[bytes], float | None]) -> pa.Array:
-    sketches: Iterable[bytes | None] = _whole(column).to_pylist()
+    sketches: Iterable[bytes | None] = _one_array(column).to_pylist()
     return pa.array([None if sketch is None else read(sketch) for sketch in sketches], pa.float64())

@@ -125,15 +125,15 @@ def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], oper
     nested = ""
     strict = operator[0]
     for field, value in reversed(list(zip(schema.row_key, values, strict=False))):
-        name, literal = quoted_name(names[field.id]), _literal(field, value)
+        name, literal = quoted_name(names[field.id]), _sql_literal(field, value)
         last = f"{name} {operator} {literal}"
         nested = f"({name} {strict} {literal} OR ({name} = {literal} AND {nested}))" if nested else last
     first = schema.row_key[0]
     # The first condition is implied by the second; statistics can prune by it.
-    return f"{quoted_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
+    return f"{quoted_name(names[first.id])} {strict}= {_sql_literal(first, values[0])} AND {nested}"
 
 
-def _literal(field: Field, value: Any) -> str:
+def _sql_literal(field: Field, value: Any) -> str:
     if isinstance(value, str):
         return quoted_text(value)
     kind = field.type

@@ -104,12 +104,12 @@ def _condition(node: Any) -> Condition:
         case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
             return And((_comparison(side, ">=", low), _comparison(side, "<=", high)))
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
-            column, values = _column_name(side), _literal(listed)
+            column, values = _column_name(side), _literal_scalar(listed)
             if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
                 return UNKNOWN
             return OneOf(column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
-            column, value = _column_name(side), _literal(stem)
+            column, value = _column_name(side), _literal_scalar(stem)
             text = None if value is None else value.as_py()
             return StartsWith(column, text) if column is not None and isinstance(text, str) else UNKNOWN
         case _:
@@ -129,7 +129,7 @@ def _chain(node: Any, operator: str) -> Iterator[Any]:
 
 def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
     name = _column_name(side)
-    value = None if name is None or "Literal" not in literal else _literal(literal)
+    value = None if name is None or "Literal" not in literal else _literal_scalar(literal)
     return UNKNOWN if name is None or value is None else Comparison(name, operator, value)
 
 
@@ -142,7 +142,7 @@ def _column_name(node: Any) -> str | None:
             return None
 
 
-def _literal(node: Any) -> pa.Scalar | None:
+def _literal_scalar(node: Any) -> pa.Scalar | None:
     """Return a literal as an Arrow scalar, converted by Polars, whose JSON has some values in a format of its own.
 
     None for values that Polars writes but does not read, such as NaN and infinite floats.

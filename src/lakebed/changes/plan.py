@@ -180,8 +180,12 @@ class VersionChange:
         after: list[PartitionQuery] = []
         for keys in shared(ranges, scope.ranges):
             for piece in self._pieces(keys):
-                past = [] if any(removed.covers(piece) for removed in self.removed) else _files(self.before, piece)
-                present = _files(self.after, piece)
+                past = (
+                    []
+                    if any(removed.covers(piece) for removed in self.removed)
+                    else _files_reaching(self.before, piece)
+                )
+                present = _files_reaching(self.after, piece)
                 same = {file.id for file in past} & {file.id for file in present}
                 if self.refiltered or (self.merges and past != present):
                     same = set()
@@ -323,7 +327,7 @@ def _ranges(state: TableState, partitions: Iterable[int]) -> Iterator[EncodedRan
         yield state.partitions.range_at(position)
 
 
-def _files(state: TableState, keys: EncodedRange) -> list[DataFile]:
+def _files_reaching(state: TableState, keys: EncodedRange) -> list[DataFile]:
     """Return the files that may have rows in a range that lies in one partition."""
     position = state.partitions.position(keys.min)
     return [file for file in state.files_of(state.partitions.ids[position]) if file.reaches(keys)]

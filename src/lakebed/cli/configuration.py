@@ -129,7 +129,7 @@ def _instance(path: Path, name: str, given: Any) -> NamedInstance:
     if not isinstance(given, dict) or "url" not in given:
         raise Code.ARGUMENT_INVALID(f'{path}: {where} needs a url, such as url = "s3://bucket/lake"')
     _check_keys(path, f"{where}: ", given, _OF_INSTANCE)
-    options = _options(path, where, given)
+    options = _storage_options_of(path, where, given)
     token = given.get("token")
     if isinstance(token, str):
         # Without the value.
@@ -161,10 +161,10 @@ def _profile(path: Path, name: str, given: Any) -> Profile:
     if given.get("json") and "format" in given:
         raise Code.ARGUMENT_INVALID(f"{path}: {where}: json and format exclude each other; keep one")
     values = {key: value for key, value in given.items() if key != "options"}
-    return Profile(name, path, values, _options(path, where, given))
+    return Profile(name, path, values, _storage_options_of(path, where, given))
 
 
-def _options(path: Path, where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _storage_options_of(path: Path, where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
     options = given.get("options", {})
     if not isinstance(options, dict):
         raise Code.ARGUMENT_INVALID(f"{path}: {where}.options must be a table of storage options")

@@ -80,7 +80,7 @@ def scan(
     wanted = ranges.of(snapshot.schema)
     with snapshot.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
         total = None if bar is None or how["where"] else _expected(snapshot, wanted, how["limit"])
-        if not cli.out.rows(stream.schema, _counted(stream, bar, total)):
+        if not cli.out.rows(stream.schema, _shown_on_bar(stream, bar, total)):
             cli.out.note("no rows there")
 
 
@@ -98,7 +98,9 @@ def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit
     return rows if limit is None else min(rows, limit)
 
 
-def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
+def _shown_on_bar(
+    batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None
+) -> Iterator[pa.RecordBatch]:
     """Return the same batches, of which the bar shows how many rows are printed."""
     done = 0
     for batch in batches:

@@ -229,7 +229,7 @@ def infer(
     with inputs([file], store_of(cli, file)) as found:
         seen = inferred(found[0], reading)
     keys = Keys.of(key, sort_key)
-    schema = None if keys.row_key is None else _short(schema_of(seen, keys.row_key, keys.sort_key))
+    schema = None if keys.row_key is None else _short_form(schema_of(seen, keys.row_key, keys.sort_key))
     lines = detected_lines(seen)
     if schema is None:
         cli.out.document(_detected_document(seen, None), lines)
@@ -279,7 +279,7 @@ def _detected_document(seen: Inferred, schema: dict[str, Any] | None) -> dict[st
     return document | {"rows_seen": seen.rows, "whole": seen.whole, "columns": names, "schema": schema}
 
 
-def _short(schema: Schema) -> dict[str, Any]:
+def _short_form(schema: Schema) -> dict[str, Any]:
     """Return the schema in the short form."""
     groups = (("row_key", schema.row_key), ("sort_key", schema.sort_key), ("values", schema.values))
     return {name: {f.name: types.to_json(f.type) for f in fields} for name, fields in groups if fields}

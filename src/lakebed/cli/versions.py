@@ -114,11 +114,11 @@ def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
         found = outline(document)
         yield f"  {shown(found.type)}  {shown(described(found).detail)}".rstrip()
         if whole:
-            yield from (f"    {name}: {_short(value)}" for name, value in load(document).items() if name != "type")
+            yield from (f"    {name}: {_shortened(value)}" for name, value in load(document).items() if name != "type")
     yield ""
 
 
-def _short(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = shown(plain(value))
     if len(text) <= VALUE_CHARS_MAX:
         return text

@@ -20,17 +20,17 @@ KeyWord = bool | int | float | str
 
 def key_document(key: Sequence[Any]) -> list[KeyWord]:
     """Return the values of a key, or of its first fields."""
-    return [_value(value) for value in key]
+    return [_key_word(value) for value in key]
 
 
 def keys_document(keys: Any) -> list[list[KeyWord]]:
     """Return many keys: tuples, or plain values if the key has one field."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise Code.KEY_TYPE_MISMATCH(f"keys are a list of tuples, or Arrow data, not {shown(keys)}")
-    return [key_document(key) if isinstance(key, tuple | list) else [_value(key)] for key in keys]
+    return [key_document(key) if isinstance(key, tuple | list) else [_key_word(key)] for key in keys]
 
 
-def _value(value: Any) -> KeyWord:
+def _key_word(value: Any) -> KeyWord:
     if hasattr(value, "item"):
         # A value of NumPy.
         value = value.item()

@@ -95,11 +95,11 @@ def _equality(tokens: list[Token]) -> tuple[tuple[str, str], str] | None:
     names = tokens[begin:sign:2]
     if any(name.kind not in ("word", "quoted") for name in names):
         return None
-    literal = _literal(tokens[sign + 1 : end])
+    literal = _literal_of(tokens[sign + 1 : end])
     return literal and ((".".join(name.text for name in names), literal[0]), literal[1])
 
 
-def _literal(tokens: list[Token]) -> tuple[str, str] | None:
+def _literal_of(tokens: list[Token]) -> tuple[str, str] | None:
     """Return the kind and the text of a literal; None for other tokens, or a literal that may be of several types."""
     match [token.kind for token in tokens]:
         case ["text"]:

@@ -39,20 +39,20 @@ def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | Non
     """
     before = _before_operator(tokens, at - 1)
     if before < at - 1:
-        return _name(tokens, before)
+        return _column_name_at(tokens, before)
     after = _after_operator(tokens, at + 1)
     if after > at + 1:
         while after + 2 < len(tokens) and tokens[after + 1].text == ".":
             after += 2
-        return _name(tokens, after)
+        return _column_name_at(tokens, after)
     if before >= 2 and tokens[before].says("and"):
         # The lower bound is one token, or two if it is bytes: X'00'.
         lower = before - 3 if tokens[before - 2].says("x") and tokens[before - 1].kind == "text" else before - 2
         before = lower if lower >= 0 and tokens[lower].says("between") else before
     if before >= 0 and tokens[before].says("between"):
-        return _name(tokens, _before_not(tokens, before - 1))
+        return _column_name_at(tokens, _before_not(tokens, before - 1))
     start = _list_start(tokens, opening, at)
-    return None if start is None else _name(tokens, _before_not(tokens, start - 1))
+    return None if start is None else _column_name_at(tokens, _before_not(tokens, start - 1))
 
 
 def name_of_token(token: Token) -> str:
@@ -94,5 +94,5 @@ def _list_start(tokens: Sequence[Token], opening: int, at: int) -> int | None:
     return None if is_query else opening - 1
 
 
-def _name(tokens: Sequence[Token], at: int) -> str | None:
+def _column_name_at(tokens: Sequence[Token], at: int) -> str | None:
     return name_of_token(tokens[at]) if 0 <= at < len(tokens) and tokens[at].kind in ("quoted", "word") else None

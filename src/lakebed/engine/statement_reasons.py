@@ -83,12 +83,12 @@ def _syntax_error(text: str, said: str) -> str:
     if "Unterminated" in said or "close delimiter" in said:
         what = "name in double quotes" if "delimiter" in said else "text in quotes"
         return (
-            f"the {what} that begins in {where} is not closed: {_short(text[max(0, start - 1) :])!r}; "
+            f"the {what} that begins in {where} is not closed: {_excerpt(text[max(0, start - 1) :])!r}; "
             "a quote within quotes is written twice"
         )
     expected = _EXPECTED.search(said)
     wanted = f"expected {expected[1]}" if expected else _PLACE.sub("", said)
-    shown = "" if found is None else f" at {_short(found.text)!r}"
+    shown = "" if found is None else f" at {_excerpt(found.text)!r}"
     return f"syntax error{shown} in {where}{_after(text, before)}: {wanted}{_hint(before, found, tokens, wanted)}"
 
 
@@ -123,10 +123,10 @@ def _after(text: str, before: list[Token]) -> str:
         return ""
     # Whole words, from the third token back on.
     near = text[before[max(0, len(before) - 3)].start : before[-1].end]
-    return f", after {_short(near, end=True)!r}"
+    return f", after {_excerpt(near, end=True)!r}"
 
 
-def _short(text: str, *, end: bool = False) -> str:
+def _excerpt(text: str, *, end: bool = False) -> str:
     plain = printable(" ".join(text.split()))
     if len(plain) <= _NEAR_CHARACTERS:
         return plain

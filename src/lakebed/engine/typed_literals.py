@@ -43,7 +43,7 @@ def with_typed_literals(text: str, schemas: Iterable[pa.Schema]) -> str:
     for at, (token, opening) in enumerate(zip(tokens, openings(tokens), strict=True)):
         found = (_UUID if token.kind == "text" else _NUMBER).fullmatch(token.text)
         types = columns.get(compared_column(tokens, opening, at) or "", ()) if found else ()
-        literals = {_literal(found, kind) for kind in types} if found else set()
+        literals = {_typed_literal(found, kind) for kind in types} if found else set()
         if len(literals) == 1 and (literal := literals.pop()) is not None:
             pieces += [text[done : token.start], literal]
             done = token.end
@@ -63,7 +63,7 @@ def _is_rewritten(kind: pa.DataType) -> bool:
     return bool(kind == UUID or pa.types.is_decimal(kind))
 
 
-def _literal(found: re.Match[str], kind: pa.DataType) -> str | None:
+def _typed_literal(found: re.Match[str], kind: pa.DataType) -> str | None:
     """Return the constant as a value of a column's type; None if it is unchanged."""
     if found.re is _UUID:
         return f"X'{''.join(found.groups())}'" if kind == UUID else None

@@ -62,7 +62,7 @@ def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
 
 def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True) -> Iterator[pa.RecordBatch]:
     """Return the rows from a position on, which is 0 or follows a line feed. Raises as :func:`parsed_batches`."""
-    options = _options(plan, begin, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
+    options = _parse_options(plan, begin, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
     with plan.file.open() as file:
         _skip(file, begin)
         try:
@@ -137,7 +137,7 @@ def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...])
         return None
     empty_record = plan.dialect.delimiter.encode() * (len(plan.dialect.names) - 1) + b"\n"
     text = b"".join((*texts, empty_record))
-    options = _options(plan, begin, block_bytes=len(text), use_threads=False)
+    options = _parse_options(plan, begin, block_bytes=len(text), use_threads=False)
     try:
         rows = arrow_csv.read_csv(pa.BufferReader(text), **options)
     except (pa.ArrowInvalid, UnicodeDecodeError):
@@ -161,7 +161,7 @@ def read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
     )
 
 
-def _options(plan: CsvReading, begin: int, *, block_bytes: int, use_threads: bool) -> dict[str, Any]:
+def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_threads: bool) -> dict[str, Any]:
     """Return the options for the text of a file from a position on."""
     dialect = plan.dialect if not begin else replace(plan.dialect, header=False)
     encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding

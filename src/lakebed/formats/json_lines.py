@@ -257,13 +257,13 @@ def _batch(
     for name in given:
         kind = fields.get(name)
         try:
-            arrays.append(_array([row.get(name) for row in rows], kind))
+            arrays.append(_column_array([row.get(name) for row in rows], kind))
         except UNCONVERTIBLE as error:
             raise _unread(name, kind, [row.get(name) for row in rows], (numbers, lines)) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(given))
 
 
-def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+def _column_array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     if kind is _TEXT:
         return pa.array([value if value is None else _value_text(value) for value in values], pa.string())
     return pa.array(values) if kind is None else decode_array(values, kind)
@@ -279,7 +279,7 @@ def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple
     source = lines.source
     for index, value in enumerate(values):
         try:
-            _array([value] if kind is not None else values[: index + 1], kind)
+            _column_array([value] if kind is not None else values[: index + 1], kind)
         except UNCONVERTIBLE as error:
             at = lines.in_file(numbers[index])
             return Code.VALUE_NOT_REPRESENTABLE(

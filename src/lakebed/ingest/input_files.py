@@ -156,7 +156,7 @@ def open_files(  # noqa: PLR0913 - files, the table, and how they are read
 
 def opened(files: Sequence[InputFile], text: TextFields, options: ReadingOptions) -> RowInput:
     """Return the rows of files, or parts of files, in order; as :func:`open_files`."""
-    found = [_opened(file, text, options) for file in files]
+    found = [_open_input(file, text, options) for file in files]
     untyped = any(one.line_of is not None for one in found)
     return RowInput(tuple((str(one.file), one.columns) for one in found), _rows_of_inputs(found), untyped=untyped)
 
@@ -169,7 +169,7 @@ def _rows_of_inputs(opened: Sequence[_OpenInput]) -> Iterator[SourceRows]:
             before += batch.num_rows
 
 
-def _opened(file: InputFile, text: TextFields, options: ReadingOptions) -> _OpenInput:
+def _open_input(file: InputFile, text: TextFields, options: ReadingOptions) -> _OpenInput:
     kind = format_of(file, options)
     if kind is FileFormat.CSV:
         from lakebed.formats import csv_parts

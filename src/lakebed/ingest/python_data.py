@@ -160,7 +160,7 @@ def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
     if len(set(lengths.values())) > 1:
         (a, rows), (b, others) = min(lengths.items(), key=_second), max(lengths.items(), key=_second)
         raise Code.SOURCE_UNSUPPORTED(f"{WRITE}: column {a} has {rows:,} values, and {b} has {others:,}")
-    arrays = {name: _array(name, values, schema, 0) for name, values in data.items()}
+    arrays = {name: _column_of(name, values, schema, 0) for name, values in data.items()}
     return RowInput.of(pa.table(arrays).to_reader())
 
 
@@ -227,7 +227,7 @@ def _row_batches(rows: Iterator[Mapping[str, Any]], schema: Schema, size: int) -
     while chunk := list(islice(rows, size)):
         names = dict.fromkeys(name for row in chunk for name in row)
         _check_column_names(names)
-        arrays = [_array(name, [row.get(name) for row in chunk], schema, before) for name in names]
+        arrays = [_column_of(name, [row.get(name) for row in chunk], schema, before) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
         before += len(chunk)
 
@@ -240,7 +240,7 @@ def _check_column_names(names: Iterable[Any]) -> None:
         )
 
 
-def _array(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
+def _column_of(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
     """Return values as a column: of their own type, or of the field's if that is no form of it, such as a map."""
     wanted = schema.by_name[name].type if name in schema.by_name else None
     if isinstance(values, pa.Array | pa.ChunkedArray):

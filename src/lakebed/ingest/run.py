@@ -114,12 +114,12 @@ class Added:
 def add(table: WriteTarget, data: Any, write: Write) -> Added:
     """Add the rows of a stream in one commit; raises as :meth:`lakebed.table.table.Table.write`."""
     with telemetry.span("write", table=table.id):
-        added = _added(table, data, write)
+        added = _add_rows(table, data, write)
     telemetry.measure("write_rows_total", added.rows, table=table.id)
     return added
 
 
-def _added(table: WriteTarget, data: Any, write: Write) -> Added:
+def _add_rows(table: WriteTarget, data: Any, write: Write) -> Added:
     stream = open_stream(data, lambda: table.schema, table.storage, write.casts_in(table.schema))
     # Without an id the version only says when the call began; a recent state is enough.
     any_will_do = write.commit_id is None and not write.operation.marks

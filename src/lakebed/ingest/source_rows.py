@@ -66,7 +66,7 @@ class RowInput:
     @classmethod
     def of_batches(cls, columns: pa.Schema, batches: Iterator[pa.RecordBatch], source: str = WRITE) -> RowInput:
         """Return the rows of batches that may differ in their types; ``columns`` are those of the first one."""
-        return cls(((source, columns),), _counted(batches, source))
+        return cls(((source, columns),), _with_row_numbers(batches, source))
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as an Arrow stream, with the types of the first columns. Later batches must be castable to
@@ -123,7 +123,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _counted(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
+def _with_row_numbers(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
     before = 0
     for batch in batches:
         yield SourceRows(batch, source, before)

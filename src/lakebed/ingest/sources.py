@@ -215,7 +215,7 @@ def _below(place: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iter
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def _look(file: Source, home: Storage | None) -> ExternalFile | None:
+def _look_at(file: Source, home: Storage | None) -> ExternalFile | None:
     place, path = open_external(file.url, home)
     try:
         return place.look(path)
@@ -228,7 +228,7 @@ def why_changed(file: Source, home: Storage | None = None) -> str | None:
 
     Raises StorageError if the store does not answer.
     """
-    there = _look(file, home)
+    there = _look_at(file, home)
     if there is None:
         return f"{file.url} is not there any more"
     if there.is_folder or not there.regular:
@@ -240,7 +240,7 @@ def why_changed(file: Source, home: Storage | None = None) -> str | None:
 
 def is_gone(file: Source, home: Storage | None = None) -> bool:
     """Return whether there is no file at the URL any more. Raises as :func:`why_changed`."""
-    return _look(file, home) is None
+    return _look_at(file, home) is None
 
 
 def check_unchanged(file: Source, home: Storage | None = None) -> None:

@@ -93,7 +93,7 @@ def verify(
         # If the log is damaged, a checkpoint may have files that were added later.
         known = max((found.head, *found.reference_heads.values()), key=lambda one: one.version).state
         used = used_files(known)
-        amiss, checked = _files(storage, known, used, deep)
+        amiss, checked = _check_files(storage, known, used, deep)
         latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
         # A file whose references were dropped meanwhile may have been deleted.
         live = ((one, f) for one, f in amiss if one.file.id in latest.files and latest.files[one.file.id].references)
@@ -160,7 +160,7 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
     above = [version for version in listed if version > log_start]
     findings += [*numbering(above, max(head.version, log_start)), *broken]
     unapplied = [version for version in above if version > head.version]
-    findings += [finding for finding in _chain(log, table_id, unapplied) if finding not in broken]
+    findings += [finding for finding in _check_links(log, table_id, unapplied) if finding not in broken]
     if not unapplied:
         findings += [
             damage("cut_off", f"the log ends at {head.version}, but {what} is at {claim.version}: entries are missing")
@@ -176,7 +176,7 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
     return _Verified(head, heads, len(listed), log_start, latest, tuple(retained), findings)
 
 
-def _files(
+def _check_files(
     storage: Storage, state: TableState, used: Sequence[Used], deep: Deep | None
 ) -> tuple[list[tuple[Used, Finding]], Scrubbed | None]:
     """Return the findings about the objects of the files, and which of these were read."""
@@ -243,7 +243,9 @@ def _replay(
     return head, findings
 
 
-def _chain(log: Log[TableState, Proposal, Transaction], table_id: str, versions: Iterable[int]) -> Iterator[Finding]:
+def _check_links(
+    log: Log[TableState, Proposal, Transaction], table_id: str, versions: Iterable[int]
+) -> Iterator[Finding]:
     """Findings about entries that could not be applied: each one decoded, and its link to the previous one."""
     last, digest = 0, None
     for version in dict.fromkeys(versions):

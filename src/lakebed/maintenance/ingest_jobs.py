@@ -234,7 +234,7 @@ def _reject_missing(
     files = [(request, file) for request in held for file in request.files]
 
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        found = list(pool.map(lambda file: _look(file, table.storage), [file for _, file in files]))
+        found = list(pool.map(lambda file: _change_of_source(file, table.storage), [file for _, file in files]))
     good = {request.id for request in held}
     for (request, file), reason in zip(files, found, strict=True):
         if reason is None or request.id not in good:
@@ -247,7 +247,7 @@ def _reject_missing(
     return good
 
 
-def _look(file: Source, home: Storage) -> str | Error | None:
+def _change_of_source(file: Source, home: Storage) -> str | Error | None:
     """Return how the file differs from that at submission; an error if the store fails (the request stays open)."""
     try:
         return why_changed(file, home)
@@ -295,7 +295,7 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
         return [_Try(job, one.refusals) for job in divided(one.job, url if named else None)]
     if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
         # If the file has changed meanwhile, the check before the next attempt reports it.
-        if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):
+        if named and any(isinstance(_change_of_source(file, table.storage), str) for file in one.job.requests[0].files):
             return [one]
         progress.errors.append(error)
         return []

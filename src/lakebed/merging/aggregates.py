@@ -97,12 +97,12 @@ def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
         return _by_arrow(name, column.cast(pa.float64()), groups).cast(kind)
     if pa.types.is_decimal(kind):
         return _narrowed(_by_arrow(name, column, groups), kind)
-    return _exactly(name, column, groups)
+    return _combine_exactly(name, column, groups)
 
 
-def _exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
+def _combine_exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """Combine with Python's unbounded integers, for large values and for products."""
-    low, high = _bounds(column.type)
+    low, high = _integer_range(column.type)
     found: list[int | None] = []
     for group, held in enumerate(_values_of_groups(column, groups)):
         value = None if not held else sum(held) if name == "sum" else _product(held, max(-low, high))
@@ -128,7 +128,7 @@ def _values_of_groups(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
     return ([value for value in values[first:end] if value is not None] for first, end in pairwise(edges))
 
 
-def _bounds(kind: pa.DataType) -> tuple[int, int]:
+def _integer_range(kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_unsigned_integer(kind):
         return 0, 2**kind.bit_width - 1
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
@@ -213,7 +213,7 @@ def _union(column: pa.Array, groups: Groups) -> pa.Array:
     return pa.ListArray.from_arrays(ends, distinct, column.type, mask=pa.array(missing))
 
 
-def _joined(column: pa.Array, groups: Groups) -> pa.Array:
+def _join_texts(column: pa.Array, groups: Groups) -> pa.Array:
     lists = _by_arrow("list", column.drop_null(), _of_valid(column, groups))
     joined = pc.binary_join(lists, JOIN_SEPARATOR)
     present = np.flatnonzero(groups.last_where(booleans(column.is_valid())) >= 0)
@@ -268,7 +268,7 @@ _COMBINE: dict[str, Callable[[pa.Array, Groups], pa.Array]] = {
     "quantiles": partial(_sketch, sketches.quantiles_union),
     "list": _concatenated,
     "set": _union,
-    "join": _joined,
+    "join": _join_texts,
     "map_sum": partial(_by_map_key, "sum"),
     "map_min": partial(_by_map_key, "min"),
     "map_max": partial(_by_map_key, "max"),

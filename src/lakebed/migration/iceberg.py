@@ -36,7 +36,7 @@ def open_iceberg(location: SourceLocation) -> ForeignTable:
         import pyiceberg.table  # noqa: F401 - an error names the extra if it is missing
 
     with unsupported(location):
-        table = _opened(location)
+        table = _open_table(location)
         scan = table.scan(snapshot_id=location.number())
         schema = plain_schema(scan.projection().as_arrow())
         # Reads the files that have deletes, and raises for equality deletes.
@@ -82,7 +82,7 @@ class IcebergPart:
         yield from scan.to_record_batches([self.task])
 
 
-def _opened(location: SourceLocation) -> Table:
+def _open_table(location: SourceLocation) -> Table:
     if location.catalog is not None:
         from pyiceberg.catalog import load_catalog
 

@@ -82,10 +82,10 @@ def _rows_in(folder: SourceFolder, path: str) -> list[dict[str, Any]]:
 
 def _region(ranges: Sequence[Mapping[str, Any]]) -> _Region:
     """Return the ranges of a partition, as stored by this version of Sleeper or, as text, by older ones."""
-    return {one.get("fieldName") or one["field"]: (_value(one["min"]), _value(one["max"])) for one in ranges}
+    return {one.get("fieldName") or one["field"]: (_key_value(one["min"]), _key_value(one["max"])) for one in ranges}
 
 
-def _value(stored: Any) -> Any:
+def _key_value(stored: Any) -> Any:
     """Return a value of one of several types: the field that is set."""
     if isinstance(stored, Mapping):
         return next((value for value in stored.values() if value is not None), None)
@@ -105,11 +105,11 @@ def _keep_regions(regions: Sequence[_Region], path: str) -> Keep:
 
 
 def _rows_of_regions(batch: pa.RecordBatch, _position: int, regions: Sequence[_Region]) -> pa.RecordBatch:
-    masks = (reduce(pc.and_, _bounds(batch, region)) for region in regions)
+    masks = (reduce(pc.and_, _region_masks(batch, region)) for region in regions)
     return batch.filter(reduce(pc.or_, masks))
 
 
-def _bounds(batch: pa.RecordBatch, region: _Region) -> list[pa.Array]:
+def _region_masks(batch: pa.RecordBatch, region: _Region) -> list[pa.Array]:
     masks: list[pa.Array] = []
     for name, (low, high) in region.items():
         column = batch.column(name)

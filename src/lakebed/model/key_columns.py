@@ -58,7 +58,7 @@ def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordB
     for field in fields:
         if field.width:
             contents, keys = [key[: field.width] for key in keys], [key[field.width :] for key in keys]
-            columns.append(_decode(field.key_type, np.frombuffer(b"".join(contents), np.uint8)))
+            columns.append(_decode_column(field.key_type, np.frombuffer(b"".join(contents), np.uint8)))
         else:
             # An escaped zero never begins a terminator.
             parts = [key.partition(TERMINATOR) for key in keys]
@@ -155,7 +155,7 @@ def _codes(key: KeyType, column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
             return _flipped(key, numbers, back=False).astype(f">u{key.width}")
 
 
-def _decode(key: KeyType, codes: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
+def _decode_column(key: KeyType, codes: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
     """Return the values of these encodings, one after another."""
     count = len(codes) // key.width
     match key.form:

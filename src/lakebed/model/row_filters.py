@@ -177,12 +177,12 @@ def filter_sql(found: RowFilter, schema: Schema, cut_us: int) -> str:
     field = age_field(found, schema)
     if field is not None and cut_us:
         name, value = '"' + field.name.replace('"', '""') + '"', cut_in(field, found.unit, cut_us)
-        is_young = f"{name} >= {_literal(field.type, value)}"
+        is_young = f"{name} >= {_time_literal(field.type, value)}"
         parts.append(f"({is_young} OR {name} IS NULL)" if field.nullable else is_young)
     return " AND ".join(parts)
 
 
-def _literal(kind: pa.DataType, value: int) -> str:
+def _time_literal(kind: pa.DataType, value: int) -> str:
     if pa.types.is_date32(kind):
         return f"DATE '{pa.scalar(value, pa.int32()).cast(kind).as_py().isoformat()}'"
     if pa.types.is_timestamp(kind):

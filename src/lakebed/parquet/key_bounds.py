@@ -49,10 +49,10 @@ def _in_key_order(value: float) -> tuple[bool, float]:
 
 def key_bounds(metadata: Any, schema: Schema, floats: FloatBounds) -> bytes:
     """Return the stored bounds of all key fields after the first, from ``floats`` or else from a file's statistics."""
-    return encode_bounds(_bounds(metadata, schema, floats))
+    return encode_bounds(_statistics_bounds(metadata, schema, floats))
 
 
-def _bounds(
+def _statistics_bounds(
     metadata: Any, schema: Schema, floats: FloatBounds
 ) -> Iterator[tuple[Field, Content | None, Content | None]]:
     """Return the bounds of each field; None if the column has no statistics, as columns of long values may."""

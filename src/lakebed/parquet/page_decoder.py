@@ -184,7 +184,7 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
     parts = [[_Part(cut, columns) for columns in shaped] for cut, shaped in zip(cuts, shapes, strict=True)]
     missing = _without_cached([part for shaped in parts for part in shaped])
     if missing:
-        _decode(missing)
+        _decode_parts(missing)
     for cut, shaped in zip(cuts, parts, strict=True):
         for number in numbers:
             if number not in cut.group.chunks:
@@ -194,7 +194,7 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
             for pages, _ in part.columns:
                 pieces[pages.number].append(piece)
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
-    return {one.name: _joined(pieces[one.id], one) for one in whole}
+    return {one.name: _join_pieces(pieces[one.id], one) for one in whole}
 
 
 def _by_shape(
@@ -304,7 +304,7 @@ def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
     return missing
 
 
-def _decode(parts: Sequence[_Part]) -> None:
+def _decode_parts(parts: Sequence[_Part]) -> None:
     """Read and decode the pages of the parts, and keep them in the read cache if they are few."""
     _fetch_ahead(parts)
     files: dict[tuple[tuple[int, bytes], ...], MemoryFile] = {}
@@ -346,9 +346,9 @@ class _Piece:
     positions: range | Integers
 
 
-def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
+def _join_pieces(pieces: Sequence[_Piece], field: Field) -> pa.Array:
     if len(pieces) == 1 and pieces[0].source is not None:
-        return take_rows(_exactly(pieces[0].source.columns[field.id], field.type), pieces[0].positions)
+        return take_rows(_as_type(pieces[0].source.columns[field.id], field.type), pieces[0].positions)
     parts = []
     exact: dict[int, pa.Array] = {}
     for source, run in groupby(pieces, attrgetter("source")):
@@ -357,10 +357,10 @@ def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
             continue
         column = exact.get(id(source))
         if column is None:
-            column = exact[id(source)] = _exactly(source.columns[field.id], field.type)
+            column = exact[id(source)] = _as_type(source.columns[field.id], field.type)
         parts.append(take_rows(column, concatenated_positions([piece.positions for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else column.cast(kind)

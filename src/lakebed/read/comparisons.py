@@ -73,23 +73,27 @@ def _ends_of_bytes(field: Field, literal: pa.Scalar) -> tuple[bytes | None, byte
 
 
 def _ends_of_number(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | None] | None:
-    image = _image(field.type, literal.type)
+    image = _monotonic_cast(field.type, literal.type)
     bound = _number(literal)
     if image is None or bound is None:
         return None
     if image is _same and field.key_type.holds_integers:
-        return _from(field, _whole(bound, math.ceil)), _from(field, _whole(bound, math.floor) + 1)
+        return _least_integer_from(field, _rounded(bound, math.ceil)), _least_integer_from(
+            field, _rounded(bound, math.floor) + 1
+        )
     if literal.type == field.type and not field.key_type.holds_integers:
         value = encode_content(field, literal.as_py())
         return value, successor(value)
-    return _first(field, lambda content: image(content) >= bound), _first(field, lambda content: image(content) > bound)
+    return _least_passing(field, lambda content: image(content) >= bound), _least_passing(
+        field, lambda content: image(content) > bound
+    )
 
 
-def _whole(bound: Any, rounded: Callable[[Any], int]) -> float:
+def _rounded(bound: Any, rounded: Callable[[Any], int]) -> float:
     return bound if isinstance(bound, float) and math.isinf(bound) else rounded(bound)
 
 
-def _from(field: Field, integer: float) -> bytes | None:
+def _least_integer_from(field: Field, integer: float) -> bytes | None:
     """Return the encoding of the field's least integer from this one on, empty if all are; None if there is none."""
     held = field.key_type
     if integer <= held.least:
@@ -97,7 +101,7 @@ def _from(field: Field, integer: float) -> bytes | None:
     return None if integer > held.greatest else encode_content(field, int(integer))
 
 
-def _first(field: Field, passes: Callable[[Any], bool]) -> bytes | None:
+def _least_passing(field: Field, passes: Callable[[Any], bool]) -> bytes | None:
     """Return the encoding of the least value that passes, None if none does; all larger ones must pass as well."""
     low, high = 0, 1 << (8 * field.width)
     while low < high:
@@ -149,7 +153,7 @@ class _AboveAll(float):
         return True
 
 
-def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | None:
+def _monotonic_cast(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | None:
     """Return a cast as a function of the column's content that keeps the order; None if it may not keep it."""
     if pa.types.is_floating(kind):
         return _ordered if pa.types.is_floating(wanted) and wanted.bit_width >= kind.bit_width else None
@@ -170,19 +174,19 @@ def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | Non
         ticks = _DAY_S * PER_SECOND[wanted.unit]
         return lambda integer: integer * ticks
     if pa.types.is_time(kind) and pa.types.is_time(wanted):
-        return _finer(kind, wanted)
+        return _cast_to_finer_unit(kind, wanted)
     if pa.types.is_timestamp(kind):
-        return _image_of_time(kind, wanted)
+        return _monotonic_time_cast(kind, wanted)
     return None
 
 
-def _finer(kind: pa.DataType, wanted: pa.DataType) -> Callable[[int], int] | None:
+def _cast_to_finer_unit(kind: pa.DataType, wanted: pa.DataType) -> Callable[[int], int] | None:
     """Return a cast to the same or a finer unit; None for a coarser one."""
     times, rest = divmod(PER_SECOND[wanted.unit], PER_SECOND[kind.unit])
     return None if rest else lambda integer: integer * times
 
 
-def _image_of_time(kind: pa.TimestampType, wanted: pa.DataType) -> Callable[[int], Any] | None:
+def _monotonic_time_cast(kind: pa.TimestampType, wanted: pa.DataType) -> Callable[[int], Any] | None:
     if pa.types.is_date32(wanted) and _is_utc(kind.tz):
         ticks = _DAY_S * PER_SECOND[kind.unit]
         return lambda integer: integer // ticks
@@ -191,7 +195,7 @@ def _image_of_time(kind: pa.TimestampType, wanted: pa.DataType) -> Callable[[int
     # Time zones only affect the display, but a local time has none.
     if (kind.tz is None) != (wanted.tz is None) and not (_is_utc(kind.tz) and _is_utc(wanted.tz)):
         return None
-    return _finer(kind, wanted)
+    return _cast_to_finer_unit(kind, wanted)
 
 
 def _is_utc(zone: str | None) -> bool:

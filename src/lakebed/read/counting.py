@@ -100,7 +100,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             return Count.within(sum(batch.num_rows for batch in visible), 0)
     counted: list[Count] = []
     to_merge: list[PartitionQuery] = []
-    for part, held in _parts(planned, state):
+    for part, held in _queries_by_range(planned, state):
         if storage is None and is_merged(planned.merge, part.files):
             to_merge.append(part)
             continue
@@ -112,7 +112,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             # A merge function may drop rows.
             counted.append(Count.between(0, _all(shares).rows_max))
         else:
-            counted.append(_merged(part.files, shares))
+            counted.append(_merged_count(part.files, shares))
     if to_merge:
         merging = replace(planned, partitions=tuple(to_merge))
         with reader.scan(merging, planned.schema.row_key_names[:1], None) as rows_merged:
@@ -157,7 +157,7 @@ class Cuts:
         return self._summaries[file.id]
 
 
-def _parts(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQuery, list[PartitionFile]]]:
+def _queries_by_range(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQuery, list[PartitionFile]]]:
     """Partition queries of one range each, and their files; where rows are merged, the files of each overlap."""
     for query in planned.partitions:
         held = {one.file.id: one for one in state.held_by(query.partition)}
@@ -191,7 +191,7 @@ def _all(shares: Sequence[Count]) -> Count:
     return Count.within(sum(one.rows for one in shares), sum(one.error_rows for one in shares))
 
 
-def _merged(files: Sequence[DataFile], shares: Sequence[Count]) -> Count:
+def _merged_count(files: Sequence[DataFile], shares: Sequence[Count]) -> Count:
     """Return the number of merged rows: at least those of one file, less the rows that may be deletes."""
     rows_min = max(one.rows_min for one in shares) - sum(file.markers for file in files)
     return Count.between(max(0, rows_min), sum(one.rows_max for one in shares))

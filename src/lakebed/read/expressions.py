@@ -91,7 +91,7 @@ def _condition(expression: Expr, depth: int) -> Condition:
 def _binary(expression: Expr, depth: int) -> Condition:
     operator = expression.rex_call_operator()
     if operator in ("AND", "OR"):
-        parts = [_condition(part, depth + 1) for part in _chain(expression, operator)]
+        parts = [_condition(part, depth + 1) for part in _operands(expression, operator)]
         return And(parts) if operator == "AND" else Or(parts)
     if operator not in FLIPPED:
         return UNKNOWN
@@ -137,7 +137,7 @@ def _is_null(expression: Expr) -> Condition:
     return IsNull(side.to_variant().name()) if side.variant_name() == "Column" else UNKNOWN
 
 
-def _chain(expression: Expr, operator: str) -> list[Expr]:
+def _operands(expression: Expr, operator: str) -> list[Expr]:
     """Return the operands of a chain of one operator, however it is nested."""
     parts: list[Expr] = []
     waiting = [expression]

@@ -145,7 +145,7 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[Encoded
         if ranges is None or not room:
             break
         points, stretches = [], []
-        for keys in _joined(ranges, room):
+        for keys in _join_near(ranges, room):
             if _is_value(field, keys):
                 points.append(keys.min.ljust(field.width, b"\x00"))
             else:
@@ -158,7 +158,7 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[Encoded
     return done + [_after(prefix, ALL_KEYS) for prefix in prefixes], exact
 
 
-def _joined(ranges: _FieldRanges, ranges_max: int) -> Iterator[EncodedRange]:
+def _join_near(ranges: _FieldRanges, ranges_max: int) -> Iterator[EncodedRange]:
     """Return the ranges, joined with neighbours if there are more than ``ranges_max``."""
     neighbours = -(-len(ranges) // ranges_max)
     for begin in range(0, len(ranges), neighbours):

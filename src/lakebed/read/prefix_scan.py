@@ -95,13 +95,13 @@ def _distinct(
         return (prefix for prefix, merged in found if _has_rows(state, prefix, keys, reader, merged=merged))
 
     if reader.is_local or limit is not None or len(parts) < 2:
-        yield from _joined(map(of_part, parts))
+        yield from _join_parts(map(of_part, parts))
         return
     with ThreadPoolExecutor(PARTS_AT_ONCE, "lakebed-prefixes") as threads:
-        yield from _joined(threads.map(lambda part: list(of_part(part)), parts))
+        yield from _join_parts(threads.map(lambda part: list(of_part(part)), parts))
 
 
-def _joined(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+def _join_parts(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
     """Return the prefixes of successive parts; one that continues in the next part counts once."""
     last = None
     for found in parts:

@@ -194,7 +194,7 @@ class AccessList:
         if token.is_expired(clock.now()):
             raise Code.NOT_AUTHENTICATED(f"the token {token.id} has expired; ask an admin for another")
         roles = self.roles_named(token.roles)
-        return Principal(token.name, roles if token.tables is None else _within(roles, token.tables))
+        return Principal(token.name, roles if token.tables is None else _restricted_to(roles, token.tables))
 
     def check_roles(self, names: Iterable[str]) -> None:
         """Raise NotFoundError for a role that there is not."""
@@ -246,7 +246,7 @@ class AccessList:
         self._known = _Known(tokens, roles_of(self._storage), began_s)
 
 
-def _within(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
+def _restricted_to(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
     """Return the roles on these tables only."""
     given = frozenset(tables)
     narrowed = ((role, given if role.tables is None else role.tables & given) for role in roles)

@@ -164,8 +164,8 @@ class HookDelivery:
         table = self._table(state.hook)
         present = table.state(max_staleness=LOOK_S)
         events = read_events(table.log, state.delivered.version, present.version)
-        while not self._stopping.is_set() and (some := _some(events)):
-            if wanted := _wanted(some, state.hook.kinds):
+        while not self._stopping.is_set() and (some := _next_events(events)):
+            if wanted := _events_of_kinds(some, state.hook.kinds):
                 self._targets.deliver(state.hook, self._body(state.hook, table, wanted))
             state.delivered = structs.replace(state.delivered, version=some[-1].version)
             state.dirty = True
@@ -238,7 +238,7 @@ class HookDelivery:
             state.stored = None
 
 
-def _some(events: Iterator[Event]) -> list[Event]:
+def _next_events(events: Iterator[Event]) -> list[Event]:
     """Return the next events, as many as one delivery takes."""
     some: list[Event] = []
     changes = 0
@@ -250,7 +250,7 @@ def _some(events: Iterator[Event]) -> list[Event]:
     return some
 
 
-def _wanted(events: list[Event], kinds: tuple[str, ...]) -> list[Event]:
+def _events_of_kinds(events: list[Event], kinds: tuple[str, ...]) -> list[Event]:
     """Return the events with a transaction of these kinds, and of that the transactions; all without kinds."""
     if not kinds:
         return events

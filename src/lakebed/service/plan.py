@@ -161,7 +161,7 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
     """Return the operations of a table that may begin now, and when to plan again even if the table has not changed."""
     found = []
     look_s = math.inf
-    for operation, reason, size_bytes in _wanted(view, now_s):
+    for operation, reason, size_bytes in _pending_operations(view, now_s):
         record = view.record(operation)
         if operation in view.paused or record.parked:
             continue
@@ -177,7 +177,7 @@ def due(view: TableView, now_s: float, limits: ServiceLimits) -> tuple[tuple[Due
     return tuple(found), look_s
 
 
-def _wanted(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str, int]]:
+def _pending_operations(view: TableView, now_s: float) -> Iterator[tuple[TableOperation, str, int]]:
     """Return the pending operations of a table, whether or not they may begin now."""
     table, backlog = view.summary, view.summary.backlog
     if backlog.requests and (backlog.size_bytes >= table.ingest_bytes_min or view.oldest_s >= table.ingest_age_s):

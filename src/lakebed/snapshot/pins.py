@@ -71,7 +71,7 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
         if found.last_modified < before:
             dead.append(found.name)
         elif (data := storage.get(found.name)) is not None:
-            versions.add(_decode(data, found.name, table_id))
+            versions.add(_decode_pin(data, found.name, table_id))
     return Pins(frozenset(versions), tuple(dead))
 
 
@@ -139,7 +139,7 @@ class Pin:
                     renewed = False
 
 
-def _decode(data: bytes, name: str, table_id: str) -> int:
+def _decode_pin(data: bytes, name: str, table_id: str) -> int:
     document: Mapping[str, Any] = parse_header(data, name)
     version: Any = document.get("version")
     if document.get("table") != table_id or not is_whole(version):

@@ -111,7 +111,7 @@ def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | N
         case ["summarize", following, *_]:
             what = rest[tokens[0].end :].strip()
             return ColumnSummary(
-                f"({what})" if following in ("select", "with", "values") or what[:1] == "(" else _name(what)
+                f"({what})" if following in ("select", "with", "values") or what[:1] == "(" else _quoted(what)
             )
         case ["show", *_]:
             raise Code.SQL_INVALID(
@@ -135,7 +135,7 @@ def _unquoted(tokens: Sequence[Token], text: str) -> str:
     return name[1:-1].replace('""', '"') if len(tokens) == 1 and tokens[0].kind == "quoted" else name
 
 
-def _name(text: str) -> str:
+def _quoted(text: str) -> str:
     """Return a name as a statement quotes it."""
     return quoted_name(_unquoted(list(islice(tokens_of(text), 2)), text))
 

@@ -172,7 +172,7 @@ class SqlEngine:
             scan = scans[name]
             rows = None if ranges == (ALL_KEYS,) and scan.are_many else _few(snapshot, ranges, keys, scan)
             if rows is None:
-                read.append(_files(snapshot, ranges, keys, scan))
+                read.append(_engine_frame(snapshot, ranges, keys, scan))
                 tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
@@ -363,7 +363,9 @@ def _scanned_rows(
     return snapshot.reader.scan(coarser(plan(snapshot.state, ranges, keys)), names, limit)
 
 
-def _files(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> tuple[Reader, Frame]:
+def _engine_frame(
+    snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans
+) -> tuple[Reader, Frame]:
     """Return what the engine reads, and the reader of its files. Of a restricted table, it reads a copy of the visible
     rows: it would evaluate conditions of the statement over the others as well.
     """

@@ -75,7 +75,7 @@ def batches_of(
     with translate_errors(failed):
         try:
             for batch in frame.execute_stream() if stream is None else stream:
-                yield from bounded(_exactly(batch.to_pyarrow(), schema))
+                yield from bounded(_with_types(batch.to_pyarrow(), schema))
         except BaseException as error:
             if (
                 (is_panic(error) or isinstance(error, Exception))
@@ -86,7 +86,7 @@ def batches_of(
             raise
 
 
-def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if not schema.names:
         # A batch without columns still has a number of rows.
         return rows

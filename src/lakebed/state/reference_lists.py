@@ -123,7 +123,7 @@ def count_references(listed: ReferenceList | PairList) -> ReferenceCounts:
 
 
 def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sidecars: Sidecars) -> Claim:
-    data = _encode(schema, columns)
+    data = _encode_columns(schema, columns)
     digest, counted = xxhash.xxh3_128_hexdigest(data), _count_columns(columns)
     sidecars[digest] = Sidecar(data, counted.references)
     return Claim(digest, counted.references, counted.partitions, counted.rows)
@@ -137,7 +137,7 @@ def _claimed(schema: pa.Schema, claim: Claim, sidecars: Mapping[str, bytes]) -> 
         )
     # The largest possible list of this length: every file and run has a different name.
     bytes_max = _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(claim.references, _REFERENCES_MAX)
-    columns = _decode(schema, sidecars[sidecar], sidecar, bytes_max)
+    columns = _decode_columns(schema, sidecars[sidecar], sidecar, bytes_max)
     found, claimed = _count_columns(columns), count_references(claim)
     if found != claimed:
         raise Code.SIDECAR_DAMAGED(f"sidecar {sidecar} holds {found}, {claimed} was claimed", sidecar=sidecar)
@@ -152,7 +152,7 @@ def _count_columns(columns: Sequence[list[Any]]) -> ReferenceCounts:
 # -- columns as bytes -------------------------------------------------------------------------------------------
 
 
-def _encode(schema: pa.Schema, columns: Sequence[list[Any]]) -> bytes:
+def _encode_columns(schema: pa.Schema, columns: Sequence[list[Any]]) -> bytes:
     arrays = [_encode_column(field.type, values) for field, values in zip(schema, columns, strict=True)]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -170,7 +170,7 @@ def _encode_column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, kind.index_type), pa.array(places, kind.value_type))
 
 
-def _decode(schema: pa.Schema, data: bytes, sidecar: str, bytes_max: int) -> list[list[Any]]:
+def _decode_columns(schema: pa.Schema, data: bytes, sidecar: str, bytes_max: int) -> list[list[Any]]:
     try:
         reader = open_within(pa.BufferReader(data), bytes_max, f"sidecar {sidecar}")
         batches = list(reader) if reader.schema == schema else []

@@ -173,12 +173,12 @@ def _batch_sums(batch: pa.RecordBatch) -> Iterator[PartitionSums]:
     runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
     columns = (
         _numbers(batch.column("partition")),
-        _added(rows, edges),
-        _added(~exact, edges) == 0,
-        _added(shares, edges),
+        _sums_between(rows, edges),
+        _sums_between(~exact, edges) == 0,
+        _sums_between(shares, edges),
         np.diff(edges),
         runs,
-        _added(_numbers(files.field("markers"))[positions], edges),
+        _sums_between(_numbers(files.field("markers"))[positions], edges),
     )
     return map(PartitionSums, *(column.tolist() for column in columns))
 
@@ -188,7 +188,7 @@ def _edges(column: pa.ListArray) -> Any:
     return offsets - offsets[0]
 
 
-def _added(values: Any, edges: Any) -> Any:
+def _sums_between(values: Any, edges: Any) -> Any:
     """Return the sums of the values between consecutive edges."""
     running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return running[edges[1:]] - running[edges[:-1]]

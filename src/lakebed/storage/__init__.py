@@ -50,7 +50,7 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     """
     if not isinstance(url, Path):
         check_text("url", url)
-    options = _options(storage_options)
+    options = _checked_options(storage_options)
     if isinstance(url, Path) or "://" not in url:
         return _local(str(url), options)
     try:
@@ -78,7 +78,7 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
 
 
-def _options(given: Any) -> dict[str, str]:
+def _checked_options(given: Any) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):

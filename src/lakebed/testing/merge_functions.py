@@ -55,7 +55,7 @@ def check_merge_function(  # noqa: PLR0913 - what is checked, over which rows, h
     have to be equal. With ``seed=None`` each call tries other rows.
     """
     checked = function_of(function, schema) if isinstance(function, Custom) else _named(function)
-    make = rows or (lambda chance: {field.name: _value(field, chance) for field in schema.fields})
+    make = rows or (lambda chance: {field.name: _random_value(field, chance) for field in schema.fields})
     same = equal or (lambda once, regrouped: bool(once.equals(regrouped)))
     chance = clock.chance(seed)
     for number in range(examples):
@@ -120,7 +120,7 @@ def _numbers(count: int) -> Any:
 _EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def _value(field: Field, chance: Chance) -> Any:
+def _random_value(field: Field, chance: Chance) -> Any:
     if field.nullable and chance.random() < _NULLS:
         return None
     return _of_type(field.type, chance)

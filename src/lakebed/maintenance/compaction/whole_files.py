@@ -84,11 +84,11 @@ def merge_whole(
     """Return the files to merge whole, among those in these partitions, which are all partitions with several runs."""
     if len(partitions) < 2:
         return []
-    seen = _look(state, partitions)
+    seen = _files_seen(state, partitions)
     small = [one for one in seen if one.rows >= 0 and _is_small(one)]
     if any(state.files[one.file.id].references > len(one.partitions) for one in small):
         # Some of the references are in partitions of one run.
-        seen = _look(state, state.partitions.ids)
+        seen = _files_seen(state, state.partitions.ids)
     small = [one for one in seen if _is_small(one) and one.rows == one.file.rows and len(one.partitions) > 1]
     if isinstance(state.merge, KeepAll):
         small.sort(key=lambda one: one.file.size_bytes)
@@ -150,7 +150,7 @@ def _is_small(seen: _Seen) -> bool:
     return seen.file.size_bytes < SLICE_BYTES_MAX * len(seen.partitions)
 
 
-def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
+def _files_seen(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
     """Return the files in these partitions; files that an open job merges are treated as having an estimate."""
     busy = {name for job in state.jobs.values() for name in job.inputs}
     files: dict[str, DataFile] = {}

@@ -113,12 +113,12 @@ def run_search_task(task: SearchTask, storage: Storage, scratch: Path) -> Search
             memory_limit_bytes=task.memory_limit_bytes,
             scratch=scratch,
         ):
-            found, live = _counted(batch, narrow, task.wanted.ranges, task.live)
+            found, live = _count_wanted(batch, narrow, task.wanted.ranges, task.live)
             rows, live_rows = rows + found, live_rows + live
     return SearchedObject(rows, live_rows, summary_keys=_summary_keys(task, storage, predicate))
 
 
-def _counted(
+def _count_wanted(
     rows: pa.RecordBatch, schema: Schema, ranges: tuple[EncodedRange, ...], live: tuple[EncodedRange, ...]
 ) -> tuple[int, int]:
     if ranges == (ALL_KEYS,) and live in ((), (ALL_KEYS,)):
