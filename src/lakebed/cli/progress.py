@@ -1,4 +1,8 @@
-"""A long command: its progress on stderr, and the pipeline that carries it out."""
+"""A long command: its progress on stderr, and the pipeline that carries it out.
+
+stdout has the answer alone. Py4J is silenced, since it logs errors before it raises them, and an error about a missing
+PySpark names the way of the command without Spark, if there is one. Errors: those of the pipeline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The reference of the command line, generated from its commands: ``python -m lakebed.cli.reference > docs/cli.md``."""
+"""The reference of the command line, generated from its commands: ``python -m lakebed.cli.reference > docs/cli.md``.
+
+The text of a command is its help, so the page says what ``--help`` says. A test compares the page with the commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""``lakebed history``, ``tag`` and ``restore``: versions of a table, the transactions that made them, and tags."""
+"""``lakebed history``, ``tag`` and ``restore``: versions of a table, the transactions that made them, and tags.
+
+History is read from the log, newest first, entry by entry, so ``--limit`` bounds what is read. ``--entries`` prints the
+entries as they are stored. A restore is planned before it asks, and names what it would change. Errors: those of
+:meth:`lakebed.Table.at` and :meth:`lakebed.Table.restore`. Source: docs/removing.md.
+"""
 
 from __future__ import annotations
 

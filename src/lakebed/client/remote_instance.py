@@ -1,4 +1,11 @@
-"""An instance through a service, with the methods of :class:`lakebed.Instance`; :func:`lakebed.connect` opens it."""
+"""An instance through a service, with the methods of :class:`lakebed.Instance`; :func:`lakebed.connect` opens it.
+
+Core type: :class:`RemoteInstance`. Each method is one request or a few; nothing is cached, so an answer is as new as
+what the service has read. Arguments are checked here if a request would otherwise be made for nothing.
+
+Errors: those of the methods of the same name, as the service answers them; UsageError for what needs the store itself.
+Source: docs/client.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Keys, key ranges and moments as the JSON of requests. Pure. Errors: BadKeyError, UsageError."""
+"""Keys, key ranges and moments as the JSON of requests. Pure.
+
+JSON has fewer types than keys: bytes become hex digits; decimals, UUIDs, dates and times become text; so do NaN and
+infinity. The service parses each by the type of its field, as it does the words of a command line.
+
+Errors: BadKeyError for what no key can be, UsageError for a moment that names none. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

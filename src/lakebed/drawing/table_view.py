@@ -1,4 +1,8 @@
-"""A table, or the tables of an instance, as HTML for notebooks, made only from their states or figures. Pure."""
+"""A table, or the tables of an instance, as HTML for notebooks, made only from their states or figures. Pure.
+
+A view has figures, the picture of the key space, and the fields. No data file is read, so showing a handle at the end
+of a cell is cheap. A remote table has the same view, from the figures that its service sends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The depth of a verification, and its findings, each with a remedy: values. Pure."""
+"""The depth of a verification, and its findings, each with a remedy: values. Pure.
+
+A finding is damage if data cannot be rebuilt, were changed by a store, or give wrong results; otherwise it is a note.
+Verifications return findings and do not raise them, so one run reports all. Core types: :class:`Deep`,
+:class:`Finding`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Streams of rows as frames of other libraries, each imported by the method that needs it."""
+"""Streams of rows as frames of other libraries, each imported by the method that needs it.
+
+Core type: :class:`Frames`, the base of streams, whose conversions read a stream to its end.
+
+A column that pandas cannot hold as it is becomes Python values. Errors: UsageError if a library is not installed, or
+cannot hold a value.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Limits of requests, and of concurrent statements."""
+"""Limits of requests, and of concurrent statements.
+
+Core types: :class:`RequestLimits`, the values; :class:`StatementSlots`, which lets some statements run at once, and
+others wait in order. A slot is held until the last row of an answer is sent, since the process of the statement lives
+that long. Source: docs/service.md.
+"""
 
 from __future__ import annotations
 

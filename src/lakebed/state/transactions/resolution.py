@@ -1,4 +1,8 @@
-"""The results of resolving a proposal that give no transaction, and the description of a transaction. Values."""
+"""The results of resolving a proposal that give no transaction, and the description of a transaction. Values.
+
+A refusal is a value and not an exception, since losing a race is not an error: the committer reports it once the state
+that refused it is committed. TooOld and TooManyRuns are outcomes of their own, since callers react differently to them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Partitions, files, failures and verification of a table; only for principals that may read all of its rows."""
+"""Partitions, files, failures and verification of a table; only for principals that may read all of its rows.
+
+Key ranges and counts of files would reveal hidden rows, so a restricted principal gets AccessError. Errors: those of
+the library. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The status endpoints of a service: ``/health``, ``/metrics``, ``/v1/status`` and ``/v1/openapi.json``."""
+"""The status endpoints of a service: ``/health``, ``/metrics``, ``/v1/status`` and ``/v1/openapi.json``.
+
+Liveness and readiness need no token, so that an orchestrator can ask: the first says that the process responds, the
+second that it can read its instance. ``/metrics`` and ``/v1/status`` name all tables, and need READ on every table.
+Source: docs/service.md.
+"""
 
 from __future__ import annotations
 

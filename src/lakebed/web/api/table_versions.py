@@ -1,4 +1,8 @@
-"""Versions of a table: history, tags, changes between versions, and restores."""
+"""Versions of a table: history, tags, changes between versions, and restores.
+
+The history needs permission on all rows; changes are those of the visible rows. Errors: AccessError; those of the
+library. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 

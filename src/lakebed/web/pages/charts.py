@@ -1,4 +1,9 @@
-"""Computes the positions of marks in small charts and timelines, in SVG units. Pure."""
+"""Computes the positions of marks in small charts and timelines, in SVG units. Pure.
+
+A chart is a value with marks that a template draws: :func:`bars` of equal periods, a stepped :func:`line`, and a
+:func:`timeline` of spans. Each span of a timeline takes the first lane that is free at its begin, so there are as many
+lanes as spans that overlap. A mark is never narrower or lower than can be seen.
+"""
 
 from __future__ import annotations
 

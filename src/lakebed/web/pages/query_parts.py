@@ -1,4 +1,8 @@
-"""Parts of the query page: rows as a grid, and the statistics of a read as a funnel. Pure."""
+"""Parts of the query page: rows as a grid, and the statistics of a read as a funnel. Pure.
+
+A grid takes the first rows of a stream and reads no batch beyond them. A read that takes too long ends with an error,
+so that a page does not wait for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The page on which a browser signs in with a token, and out again."""
+"""The page on which a browser signs in with a token, and out again.
+
+The token is exchanged for a session in a cookie that scripts cannot read and other sites cannot send. After that the
+browser goes to the page that was asked for, if it is one of this service. The form says why
+a token is refused.
+"""
 
 from __future__ import annotations
 

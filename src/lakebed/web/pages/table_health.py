@@ -1,4 +1,8 @@
-"""The health of a table, with reasons. Pure."""
+"""The health of a table, with reasons. Pure.
+
+The levels of :class:`Level` are in order of urgency, and a table has the most urgent of its reasons: operations that
+failed or wait, paused or switched-off maintenance, and a backlog. A table that was not read yet has an unknown health.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What the page of a table shows beside the picture of its key space, as values."""
+"""What the page of a table shows beside the picture of its key space, as values.
+
+Each ``Shown…`` is one row of a list on the page, made from the state of the table: no data file is read. Templates only
+print these values, so a test of a page's content needs no HTML. Keys are text, and hex digits in links.
+"""
 
 from __future__ import annotations
 
