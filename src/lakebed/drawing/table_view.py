@@ -57,9 +57,9 @@ def rows_text(rows: int, *, exact: bool) -> int | str:
 
 
 def _figures(state: TableState, space: KeySpace) -> list[Figure]:
-    rows, error = table_rows(state)
+    estimate = table_rows(state)
     return [
-        ("rows", rows_text(rows, exact=not error)),
+        ("rows", rows_text(estimate.rows, exact=not estimate.error_rows)),
         ("stored bytes", int(space.size_bytes.sum())),
         ("partitions", len(state.partitions)),
         ("files", len(state.referenced())),

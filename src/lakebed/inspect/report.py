@@ -70,12 +70,12 @@ def restored(state: TableState, proposal: ProposeRestore) -> Restored:
     if isinstance(resolved, RestoreVersion):
         after = apply(state, resolved, state.version + 1)
         replaced = tuple(chain.from_iterable(partitions for partitions, _ in resolved.regions))
-    (rows_before, error_before), (rows_after, error_after) = table_rows(state), table_rows(after)
+    rows_before, rows_after = table_rows(state), table_rows(after)
     lost, gained = state.referenced().keys(), after.referenced().keys()
     return Restored(
-        rows_before,
-        rows_after,
-        exact=not error_before and not error_after,
+        rows_before.rows,
+        rows_after.rows,
+        exact=not rows_before.error_rows and not rows_after.error_rows,
         partitions=len(replaced),
         files_gained=len(gained - lost),
         files_lost=len(lost - gained),

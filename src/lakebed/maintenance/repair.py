@@ -174,7 +174,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
     notes: list[_Removed] = []
     progress = MergeProgress()
     run_merges(table, _executing(table, folder, notes), _merges(table, {one.file for one in found}), progress, cores=1)
-    committed = [merge.keys for merge, _, _ in progress.done]
+    committed = [one.merge.keys for one in progress.done]
     counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
     for note in notes:
         if note not in counted and note.path is not None:
@@ -186,7 +186,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
         mended=sum(note.mended for note in counted),
         removed=sum(note.rows for note in counted),
         removed_files=tuple(str(note.path) for note in counted if note.rows),
-        version=max((version for _, _, version in progress.done), default=None),
+        version=max((one.version for one in progress.done), default=None),
         skipped=tuple(progress.skipped),
         failed=tuple(progress.failed),
         waits=progress.waits,

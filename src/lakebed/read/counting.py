@@ -90,9 +90,9 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     :meth:`lakebed.read.reader.Reader.get`.
     """
     if ALL_KEYS in ranges and isinstance(state.merge, KeepAll) and not state.filter_version:
-        rows, error_rows = table_rows(state)
-        if not error_rows:
-            return Count.within(rows, 0)
+        estimate = table_rows(state)
+        if not estimate.error_rows:
+            return Count.within(estimate.rows, 0)
     cuts = Cuts(state, reader, storage)
     planned = plan(state, ranges)
     if storage is None and not planned.shows_all:

@@ -79,7 +79,7 @@ def visible_sample(
         assert found is not None, "fewer rows are drawn than there are"
         return found
 
-    draw, draw_max = 2 * rows + DRAWN_MIN, table_rows(state)[0] // SCANNED_SHARE
+    draw, draw_max = 2 * rows + DRAWN_MIN, table_rows(state).rows // SCANNED_SHARE
     while draw <= draw_max:
         drawn = visible_rows(state, columns, drawn_rows)
         if drawn.num_rows >= rows:

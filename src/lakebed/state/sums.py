@@ -72,15 +72,22 @@ def newest_files(state: TableState) -> dict[int, int]:
     return found
 
 
-def table_rows(state: TableState) -> tuple[int, int]:
-    """Return (rows, error): the number of rows of the table, and its maximum error; 0 if the number is exact.
+class RowEstimate(NamedTuple):
+    """A number of rows, and its maximum error; 0 if the number is exact."""
+
+    rows: int
+    error_rows: int
+
+
+def table_rows(state: TableState) -> RowEstimate:
+    """Return the number of rows of the table's files.
 
     The estimated shares of a file add up to its rows minus its exact shares and minus its removed rows.
     """
     sums = partition_sums(state).values()
     rows = sum(one.rows for one in sums)
     if all(one.exact for one in sums):
-        return rows, 0
+        return RowEstimate(rows, 0)
     partitions = state.partitions
     files = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
     exact, estimated = _shares(state, files)
@@ -92,7 +99,7 @@ def table_rows(state: TableState) -> tuple[int, int]:
             rows += rows_max - estimate
         else:
             error_rows += max(estimate, rows_max - estimate)
-    return rows, error_rows
+    return RowEstimate(rows, error_rows)
 
 
 def file_sizes(state: TableState) -> dict[str, int]:

@@ -98,11 +98,20 @@ class FailedMerge:
     error: Error
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedMerge:
+    """A merge whose output was committed: its new files, and the version that has them."""
+
+    merge: PartitionMerge
+    files: tuple[NewFile, ...]
+    version: int
+
+
 @dataclass(slots=True)
 class MergeProgress:
     """The progress so far, updated from several threads."""
 
-    done: list[tuple[PartitionMerge, tuple[NewFile, ...], int]] = field(default_factory=list)
+    done: list[CommittedMerge] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[FailedMerge] = field(default_factory=list)
     waits: str | None = None
@@ -246,7 +255,8 @@ def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress:
         close_job(table, job.id, outcome.reason)
         progress.skipped.append(Skipped(job.merge.partition, outcome.reason))
         return
-    progress.done.append((job.merge, files, version_of(outcome, f"table {table.name}, job {job.id}")))
+    version = version_of(outcome, f"table {table.name}, job {job.id}")
+    progress.done.append(CommittedMerge(job.merge, files, version))
 
 
 def close_job(table: Table, job: str, reason: str) -> None:

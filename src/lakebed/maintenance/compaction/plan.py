@@ -162,13 +162,11 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     ]
     together = _whole_files(state, several, chosen, settings)[:room]
     claimed = {file.id for merge in together for file in merge.inputs}
-    found = [
-        _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings, hidden))
-        for partition in several
-    ]
+    rules = _Rules(chosen, settings, hidden, frozenset(claimed))
+    found = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
     # A query merges all runs of its partition, so the partition with the most runs gains most.
-    found.sort(key=lambda one: -one[0])
-    plans = [one for _, one in found]
+    found.sort(key=lambda one: -one.runs)
+    plans = [one.plan for one in found]
     merges = list(chain.from_iterable(one.merges for one in plans))
     room -= len(together)
     reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
@@ -233,59 +231,77 @@ def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
     return found
 
 
-def _plan_partition(
-    state: TableState,
-    partition: int,
-    jobs: Sequence[Job],
-    claimed: Collection[str],
-    rules: tuple[Strategy, Settings, HiddenRows | None],
-) -> tuple[int, CompactionPlan]:
-    """Return the number of runs of a partition, and its due merges."""
-    runs = runs_of(state.held_by(partition))
-    if jobs and rules[0] is Strategy.FULL:
-        return len(runs), CompactionPlan(skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
-    busy = {name for job in jobs for name in job.inputs}.union(claimed)
-    due = _due if isinstance(state.merge, KeepAll) else _due_neighbours
-    whole, found = due(state, partition, busy, rules[:2])
-    found = found + _with_hidden_rows(partition, busy, found, rules[2])
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What holds for the plan of every partition; ``claimed`` are the ids of files that are merged whole."""
+
+    strategy: Strategy
+    settings: Settings
+    hidden: HiddenRows | None
+    claimed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionPlan:
+    """The plan of one partition, and its number of runs."""
+
+    runs: int
+    plan: CompactionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The runs of a partition that no job merges, after concatenation, and the batches of them to merge."""
+
+    runs: list[Run]
+    batches: list[Batch]
+
+
+def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rules: _Rules) -> _PartitionPlan:
+    """Plan the due merges of a partition, in which these jobs are open."""
+    runs = len(runs_of(state.held_by(partition)))
+    if jobs and rules.strategy is Strategy.FULL:
+        skipped = Skipped(partition, f"job {jobs[0].id} is open in the partition")
+        return _PartitionPlan(runs, CompactionPlan(skipped=(skipped,)))
+    busy = rules.claimed.union(*(job.inputs for job in jobs))
+    due = (_due if isinstance(state.merge, KeepAll) else _due_neighbours)(state, partition, busy, rules)
+    found = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
     merges = tuple(_merge(state, partition, batch) for batch in found[:room])
     concatenations = tuple(
         Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
-        for run in whole
+        for run in due.runs
         if run.concatenated > 1 and run.held[0].file.id not in merged
     )
     reason = f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"
-    skipped = (Skipped(partition, reason),) if len(found) > room else ()
-    return len(runs), CompactionPlan(merges, concatenations, skipped)
+    left = (Skipped(partition, reason),) if len(found) > room else ()
+    return _PartitionPlan(runs, CompactionPlan(merges, concatenations, left))
 
 
-def _due(
-    state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
-) -> tuple[list[Run], list[Batch]]:
-    """Return the runs of a partition that no job merges, after concatenation, and the batches to merge."""
-    strategy, settings = rules
-    free = [run for run in runs_of(state.held_by(partition)) if busy.isdisjoint(one.file.id for one in run.held)]
+def _due(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
+    """Return what is due in a partition of a table that keeps all rows."""
+    strategy, settings = rules.strategy, rules.settings
+    free = [run for run in runs_of(state.held_by(partition)) if not any(one.file.id in busy for one in run.held)]
     whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
-    return whole, batches(strategy, whole, settings) or overdue(strategy, whole, settings)
+    return _Due(whole, batches(strategy, whole, settings) or overdue(strategy, whole, settings))
 
 
-def _due_neighbours(
-    state: TableState, partition: int, busy: set[str], rules: tuple[Strategy, Settings]
-) -> tuple[list[Run], list[Batch]]:
-    """As :func:`_due`, for a table that merges rows."""
-    strategy, settings = rules
+def _due_neighbours(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
+    """Return what is due in a partition of a table that merges rows."""
+    strategy, settings = rules.strategy, rules.settings
     held = state.held_by(partition)
     size_bytes_min = settings.file_bytes // CONCATENATED_SHARE
     stretches = [concatenated_neighbours(stretch, size_bytes_min) for stretch in stretches_of(held, busy)]
     whole = list(chain.from_iterable(stretches))
     if len(whole) == 1 and len(whole[0].held) == len(held) and _drops_markers(state) and markers_of(whole[0]):
-        return whole, [(whole[0],)]
-    return whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings)
+        return _Due(whole, [(whole[0],)])
+    return _Due(whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings))
 
 
-def _with_hidden_rows(partition: int, busy: set[str], found: Sequence[Batch], hidden: HiddenRows | None) -> list[Batch]:
+def _with_hidden_rows(
+    partition: int, busy: frozenset[str], found: Sequence[Batch], hidden: HiddenRows | None
+) -> list[Batch]:
     """Return a batch of the files that are due only for their hidden rows, excluding files of other batches."""
     if hidden is None:
         return []

@@ -129,20 +129,19 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
     run_merges(table, execute, planned.merges, progress, cores=cores)
-    files_out = [new.file for _, files, _ in progress.done for new in files]
-    versions = [version for _, _, version in progress.done]
+    merges = [one.merge for one in progress.done]
+    files_out = [new.file for one in progress.done for new in one.files]
+    versions = [one.version for one in progress.done]
     versions += [version for version, _ in concatenated if version is not None]
     return CompactionReport(
         table=table.name,
-        partitions=len(
-            {partition for merge, _, _ in progress.done for partition in merge.partitions or (merge.partition,)}
-        ),
-        jobs=len(progress.done),
+        partitions=len({partition for merge in merges for partition in merge.partitions or (merge.partition,)}),
+        jobs=len(merges),
         concatenated=sum(runs for _, runs in concatenated),
-        files_in=sum(len(merge.inputs) for merge, _, _ in progress.done),
+        files_in=sum(len(merge.inputs) for merge in merges),
         files_out=len(files_out),
         rows=sum(f.rows for f in files_out),
-        bytes_in=sum(merge.size_bytes for merge, _, _ in progress.done),
+        bytes_in=sum(merge.size_bytes for merge in merges),
         bytes_out=sum(f.size_bytes for f in files_out),
         version=max(versions, default=None),
         skipped=tuple(progress.skipped),

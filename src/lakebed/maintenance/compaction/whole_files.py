@@ -51,18 +51,18 @@ FILES_MAX = 2_000
 class _Seen(NamedTuple):
     """A file, and its rows in the partitions considered; ``rows`` is -1 if one of them has an estimate.
 
-    ``places`` are its positions among the files of each partition, in order of arrival.
+    ``positions`` has its position among the files of each partition, in order of arrival.
     """
 
     file: DataFile
     rows: int
     partitions: tuple[int, ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
     @property
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Return each partition with its position."""
-        return zip(self.partitions, self.places, strict=True)
+        return zip(self.partitions, self.positions, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
