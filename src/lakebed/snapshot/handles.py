@@ -1,13 +1,14 @@
 """The common parts of handles of tables, snapshots, parts of them and instances, opened here or through a service.
 
 Core types: :class:`RowConversions`, the rows of a scan for other libraries (streams convert themselves, see
-:class:`lakebed.model.frames.Frames`); :class:`TableNames`, an instance as a container of tables.
+:class:`lakebed.model.frames.Frames`); :class:`TableNames`, an instance as a container of tables; :class:`TableAddress`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 
 Table_co = TypeVar("Table_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """Where a table can be opened again: the address of its instance (:mod:`lakebed.table.reopening`), and its id."""
+
+    instance: Any
+    table_id: str
 
 
 class SharedHandle:

@@ -17,7 +17,7 @@ from lakebed.model.dictionaries import returned
 from lakebed.model.keys import EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 from lakebed.read.row_stream import returned_stream
-from lakebed.snapshot.handles import RowConversions
+from lakebed.snapshot.handles import RowConversions, TableAddress
 from lakebed.telemetry import timed_read
 
 if TYPE_CHECKING:
@@ -328,15 +328,14 @@ class Snapshot(Readable):
     state: TableState
     reader: Reader
     storage: Storage
-    reopening: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
-    """The location at which the table can be opened again."""
+    reopening: TableAddress | None = field(default=None, repr=False, compare=False)
+    """Where the table can be opened again; None: nowhere."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.reopening`)."""
         if self.reopening is None:
             raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
-        address, table_id = self.reopening
-        return address.snapshot, (table_id, self.version)
+        return self.reopening.instance.snapshot, (self.reopening.table_id, self.version)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.state.table} at version {self.version}>"

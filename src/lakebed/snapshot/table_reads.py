@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.read.reader import Reader
     from lakebed.settings import Settings
+    from lakebed.snapshot.handles import TableAddress
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage
@@ -53,9 +54,9 @@ class TableReads(Readable):
         table_id: str,
         storage: Storage,
         log: Log[TableState, Proposal, Transaction],
-        reopening: tuple[Any, str] | None = None,
+        reopening: TableAddress | None = None,
     ) -> None:
-        """``reopening`` is the location for opening the table again: the address of its instance, and its id."""
+        """``reopening`` is where the table can be opened again; None: nowhere."""
         self.id = table_id
         self.storage = storage
         self.log = log

@@ -15,6 +15,7 @@ from lakebed.log.committer import Log
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.model.row_filters import AgeOff, SetFilter
+from lakebed.snapshot.handles import TableAddress
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
 from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetMerge, SetTag
@@ -66,8 +67,7 @@ class Table(TableWrites):
         log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
         if commits is not None:
             log.through = commits.of_table(table_id, log.tail)
-        reopening = None if address is None else (address, table_id)
-        super().__init__(table_id, storage, log, reopening)
+        super().__init__(table_id, storage, log, None if address is None else TableAddress(address, table_id))
         self.name = name
         self._defaults = defaults
         self._tracker = tracker
@@ -83,8 +83,7 @@ class Table(TableWrites):
         """Pickles as where the table is, by its id (:mod:`lakebed.table.reopening`)."""
         if self.reopening is None:
             raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
-        address, table_id = self.reopening
-        return address.table, (table_id,)
+        return self.reopening.instance.table, (self.reopening.table_id,)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r}{f' at version {self.version}' if self.version else ''}>"
