@@ -56,7 +56,7 @@ def test_the_entries_lead_to_the_state_of_the_checkpoint(storage):
     checkpoint = log.checkpoints.read()
     head = Head(0, "", TABLE.empty)
     for data in stored(storage)[: checkpoint.version]:
-        head, _ = advance(head, data, TABLE_ID, TABLE, log.read_sidecars)
+        head = advance(head, data, TABLE_ID, TABLE, log.read_sidecars).head
         check_invariants(head.state)
     assert head == checkpoint
     assert of_table(head.state).document == of_table(checkpoint.state).document

@@ -231,7 +231,7 @@ def _replay(
             data = log.backend.get(head.version + 1)
             if data is None:
                 break
-            head, _ = advance(head, data, table_id, TABLE, log.read_sidecars)
+            head = advance(head, data, table_id, TABLE, log.read_sidecars).head
         except _FAILURES as error:
             findings.append(_finding_of(error))
             break

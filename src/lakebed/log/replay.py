@@ -35,40 +35,36 @@ ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
 """Returns the sidecars that an entry names, by digest."""
 
 
+@dataclass(frozen=True, slots=True)
+class Advanced(Generic[State, Change]):
+    """The head after an entry, the entry, and its changes, each with the state after it."""
+
+    head: Head[State]
+    entry: entries.Entry
+    changes: list[tuple[Change, State]]
+
+
 def advance(
-    head: Head[State],
-    data: bytes,
-    identity: str,
-    machine: Machine[State, Any, Any],
-    read_sidecars: ReadSidecars,
-) -> tuple[Head[State], entries.Entry]:
-    """Return the head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is called if it
-    names any.
-
-    Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
-    ``read_sidecars`` does.
-    """
-    following, entry, _ = applied(head, data, identity, machine, read_sidecars)
-    return following, entry
-
-
-def applied(
     head: Head[State],
     data: bytes,
     identity: str,
     machine: Machine[State, Any, Change],
     read_sidecars: ReadSidecars,
-) -> tuple[Head[State], entries.Entry, list[tuple[Change, State]]]:
-    """As :func:`advance`, and the changes of the entry, each with the state after it."""
+) -> Advanced[State, Change]:
+    """Apply the next entry, whose bytes these are, to a head. ``read_sidecars`` is called if the entry names any.
+
+    Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
+    ``read_sidecars`` does.
+    """
     entry = entries.decode(data, identity, head.version + 1, head.digest)
     sidecars = read_sidecars(entry) if entry.sidecars else {}
-    state, steps = head.state, []
+    state, changes = head.state, []
     for document in entry.documents:
         with entries.naming(identity, entry.version):
             change = machine.decode(document, sidecars)
         state = machine.apply(state, change, entry.version)
-        steps.append((change, state))
-    return Head(entry.version, entry.digest, state), entry, steps
+        changes.append((change, state))
+    return Advanced(Head(entry.version, entry.digest, state), entry, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +186,9 @@ class Past(Generic[State]):
         """
         while head.version < version:
             data = self._next(head, version)
-            head, _, steps = applied(head, data, self.identity, self.machine, self.read_sidecars)
-            yield head, steps
+            after = advance(head, data, self.identity, self.machine, self.read_sidecars)
+            head = after.head
+            yield head, after.changes
 
     def _next(self, head: Head[State], version: int) -> bytes:
         """Return the bytes of the entry after a head, on the way to a version."""

@@ -171,10 +171,10 @@ class LogTail(Generic[State]):
     def read_on(self, reading: ReadAhead[State], data: bytes) -> None:
         """Apply the next entry, of these bytes. Raises DamagedError, UnsupportedFormatError."""
         version = reading.head.version
-        after, entry = advance(reading.head, data, self._identity, self._machine, self._read_sidecars)
-        if entry.last_modified_us is not None:
-            self.last_modified_times.note(version, from_us(entry.last_modified_us))
-        reading.take(after, data, weight_bytes(data, entry.sidecars))
+        after = advance(reading.head, data, self._identity, self._machine, self._read_sidecars)
+        if after.entry.last_modified_us is not None:
+            self.last_modified_times.note(version, from_us(after.entry.last_modified_us))
+        reading.take(after.head, data, weight_bytes(data, after.entry.sidecars))
 
     def read_to_end(self, reading: ReadAhead[State]) -> Amiss | None:
         """Apply all entries that follow; one request for each, and one that finds none. What was read is not proven.

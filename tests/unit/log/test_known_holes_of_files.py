@@ -144,7 +144,7 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     assert collect_garbage(table).files == 0
     head = Head(0, "", TABLE.empty)
     while head.version < version:
-        head, _ = advance(head, table.log.backend.get(head.version + 1), table.id, TABLE, table.log.read_sidecars)
+        head = advance(head, table.log.backend.get(head.version + 1), table.id, TABLE, table.log.read_sidecars).head
     past = table.reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
     assert past.column("k").to_pylist() == list("abcd")
 

@@ -214,10 +214,10 @@ class World:
 
     def _apply(self, data):
         version = len(self.heads)
-        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE, self._read_sidecars)
-        self.heads.append(head)
+        after = advance(self.heads[-1], data, TABLE_ID, TABLE, self._read_sidecars)
+        self.heads.append(after.head)
         self.entries[entry_name(PREFIX, version)] = data
-        for document in entry.documents:
+        for document in after.entry.documents:
             for sign in signs_in(document):
                 expect(
                     sign not in self.signs, f"{sign} is in entry {version}, after {self.signs.get(sign) or 'a refusal'}"
@@ -226,8 +226,8 @@ class World:
                 self.counts[sign[0]] += 1
                 if sign[0] == "add_files":
                     self._add(sign[1], version)
-        check_invariants(head.state)
-        self._check_rows(head.state)
+        check_invariants(after.head.state)
+        self._check_rows(after.head.state)
 
     def _read_sidecars(self, entry):
         self.counts["sidecars"] += len(entry.sidecars)
