@@ -105,7 +105,10 @@ def create(
     (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
-    found = _schema_given(cli, schema, (schema_from, reading), options.names(row_key), options.names(sort_key))
+    if schema is not None:
+        found = _schema_in(schema, keys_given=bool(row_key or sort_key))
+    else:
+        found = _inferred_schema(cli, schema_from or "", reading, options.names(row_key), options.names(sort_key))
     points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
         name, found, split_points=points, settings=options.setting_changes(settings), online=not offline, merge=merge
@@ -117,30 +120,27 @@ def create(
     )
 
 
-def _schema_given(
-    cli: Invocation,
-    file: Path | None,
-    data: tuple[str | None, ReadingOptions],
-    row_key: list[str] | None,
-    sort_key: list[str] | None,
-) -> lakebed.Schema:
+def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
     from lakebed.formats.input_file import read_text
+
+    if keys_given:
+        raise Code.ARGUMENTS_CONFLICT(
+            "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
+        )
+    try:
+        return lakebed.Schema.from_json(read_text(file))
+    except UsageError as error:
+        raise error.restated(f"{file}: {error.message}") from error
+
+
+def _inferred_schema(
+    cli: Invocation, file: str, reading: ReadingOptions, row_key: list[str] | None, sort_key: list[str] | None
+) -> lakebed.Schema:
     from lakebed.ingest.inferred_columns import inferred
 
-    if file is not None:
-        if row_key or sort_key:
-            raise Code.ARGUMENTS_CONFLICT(
-                "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
-            )
-        try:
-            return lakebed.Schema.from_json(read_text(file))
-        except UsageError as error:
-            raise error.restated(f"{file}: {error.message}") from error
-    name, reading = data
-    assert name is not None
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
-    with inputs([name], store_of(cli, name)) as found:
+    with inputs([file], store_of(cli, file)) as found:
         return schema_of(inferred(found[0], reading), row_key, sort_key or [])
 
 

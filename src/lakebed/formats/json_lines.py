@@ -259,7 +259,7 @@ def _batch(
         try:
             arrays.append(_column_array([row.get(name) for row in rows], kind))
         except UNCONVERTIBLE as error:
-            raise _unread(name, kind, [row.get(name) for row in rows], (numbers, lines)) from error
+            raise _unread(name, kind, [row.get(name) for row in rows], numbers, lines) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(given))
 
 
@@ -273,9 +273,11 @@ def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _unread(name: str, kind: pa.DataType | None, values: list[Any], place: tuple[list[int], _Lines]) -> Error:
-    """Return the error of the first value that cannot be read, or whose type differs from those before."""
-    numbers, lines = place
+def _unread(name: str, kind: pa.DataType | None, values: list[Any], numbers: list[int], lines: _Lines) -> Error:
+    """Return the error of the first value that cannot be read, or whose type differs from those before.
+
+    ``numbers`` are those of the values' lines.
+    """
     source = lines.source
     for index, value in enumerate(values):
         try:

@@ -213,7 +213,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
                     _check_floats(batch, schema.sort_names, bounded, name)
-                    last = _check_order(batch, codec, last, (notes.rows, name))
+                    last = _check_order(batch, codec, last, name, rows_before=notes.rows)
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
         # The file may have no digests, or those of a file that it was made from.
@@ -330,9 +330,8 @@ def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
         )
 
 
-def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, where: tuple[int, str]) -> bytes:
-    """Return the key of the last row. ``where`` says how many rows of which file came before."""
-    rows, name = where
+def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, name: str, *, rows_before: int) -> bytes:
+    """Return the key of the last row. Raises UsageError unless the keys ascend from ``last`` on."""
     keys = codec.encode_columns(batch)
     first_wrong = 0 if last is not None and keys[0].as_py() < last else -1
     if len(keys) > 1 and first_wrong < 0:
@@ -340,10 +339,10 @@ def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, whe
     if first_wrong >= 0:
         by = ", ".join(field.name for field in codec.fields)
         raise Code.SOURCE_NOT_SORTED(
-            f"{name} is not sorted by {by}: row {rows + first_wrong + 1} is below the one before it. Import it, which "
-            "sorts it",
+            f"{name} is not sorted by {by}: row {rows_before + first_wrong + 1} is below the one before it. Import it, "
+            "which sorts it",
             name=name,
-            row=rows + first_wrong + 1,
+            row=rows_before + first_wrong + 1,
         )
     key: bytes = keys[-1].as_py()
     return key

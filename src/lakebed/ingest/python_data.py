@@ -158,14 +158,12 @@ def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
         )
     lengths = {name: len(values) for name, values in data.items()}
     if len(set(lengths.values())) > 1:
-        (a, rows), (b, others) = min(lengths.items(), key=_second), max(lengths.items(), key=_second)
-        raise Code.SOURCE_UNSUPPORTED(f"{WRITE}: column {a} has {rows:,} values, and {b} has {others:,}")
+        short, long = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{WRITE}: column {short} has {lengths[short]:,} values, and {long} has {lengths[long]:,}"
+        )
     arrays = {name: _column_of(name, values, schema, 0) for name, values in data.items()}
     return RowInput.of(pa.table(arrays).to_reader())
-
-
-def _second(pair: tuple[Any, int]) -> int:
-    return pair[1]
 
 
 def _items(data: Iterable[Any], schema: Callable[[], Schema]) -> RowInput:

@@ -74,13 +74,14 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     table_id: str,
     source: Table,
     select: str,
-    keys: tuple[Sequence[str], Sequence[str]],
     *,
+    row_key: Sequence[str],
+    sort_key: Sequence[str],
     merge: MergeMode = KEEP_ALL,
     split_points: Iterable[Any] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> CreateTable:
-    """Return the creation of a view with the columns of the query, of which ``keys`` are the row key and the sort key.
+    """Return the creation of a view with the columns of the query, of which some are the row key and the sort key.
 
     Raises UsageError for a query that cannot feed a view, or whose groups the merge mode cannot combine.
     """
@@ -95,8 +96,8 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     if query.repeats and isinstance(merge, KeepAll):
         raise Code.MERGE_MODE_INVALID("SELECT DISTINCT needs a merge mode that keeps one row a key, such as First()")
     # Keys are never null; rows with a null key are refused when the view is fed.
-    fields = [f.with_nullable(f.nullable and f.name not in {*keys[0], *keys[1]}) for f in query.schema]
-    schema = Schema.from_arrow(pa.schema(fields), list(keys[0]), list(keys[1]))
+    fields = [f.with_nullable(f.nullable and f.name not in {*row_key, *sort_key}) for f in query.schema]
+    schema = Schema.from_arrow(pa.schema(fields), list(row_key), list(sort_key))
     created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
     return structs.replace(created, view=ViewSource(source.id, select, 0))
 

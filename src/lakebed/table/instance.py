@@ -185,7 +185,7 @@ class Instance(InstanceQueries):
         from lakebed.table.creation import check_name, new_view
 
         check_name(name)
-        created = new_view(clock.new_id(), self.table(source), select, (row_key, sort_key), **options)
+        created = new_view(clock.new_id(), self.table(source), select, row_key=row_key, sort_key=sort_key, **options)
         return self._register(name, created, online=True)
 
     def table(self, name: str) -> Table:

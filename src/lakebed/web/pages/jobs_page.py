@@ -142,10 +142,9 @@ def _wanted(run: JobRun, show: Show) -> bool:
 
 
 def make(
-    runs: Sequence[JobRun], work: Sequence[Work], principal: Principal, asked: tuple[Show, Window, int]
+    runs: Sequence[JobRun], work: Sequence[Work], principal: Principal, *, show: Show, window: Window, number: int
 ) -> JobsPage:
-    """Return the page of these runs, which are newest first."""
-    show, window, number = asked
+    """Return page ``number`` of these runs, which are newest first."""
     matching = [run for run in runs if _wanted(run, show)]
     part, number, numbers = rendering.part_of(matching, number, PAGE_RUNS)
     now = clock.now()
@@ -189,7 +188,7 @@ def jobs(
     names = {of: name for of, name in known.items() if principal.reads_whole(name)}
     status = service.status()
     work = [one for one in status.work if one.table in names.values()]
-    made = make(found, work, principal, (show, window, page))
+    made = make(found, work, principal, show=show, window=window, number=page)
     made = replace(made, hooks=shown_hooks(status.hooks, names, principal))
     return rendering.answer(request, "jobs.html", made, principal)
 

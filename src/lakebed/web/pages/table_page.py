@@ -141,8 +141,10 @@ def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[EncodedRange, Share, Colour]) -> TablePage:
-    """Return the page of a table."""
+def page_of(
+    table: Table, service: Service, memory: PageMemory, *, keys: EncodedRange, share: Share, colour: Colour
+) -> TablePage:
+    """Return the page of a table, with the part of its key space that has these keys."""
     state = table.state()
     space = memory.key_space(state)
     instance, status = service.instance, service.status().table(table.name)
@@ -165,7 +167,7 @@ def page_of(table: Table, service: Service, memory: PageMemory, drawn: tuple[Enc
         jobs=len(state.jobs),
         requests=len(state.open_requests),
         merge=str(state.merge),
-        key_space=shown_key_space(state, space, *drawn),
+        key_space=shown_key_space(state, space, keys, share, colour),
         sizes=tuple(sizes),
         charts=_charts(sizes),
         fields=fields_of(state.created),
@@ -214,7 +216,7 @@ def table_page(
     principal.require_all_rows(name)
     keys = range_of(request.query_params.get("from"), request.query_params.get("to"))
     table = tables.table(principal, Permission.READ, name)
-    found = page_of(table, service, memory, (keys, share, colour))
+    found = page_of(table, service, memory, keys=keys, share=share, colour=colour)
     can_edit = principal.permission(name) is Permission.ADMIN
     operations = tuple(TableOperation)
     return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)
