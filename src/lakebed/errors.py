@@ -306,7 +306,6 @@ class Facts(TypedDict, total=False):
     path: str
     permission: str
     place: str
-    plan: str
     query: str
     reached_bytes: int | None
     reason: str
@@ -334,7 +333,6 @@ class Facts(TypedDict, total=False):
     timeout_s: float | None
     waiting: int
     where: str
-    workers: int
 
 
 class Error(Exception):
