@@ -57,10 +57,10 @@ class KeySpace:
         sums, newest = partition_sums(state), newest_files(state)
         ids = state.partitions.ids
         table = np.zeros((len(ids), 5), np.int64)
-        for place, partition in enumerate(ids):
+        for index, partition in enumerate(ids):
             one = sums.get(partition)
             if one is not None:
-                table[place] = one.rows, one.size_bytes, one.files, one.runs, newest[partition]
+                table[index] = one.rows, one.size_bytes, one.files, one.runs, newest[partition]
         return cls(state.version, state.partitions, *np.ascontiguousarray(table.T))
 
     @classmethod

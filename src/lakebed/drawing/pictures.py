@@ -116,8 +116,8 @@ def bars_of(counts: Sequence[Counted]) -> tuple[FunnelStep, ...]:
 def funnel_picture(steps: Sequence[FunnelStep]) -> Picture:
     """Draw the steps of a read from top to bottom, each as wide as the logarithm of what remained after it."""
     rows = []
-    for place, step in enumerate(steps):
-        y = 26 * place
+    for index, step in enumerate(steps):
+        y = 26 * index
         count = count_text(step.count, step.unit.removesuffix("s"))
         left_out = f", {step.left_out:,} left out" if step.left_out else ""
         rows.append(

@@ -31,24 +31,24 @@ def with_brackets(text: str) -> str:
     tokens = list(tokens_of(text))
     added: list[tuple[int, str]] = []
     operands = [_Term(0)]
-    for place, token in enumerate(tokens):
-        word = _word(tokens, place)
+    for index, token in enumerate(tokens):
+        word = _word(tokens, index)
         operand = operands[-1]
         if token.text in ("(", "[", "{") or word == "case":
-            operands.append(_Term(place + 1))
+            operands.append(_Term(index + 1))
         elif token.text in (")", "]", "}") or word == "end":
             del operands[max(1, len(operands) - 1) :]
         elif word == "and" and operand.betweens:
             operand.betweens -= 1
         elif word in ("and", "or"):
             if operand.is_distinct:
-                added += [(tokens[operand.first].start, "("), (tokens[place - 1].end, ")")]
-            operands[-1] = _Term(place + 1)
+                added += [(tokens[operand.first].start, "("), (tokens[index - 1].end, ")")]
+            operands[-1] = _Term(index + 1)
         elif token.text in (",", ";") or word in _BEGINNINGS:
-            operands[-1] = _Term(place + 1)
-        elif word in ("not", "distinct", "all") and operand.first == place:
-            operand.first = place + 1
-        elif word == "from" and _word(tokens, place - 1) == "distinct" and _word(tokens, place - 2) in ("is", "not"):
+            operands[-1] = _Term(index + 1)
+        elif word in ("not", "distinct", "all") and operand.first == index:
+            operand.first = index + 1
+        elif word == "from" and _word(tokens, index - 1) == "distinct" and _word(tokens, index - 2) in ("is", "not"):
             operand.is_distinct = True
         operand.betweens += word == "between"
     for position, bracket in sorted(added, reverse=True):

@@ -107,11 +107,11 @@ def _divided_cell(cell: Cell, summaries: Mapping[str, Summary], share: int) -> l
     edges = even_cuts([summaries[file.id] for file in cell.files], count, cell.keys.min, cell.keys.max)
     bounds = [cell.keys.min, *edges, cell.keys.max]
     made = []
-    for place, low in enumerate(bounds[:-1]):
+    for index, low in enumerate(bounds[:-1]):
         assert low is not None
-        keys = EncodedRange(low, bounds[place + 1])
+        keys = EncodedRange(low, bounds[index + 1])
         files = tuple(file for file in cell.files if file.reaches(keys))
-        rows = cell.rows * (place + 1) // (len(edges) + 1) - cell.rows * place // (len(edges) + 1)
+        rows = cell.rows * (index + 1) // (len(edges) + 1) - cell.rows * index // (len(edges) + 1)
         size_bytes = cell.size_bytes * rows // max(1, cell.rows)
         made.append(replace(cell, keys=keys, files=files, rows=rows, size_bytes=size_bytes, whole=False))
     return [piece for piece in made if piece.files]

@@ -208,7 +208,7 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
     columns = pa.schema([(names[field.id], field.type) for field in kept])
     again = Write(operation=Operation(Action.STORED) if marked else UPSERT)
     target = _Target.of(table, [(WRITE, columns)], again)
-    stored = [(field.name, columns.field(place)) for place, field in enumerate(kept)]
+    stored = [(field.name, columns.field(index)) for index, field in enumerate(kept)]
     if marked:
         values = {field.name: field for field in target.encoder.conformer.schema.values}
         pairs = [(field, values[names[field.id]]) for field in kept if names[field.id] in values]

@@ -182,7 +182,7 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
     parts: list[list[tuple[int, DataFile]]] = []
     begins: list[bytes] = []
     end = b""
-    reaching = [(place, file) for place, file in enumerate(files) if file.reaches(keys)]
+    reaching = [(index, file) for index, file in enumerate(files) if file.reaches(keys)]
     for one in sorted(reaching, key=lambda one: one[1].min_key):
         file = one[1]
         if parts and file.min_key <= end:

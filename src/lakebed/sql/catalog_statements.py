@@ -195,7 +195,7 @@ def summary_query(source: str, columns: pa.Schema) -> str:
             f"avg(CAST({name} AS DOUBLE))" if number else "NULL",
             f"stddev(CAST({name} AS DOUBLE))" if number else "NULL",
         ]
-    selected = ", ".join(f"{one} AS c{place}" for place, one in enumerate(found))
+    selected = ", ".join(f"{one} AS c{index}" for index, one in enumerate(found))
     return f"SELECT {selected} FROM {source}"  # noqa: S608 - the source is a statement of the same caller
 
 
@@ -208,8 +208,8 @@ def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
     values = [column[0].as_py() for column in found.columns]
     total, rest = values[0] or 0, values[1:]
     rows = []
-    for place, field in enumerate(columns):
-        count, least, most, unique, mean, deviation = rest[6 * place : 6 * place + 6]
+    for index, field in enumerate(columns):
+        count, least, most, unique, mean, deviation = rest[6 * index : 6 * index + 6]
         nulls = round(100 * (total - count) / total, 2) if total else None
         shown = [None if one is None else _extreme_text(one) for one in (least, most)]
         one = (field.name, name_of(field.type), *shown, unique, mean, deviation, total, nulls)
@@ -255,7 +255,7 @@ class InformationSchema(SchemaProvider):
     def _columns(self, table: str) -> list[dict[str, Any]]:
         schema = self._schema(table)
         rows = [] if schema is None else description(schema).to_pylist()
-        return [{"table_name": table, "ordinal_position": place, **row} for place, row in enumerate(rows, 1)]
+        return [{"table_name": table, "ordinal_position": index, **row} for index, row in enumerate(rows, 1)]
 
 
 _WHERE = [("table_catalog", pa.string()), ("table_schema", pa.string()), ("table_name", pa.string())]

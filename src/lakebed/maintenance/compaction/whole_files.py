@@ -157,12 +157,12 @@ def _files_seen(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
     rows: dict[str, int] = {}
     held_in: dict[str, list[tuple[int, int]]] = {}
     for partition in partitions:
-        for place, one in enumerate(state.held_by(partition)):
+        for index, one in enumerate(state.held_by(partition)):
             name = one.file.id
             if name not in files:
                 files[name], rows[name], held_in[name] = one.file, 0, []
             rows[name] = rows[name] + one.rows if one.exact and rows[name] >= 0 and name not in busy else -1
-            held_in[name].append((partition, place))
+            held_in[name].append((partition, index))
     return [_Seen(file, rows[name], *zip(*held_in[name], strict=True)) for name, file in files.items()]
 
 

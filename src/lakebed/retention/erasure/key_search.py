@@ -87,8 +87,8 @@ class KeySearch:
 
         assert self.predicate is not None
         columns = {
-            field.name: field.key_type.array([one[place] if place < len(one) else None for one in values])
-            for place, field in enumerate(key)
+            field.name: field.key_type.array([one[index] if index < len(one) else None for one in values])
+            for index, field in enumerate(key)
         }
         for name in self.predicate.columns:
             columns.setdefault(name, pa.nulls(len(values), self.schema.by_name[name].type))

@@ -357,7 +357,7 @@ def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) 
         now = state.held_by(partition)
         known, kept = {held.file.id for held in old}, {held.file.id for held in now}
         outputs = [held for held in now if held.file.id not in known]
-        last_input = max(place for place, held in enumerate(old) if held.file.id not in kept)
+        last_input = max(index for index, held in enumerate(old) if held.file.id not in kept)
         older = [held for held in old[:last_input] if held.file.id in kept]
         order[partition] = [*older, *outputs, *old[last_input + 1 :]]
     # All are dropped and added again, in their new order.

@@ -151,9 +151,9 @@ def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[
 def _places_inside(after: TableState, split: SplitPartitions, ranges: Sequence[EncodedRange]) -> set[int]:
     """Return the positions of the references of a split that lie inside the ranges."""
     inside = set()
-    for place, reference in enumerate(split.references):
+    for index, reference in enumerate(split.references):
         position = after.partitions.position_of(reference.partition)
         assert position is not None
         if any(keys.covers(after.partitions.range_at(position)) for keys in ranges):
-            inside.add(place)
+            inside.add(index)
     return inside

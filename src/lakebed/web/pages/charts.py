@@ -51,11 +51,11 @@ def bars(name: str, unit: str, values: Sequence[float], begin_s: int, period_s: 
     top = max(values, default=0)
     step = WIDTH / max(1, len(values))
     marks = []
-    for place, one in enumerate(values):
+    for index, one in enumerate(values):
         if one > 0:
             height = max(1.5, one / top * HEIGHT)
-            begin = datetime.fromtimestamp(begin_s + place * period_s, UTC)
-            x, y = round(place * step, 2), round(HEIGHT - height, 2)
+            begin = datetime.fromtimestamp(begin_s + index * period_s, UTC)
+            x, y = round(index * step, 2), round(HEIGHT - height, 2)
             marks.append(Bar(x, y, round(step - 1, 2), round(height, 2), one, begin))
     begin = datetime.fromtimestamp(begin_s, UTC)
     end = datetime.fromtimestamp(begin_s + period_s * len(values), UTC)

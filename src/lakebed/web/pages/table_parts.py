@@ -121,7 +121,7 @@ def files_of(state: TableState, partition: int, keys: EncodedRange) -> tuple[Sho
     """Return the files of a partition, in the order of arrival, with their keys inside of it."""
     held = state.held_by(partition)
     bounds = sorted({bound for one in held for bound in _clipped(one, keys)})
-    places = {bound: place for place, bound in enumerate(bounds)}
+    places = {bound: index for index, bound in enumerate(bounds)}
     step = 1000 / max(1, len(bounds))
     codec = state.created.codec
     found = []
