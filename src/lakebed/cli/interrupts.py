@@ -2,15 +2,21 @@
 
 The first signal is acknowledged at once and raises KeyboardInterrupt, so that the command can clean up. The second one
 kills the process and every process that it started, without cleaning up.
+
+Python calls handlers in the main thread, and only between its own instructions: never while the engine computes a join
+there. So a thread reads the numbers of the signals as they arrive (``signal.set_wakeup_fd``), and does what the
+handlers would, except for raising the exception.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,6 +42,12 @@ def handle_interrupts() -> None:
 
     for number, handler in _on_signals(interrupt).items():
         signal.signal(number, handler)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    # A child would report its own signals to this process.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    threading.Thread(target=_watch, args=(read_end,), name="lakebed-signals", daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -72,19 +84,56 @@ def listened() -> list[signal.Signals]:
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _on_signals(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
-    """Return handlers of signals: the first signal calls ``stop``, and the second one stops hard."""
-    count = 0
+@dataclass
+class _Counts:
+    """Signals that arrived, and those of them whose handler was called."""
 
-    def handle(_number: int, _frame: object) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
+    arrived: int = 0
+    handled: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.arrived - self.handled
+
+
+_COUNTS = _Counts()
+_PATIENCE_S = 0.5
+"""How long a handler may take to be called until the main thread counts as waiting in native code."""
+
+
+@dataclass(eq=False)
+class _Interrupt:
+    """Handles signals: the first one calls ``stop``, and the second one stops hard."""
+
+    stop: Callable[[], object]
+    count: int = 0
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        _COUNTS.handled += 1
+        self.count += 1
+        if self.count > 1:
             _stop_hard()
         _say(_STOPPING)
-        stop()
+        self.stop()
 
-    return dict.fromkeys(listened(), handle)
+
+def _on_signals(stop: Callable[[], object]) -> dict[signal.Signals, Any]:
+    """Return handlers of signals: the first signal calls ``stop``, and the second one stops hard."""
+    return dict.fromkeys(listened(), _Interrupt(stop))
+
+
+def _watch(read_end: int) -> None:
+    """Acknowledge a signal whose handler is not called, and stop hard at the second one."""
+    while True:
+        for number in os.read(read_end, 1):
+            if not isinstance(signal.getsignal(number), _Interrupt):
+                continue
+            _COUNTS.arrived += 1
+            again, _, _ = select.select([read_end], [], [], _PATIENCE_S)
+            if _COUNTS.waiting > 1:
+                _stop_hard()
+            if _COUNTS.waiting and not again:
+                _say(_STOPPING)
 
 
 def ignore_interrupts() -> None:

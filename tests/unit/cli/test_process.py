@@ -216,6 +216,48 @@ def test_ctrl_c_ends_a_scan(scanning: subprocess.Popen[str]) -> None:
     assert (scanning.returncode, said) == (130, f"{STOPPING}lakebed: interrupted\n")
 
 
+NATIVE_WAIT = """
+import ctypes, sys, threading
+from lakebed.cli.interrupts import handle_interrupts
+
+def report():
+    with entered:
+        print("waiting", flush=True)
+
+handle_interrupts()
+lock = ctypes.CDLL(None).pthread_mutex_lock
+mutex = ctypes.create_string_buffer(64)
+lock(mutex)
+entered = threading.Lock()
+entered.acquire()
+threading.Thread(target=report, daemon=True).start()
+# From here on, the other thread runs only once this one is in native code.
+sys.setswitchinterval(1000)
+entered.release()
+lock(mutex)
+"""
+
+
+def test_a_second_ctrl_c_stops_a_command_whose_main_thread_waits_in_native_code() -> None:
+    """The engine waits so while a join computes: Python runs no handler of a signal until it returns."""
+    process = subprocess.Popen(
+        hearing_ctrl_c([sys.executable, "-c", NATIVE_WAIT]),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == STOPPING
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read().startswith("lakebed: stopped hard; ")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
     table = lakebed.open(str(lake / "lake")).table("t")
     table.state()
