@@ -74,14 +74,22 @@ def connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str]
     return DynamoLogs(DynamoTable(parts.netloc, url, tuple(sorted(named.items()))), instance)
 
 
+@dataclass(slots=True)
+class _Newest:
+    """The newest entry that this process created, with its last-modified time, and the latest time that it has seen."""
+
+    version: int | None = None
+    stored_us: int = 0
+    seen_us: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DynamoLog:
     """A :class:`~lakebed.log.backends.backend.LogBackend` on the items of one log."""
 
     table: DynamoTable
     name: str
-    _newest: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    """The newest entry that this process created, and the latest last-modified time that it has seen here."""
+    _newest: _Newest = field(default_factory=_Newest, repr=False, compare=False)
 
     def create(self, version: int, data: bytes) -> PutOutcome:
         """Put entry ``version`` if there is none."""
@@ -92,11 +100,12 @@ class DynamoLog:
             item["data"] = {"B": data}
         else:
             item["parts"] = {"S": self._put_parts(action, data)}
-        stored_us = max(to_us(self.table.now(anew=False)), self._newest.get("seen_us", 0))
+        stored_us = max(to_us(self.table.now(anew=False)), self._newest.seen_us)
         item["stored_us"] = {"N": str(stored_us)}
         outcome = self.table.put(action, item, ABSENT, {})
         if outcome is PutOutcome.CREATED:
-            self._newest.update(version=version, stored_us=stored_us, seen_us=stored_us)
+            self._newest.version = version
+            self._newest.stored_us = self._newest.seen_us = stored_us
         return outcome
 
     def get(self, version: int) -> bytes | None:
@@ -104,7 +113,7 @@ class DynamoLog:
         item = self.table.item(self.name, version)
         if item is None:
             return None
-        self._newest["seen_us"] = max(self._newest.get("seen_us", 0), int(item["stored_us"]["N"]))
+        self._newest.seen_us = max(self._newest.seen_us, int(item["stored_us"]["N"]))
         if "parts" not in item:
             return bytes(item["data"]["B"])
         data = bytearray()
@@ -126,7 +135,7 @@ class DynamoLog:
 
     def known_last_modified(self, version: int) -> datetime | None:
         """Return the time of the newest entry of this process; None: request it."""
-        return from_us(self._newest["stored_us"]) if self._newest.get("version") == version else None
+        return from_us(self._newest.stored_us) if self._newest.version == version else None
 
     def now(self) -> datetime:
         """Return DynamoDB's clock."""
@@ -175,8 +184,8 @@ class DynamoLog:
                 parts = f"{self.name}/parts/{item['parts']['S']}"
                 keys += [(parts, int(part["version"]["N"])) for part in self.table.query(parts, ("version",))]
         self.table.delete(keys)
-        if self._newest.get("version") in doomed:
-            del self._newest["version"]
+        if self._newest.version in doomed:
+            self._newest.version = None
 
     def foreign(self) -> Iterator[str]:
         """Return no names: every item of a log is an entry."""
