@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def arrow_of(spark: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges rows of these columns; timestamps with a zone are in UTC."""
+    """Return the Arrow schema in which Spark exchanges rows of these columns; timestamps with a zone are in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Up to Spark 4.1 there is a flag in its place, which is set by default.
@@ -22,7 +22,7 @@ def arrow_of(spark: StructType) -> pa.Schema:
 
 
 def spark_of(kind: pa.DataType, column: str) -> Any:
-    """Spark's type for an Arrow type, a timestamp without a zone being one. Raises UsageError if it has none."""
+    """Return Spark's type for an Arrow type, a timestamp without a zone being one. Raises UsageError if it has none."""
     import pyspark
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import from_arrow_type

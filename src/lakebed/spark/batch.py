@@ -67,7 +67,7 @@ class Place:
     version: str = VERSION
 
     def open(self, *, commit_via: str | None = None, token: str | None = None) -> Instance:
-        """The instance. Raises as :func:`lakebed.open`."""
+        """Return the instance. Raises as :func:`lakebed.open`."""
         from lakebed.table.opening import open as open_instance
 
         options = self.options or None
@@ -76,7 +76,10 @@ class Place:
         )
 
     def connect(self) -> Storage:
-        """The store, opened in the calling process. Raises UsageError in a task of another version of Lakebed."""
+        """Return the store, opened in the calling process.
+
+        Raises UsageError in a task of another version of Lakebed.
+        """
         if self.version != VERSION:
             raise Code.LAKEBED_VERSION_MISMATCH(
                 f"the driver has Lakebed {self.version}, and the tasks have {VERSION}; install the same on both sides"
@@ -95,7 +98,7 @@ class Tasks(Protocol):
     """Runs tasks: on Spark, or in worker processes (:class:`lakebed.spark.worker_pool.WorkerPool`)."""
 
     def cores(self, memory_limit_bytes: int) -> int:
-        """The number of tasks with this memory limit that run at once."""
+        """Return the number of tasks with this memory limit that run at once."""
 
     def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
         self,
@@ -220,14 +223,14 @@ def attempt(work: Work[Any], payload: bytes) -> bytes:
 
 
 def _attempt_number() -> int:
-    """The number of this attempt of a Spark task, from 1; 1 outside of Spark."""
+    """Return the number of this attempt of a Spark task, from 1; 1 outside of Spark."""
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.TaskContext.get()
     return 1 if context is None else int(context.attemptNumber()) + 1
 
 
 def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
-    """The result, or the error, in what :func:`attempt` returned, which is recorded as a task of the run.
+    """Return the result, or the error, in what :func:`attempt` returned, which is recorded as a task of the run.
 
     Raises msgspec's ValidationError for a result of another type.
     """
@@ -239,7 +242,7 @@ def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | E
 
 
 def rows_of(result: Any) -> int:
-    """The number of rows that a task wrote or read, by its result; 0 if unknown."""
+    """Return the number of rows that a task wrote or read, by its result; 0 if unknown."""
     if isinstance(result, tuple | list):
         return sum(map(rows_of, result))
     rows = getattr(getattr(result, "file", result), "rows", 0)
@@ -247,7 +250,7 @@ def rows_of(result: Any) -> int:
 
 
 def application_of(session: SparkSession) -> str:
-    """The id of Spark's application; ``spark`` if the session, as that of Spark Connect, does not tell."""
+    """Return the id of Spark's application; ``spark`` if the session, as that of Spark Connect, does not tell."""
     try:
         return str(session.sparkContext.applicationId)
     except Exception:  # noqa: BLE001 - Spark Connect refuses, each version with another error
@@ -260,7 +263,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes, made: type[T]) -> T:
-    """The inverse of :func:`encode`. Raises msgspec's ValidationError for a value of another type."""
+    """Return the inverse of :func:`encode`. Raises msgspec's ValidationError for a value of another type."""
     return msgpack.decode(data, type=made, dec_hook=lambda _, document: types.from_json(document))
 
 
@@ -303,7 +306,7 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def raising(function: ArrowFunction) -> ArrowFunction:
-    """The function on one core; an error that it raises fails the Spark job, as that error."""
+    """Return the function on one core; an error that it raises fails the Spark job, as that error."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()

@@ -92,7 +92,9 @@ REDUCER_BYTES_MIN = 16 * 1024 * 1024
 
 
 def reducer_count(size_bytes: int, file_bytes: int, cores: int) -> int:
-    """The number of reducers for an import of this size: one for each file, or for each core that has enough to do."""
+    """Return the number of reducers for an import of this size: one for each file, or for each core that has enough to
+    do.
+    """
     return max(1, min(cores, size_bytes // REDUCER_BYTES_MIN), -(-size_bytes // file_bytes))
 
 
@@ -145,7 +147,9 @@ PART_KEYS_MIN = 8
 def full_partitions(
     state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings
 ) -> tuple[LargePartition, ...]:
-    """The partitions that the sampled rows, of about ``row_bytes`` each, would bring above a limit, in key order."""
+    """Return the partitions that the sampled rows, of about ``row_bytes`` each, would bring above a limit, in key
+    order.
+    """
     below = np.concatenate([[0.0], np.cumsum(sample.weights)])
     edges = [0, *(bisect_left(sample.keys, boundary) for boundary in state.partitions.boundaries), len(sample.keys)]
     arriving = np.diff(below[edges])
@@ -171,7 +175,7 @@ def full_partitions(
 def cut(
     partition: LargePartition, summaries: Sequence[Summary], sample: WeightedKeys, codec: KeyCodec
 ) -> SplitAt | Unsplittable:
-    """Cuts that divide the partition's present and new rows into about even parts; ``summaries`` are of its files.
+    """Return cuts that divide the present and new rows into about even parts; ``summaries`` are of its files.
 
     ``sample`` has row key and sort key as one; all rows of one row key stay together.
     """

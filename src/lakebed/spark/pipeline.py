@@ -125,7 +125,7 @@ class Pipeline:
             return session
 
     def existing_session(self) -> SparkSession | None:
-        """The session that exists already; None if the first call that needs one would start it."""
+        """Return the session that exists already; None if the first call that needs one would start it."""
         known: SparkSession | None = self._given or vars(self).get("session")
         if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
             # The session of this thread: the thread that does the work would not find it, and start another.
@@ -203,7 +203,8 @@ class Pipeline:
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
     ) -> DataFrame:
-        """A DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each task.
+        """Return a DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each
+        task.
 
         It reads the latest version, or the given one. Raises UsageError, BadKeyError, NotFoundError.
         """
@@ -392,7 +393,7 @@ class Pipeline:
         return table if isinstance(table, Table) else self.instance.table(table)
 
     def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
-        """The maintenance of one table, step by step, for a service."""
+        """Return the maintenance of one table, step by step, for a service."""
         start = None if self._pool is not None else lambda: self.session
         progress = progress or self.progress.callback
         return Maintenance(self._table(table), self._tasks, self._place, start, progress)

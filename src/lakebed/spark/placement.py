@@ -20,7 +20,7 @@ _UNDO_THIRD, _UNDO_FOURTH = pow(0x85EBCA6B, -1, _BITS), pow(0xC2B2AE35, -1, _BIT
 
 
 def address_of(partition: int) -> int:
-    """The signed 32-bit integer whose hash in Spark is ``partition``, which is from 0 to 2^31 - 1."""
+    """Return the signed 32-bit integer whose hash in Spark is ``partition``, which is from 0 to 2^31 - 1."""
     # The final mix, backwards.
     mixed = partition ^ partition >> 16
     mixed = mixed * _UNDO_FOURTH % _BITS

@@ -24,7 +24,7 @@ from lakebed.spark.bulk_import import ImportReport
 
 @singledispatch
 def summary(report: Any) -> str:
-    """The sentence, without a full stop. Raises TypeError for a value that is not one of these reports."""
+    """Return the sentence, without a full stop. Raises TypeError for a value that is not one of these reports."""
     raise TypeError(f"no report of work on a table: {report!r}")
 
 
@@ -49,7 +49,7 @@ def _added(verb: str, report: ImportReport | AttachReport, rows_written: int) ->
 
 
 def _files(report: ImportReport | AttachReport | IngestReport, rows: int, rows_written: int) -> str:
-    """The files that rows became, and how many rows these have if rows with equal keys were merged."""
+    """Return the files that rows became, and how many rows these have if rows with equal keys were merged."""
     merged = "" if rows_written == rows else f", merged to {rows_written:,},"
     return f"{merged} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
 

@@ -34,13 +34,13 @@ Report = TypeVar("Report", bound=WorkReport)
 
 
 def noted(run: RunHandle, report: Report) -> Report:
-    """The report, which is recorded in the run. A run without work leaves no record."""
+    """Return the report, which is recorded in the run. A run without work leaves no record."""
     _note(run, report)
     return report
 
 
 def watching(run: RunHandle, progress: Callback | None = None) -> Callback:
-    """Progress, for the notes of a run and for its caller."""
+    """Return a callback that passes progress to the notes of a run and to its caller."""
 
     def report(made: Progress) -> None:
         run.progress(rows_done=made.rows_done, rows_total=made.rows_total)

@@ -42,19 +42,19 @@ class Scattered:
 
 
 def scattered(session: SparkSession, values: Sequence[Any]) -> Scattered:
-    """A frame of the values."""
+    """Return a frame of the values."""
     return Scattered(session, tuple(map(pickle.dumps, values)))
 
 
 def values_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
-    """In a task: its values, each after its position."""
+    """Return the values of a task, each after its position."""
     for batch in batches:
         for item, payload in zip(*(column.to_pylist() for column in batch.columns[:2]), strict=True):
             yield item, pickle.loads(payload)  # noqa: S301 - the driver pickled it
 
 
 def _with_values(function: ArrowFunction, payloads: Sequence[bytes]) -> ArrowFunction:
-    """The function on the values in place of their positions."""
+    """Return the function on the values in place of their positions."""
 
     def values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -80,7 +80,9 @@ _IN_PROCESS = re.compile(r"in-process(?:\[(\d{1,9})\])?")
 
 
 def launcher_of(given: Launcher | str | None) -> Launcher:
-    """The launcher of a text: ``in-process``, ``in-process[workers]``, the ``sc://`` URL of a server, or a master."""
+    """Return the launcher of a text: ``in-process``, ``in-process[workers]``, the ``sc://`` URL of a server, or a
+    master.
+    """
     if given is None:
         return Local()
     if isinstance(given, Launcher):
@@ -131,14 +133,14 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def active_session() -> SparkSession | None:
-    """The active session of this thread, if any."""
+    """Return the active session of this thread, if any."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
 def has_ended(session: SparkSession) -> bool:
-    """Whether the JVM of a session in this process is gone, or its context has stopped. False for Spark Connect."""
+    """Return whether the JVM of a session here is gone, or its context has stopped. False for Spark Connect."""
     context = getattr(session, "_sc", None)
     if context is None:
         return False
@@ -220,7 +222,7 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 
 
 def _started(master: str) -> SparkSession:
-    """A session whose JVM is started now."""
+    """Return a session whose JVM is started now."""
     local = master.startswith("local")
     settings = SETTINGS | _DRIVER_SETTINGS
     java = java_for_spark()
@@ -242,7 +244,7 @@ def _started(master: str) -> SparkSession:
 
 
 def _submitted() -> SparkSession:
-    """The session of the JVM that ``spark-submit`` started; :data:`SETTINGS` apply where it was given none."""
+    """Return the session of the JVM that ``spark-submit`` started; :data:`SETTINGS` apply where it was given none."""
     from pyspark import SparkConf, SparkContext
 
     # The configuration is read from that JVM, and empty before.
@@ -262,7 +264,7 @@ def _session(settings: Mapping[str, str], master: str | None = None) -> SparkSes
 
 
 def _connected(url: str) -> SparkSession:
-    """A session of the Spark Connect server at the URL."""
+    """Return a session of the Spark Connect server at the URL."""
     from pyspark.errors import PySparkException, PySparkImportError
     from pyspark.sql import SparkSession
 
@@ -307,7 +309,7 @@ def _start_errors(place: str, java: Java | None = None) -> Iterator[None]:
 
 
 def cores_of(session: SparkSession) -> int:
-    """How many tasks the session runs at once: its default number of Spark partitions, from a small job."""
+    """Return how many tasks the session runs at once: its default number of Spark partitions, from a small job."""
     local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", session.conf.get("spark.master", "") or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1])

@@ -63,7 +63,7 @@ def check_format(format: str | None) -> None:
 
 
 def format_found(source: Any, home: Storage) -> str:
-    """The format of the first file of a source, for a query over it."""
+    """Return the format of the first file of a source, for a query over it."""
     first = input_file(find_files(source, home, DATA_SUFFIXES)[0].url, home)
     kind = format_of(first, DETECTED)
     formats = {"Parquet": "parquet", "CSV": "csv", "JSON": "json", "ORC": "orc"}
@@ -73,7 +73,7 @@ def format_found(source: Any, home: Storage) -> str:
 
 
 def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
-    """The source as a DataFrame, or the result of the query ``select`` over it under the name ``source``.
+    """Return the source as a DataFrame, or the result of the query ``select`` over it under the name ``source``.
 
     Raises:
         UsageError: an unknown format, one whose connector the session does not have, or not a query.
@@ -92,7 +92,7 @@ def check_frame(frame: DataFrame, encoder: RowEncoder, source: str) -> None:
 
 
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
-    """The frame, with columns of nested values in a text format cast by Spark."""
+    """Return the frame, with columns of nested values in a text format cast by Spark."""
     found = columns_of(frame)
     for field in conformer.schema.fields:
         name = conformer.column(field.name)
@@ -104,13 +104,13 @@ def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
 
 
 def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
-    """The rows of a partition of a frame, with the name of their source."""
+    """Return the rows of a partition of a frame, with the name of their source."""
     for batch in batches:
         yield SourceRows(batch, source)
 
 
 def columns_of(frame: DataFrame) -> pa.Schema:
-    """The columns of a frame in Arrow's types."""
+    """Return the columns of a frame in Arrow's types."""
     return arrow_of(frame.schema)
 
 
@@ -132,7 +132,7 @@ def _frame_of(session: SparkSession, source: Any, format: str) -> DataFrame:
 
 
 def absolute(item: str) -> str:
-    """A path as an absolute path; a URL as it is."""
+    """Return a path as an absolute path; a URL as it is."""
     return item if "://" in item else str(Path(item).expanduser().absolute())
 
 
@@ -155,7 +155,7 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
 
 
 def _as_utf8(frame: DataFrame) -> DataFrame:
-    """Text that was read byte by byte, as its original bytes; the conformer checks that they are UTF-8."""
+    """Return text that was read byte by byte as its original bytes; the conformer checks that they are UTF-8."""
     from pyspark.sql import functions as fn
 
     columns = []
@@ -170,7 +170,10 @@ def _quoted(name: str) -> str:
 
 
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
-    """The rows of a query, which may name ``source``; analysed now, computed later. Raises UsageError if invalid."""
+    """Return the rows of a query, which may name ``source``; analysed now, computed later.
+
+    Raises UsageError if invalid.
+    """
     # In parentheses only a query is valid.
     text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, in the caller's session
     try:
@@ -217,7 +220,9 @@ def _reading(names: str, format: str) -> Iterator[None]:
 
 
 def refused_text(error: Error, source: str) -> Error:
-    """An error of Spark about a malformed record or a failed cast, as a SchemaMismatchError that names the source."""
+    """Return an error of Spark about a malformed record or a failed cast, as a SchemaMismatchError that names the
+    source.
+    """
     if type(error) is Error and any(mark in error.message for mark in _DATA_ERRORS):
         return Code.SOURCE_UNPARSABLE(f"{source}: {error.message}", source=source)
     return error

@@ -67,7 +67,7 @@ def refresh_view(
 
 
 def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str) -> Ingested | None:
-    """The files with what the query makes of all rows of the snapshot, sent and not committed.
+    """Return the files with what the query makes of all rows of the snapshot, sent and not committed.
 
     None if the source is too small to be worth it. Raises as a bulk import.
     """
@@ -86,7 +86,7 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str
 
 
 def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
-    """What the queries of the tasks make of their rows."""
+    """Return what the queries of the tasks make of their rows."""
     from lakebed.engine.row_query import RowQuery
     from lakebed.read.reader import Reader
 

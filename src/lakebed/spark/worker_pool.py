@@ -101,7 +101,7 @@ class WorkerPool:
         self._end()
 
     def cores(self, memory_limit_bytes: int) -> int:
-        """How many tasks with this memory limit run at once."""
+        """Return how many tasks with this memory limit run at once."""
         return max(1, min(self._workers, self._memory.total_bytes // (memory_limit_bytes + BESIDE_BYTES)))
 
     def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
@@ -142,7 +142,7 @@ class WorkerPool:
             return list(threads.map(run_one, range(len(values)), values))
 
     def _run_one(self, message: bytes, batch: _TaskBatch, stop: Stop) -> bytes | Error:
-        """The answer of a worker, or why there is none."""
+        """Return the answer of a worker, or why there is none."""
         worker = self._idle.get()
         try:
             stop.check()
@@ -170,14 +170,14 @@ class WorkerPool:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
-    """The memory of this machine, or of this container if that has less. ``root`` holds ``sys`` and ``proc``."""
+    """Return the memory of this machine, or of this container if that has less. ``root`` holds ``sys`` and ``proc``."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     groups = root / "sys/fs/cgroup"
     with contextlib.suppress(OSError):
@@ -273,7 +273,7 @@ class _TaskWorker:
         return _read_frame(stdout)
 
     def death(self) -> Error:
-        """Why a worker gave no answer."""
+        """Return why a worker gave no answer."""
         try:
             code = self._process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
@@ -290,7 +290,7 @@ class _TaskWorker:
         return Code.WORKER_FAILED(f"the worker process of a task {how}; see what it wrote to stderr", exit_code=code)
 
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return whether the process is gone."""
         return self._process.poll() is not None
 
     def kill(self) -> None:
@@ -354,7 +354,7 @@ def _write_frame(pipe: IO[bytes], data: bytes) -> None:
 
 
 def _read_frame(pipe: IO[bytes]) -> bytes | None:
-    """The next message; None if the pipe ended before it was whole."""
+    """Return the next message; None if the pipe ended before it was whole."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

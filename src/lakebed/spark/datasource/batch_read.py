@@ -75,7 +75,7 @@ class Scan:
         self._wanted = wanted
 
     def read(self, part: RowsPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in key order. Raises as :meth:`lakebed.read.reader.Reader.get` does."""
+        """Return the rows of a part, in key order. Raises as :meth:`lakebed.read.reader.Reader.get` does."""
         from lakebed.read.reader import Reader
 
         on_one_core()
@@ -85,7 +85,7 @@ class Scan:
             yield spark_columns.to_spark(rows, self._wanted)
 
     def _keeps(self, file: DataFile) -> bool:
-        """Whether the table still has the file; called only if its object is missing."""
+        """Return whether the table still has the file; called only if its object is missing."""
         known = self._place.open().unnamed(self._table_id).state().files.get(file.id)
         return known is not None and not known.retired
 
@@ -115,7 +115,7 @@ class TableReader(DataSourceReader):
         self._scan = Scan(options.place, self._snapshot.state, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for tasks, without an open table. Spark pickles it before it plans partitions."""
+        """Return the state for tasks, without an open table. Spark pickles it before it plans partitions."""
         return self.__dict__ | {"_table": None, "_snapshot": None}
 
     @property
@@ -137,7 +137,7 @@ class TableReader(DataSourceReader):
         return [one for position, one in enumerate(filters) if position not in pushed.done]
 
     def partitions(self) -> list[InputPartition]:
-        """The shares of the tasks, in key order."""
+        """Return the shares of the tasks, in key order."""
         table, snapshot = self._planned
         ranges: Sequence[EncodedRange] = self._options.ranges(snapshot.schema) or (ALL_KEYS,)
         keys = None
@@ -151,7 +151,7 @@ class TableReader(DataSourceReader):
         return [RowsPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one share."""
+        """Return the rows of one share."""
         # Spark replaces an empty list by one empty partition.
         if isinstance(partition, RowsPartition):
             yield from self._scan.read(partition)
@@ -175,7 +175,7 @@ class _PushFilters:
 
 
 def weights(state: TableState, partitions: Sequence[PartitionQuery]) -> dict[int, int]:
-    """The bytes of each partition: of each file as much as its share of the rows."""
+    """Return the bytes of each partition: of each file as much as its share of the rows."""
     return {
         partition.partition: sum(
             held.file.size_bytes * held.rows // max(1, held.file.rows) for held in state.held_by(partition.partition)
@@ -185,7 +185,7 @@ def weights(state: TableState, partitions: Sequence[PartitionQuery]) -> dict[int
 
 
 def sampled(table: Table, files: Sequence[DataFile]) -> Mapping[str, tuple[bytes, ...]]:
-    """Keys of those files that have a summary beside them, spread evenly over their rows."""
+    """Return keys of those files that have a summary beside them, spread evenly over their rows."""
     from lakebed.read.summaries import load_summaries
 
     def load(file: DataFile) -> tuple[bytes, ...]:
@@ -226,7 +226,7 @@ def share_out(
 
 
 def _divide_query(partition: PartitionQuery, share_bytes: int, sample: Sample) -> tuple[list[PartitionQuery], float]:
-    """The partition's query in parts of about equal weight, as far as summaries show its keys; and its weight."""
+    """Return the partition's query in parts of about equal weight, as far as summaries show keys; and its weight."""
     sampled = sample(partition.files)
     parts = [
         _part_of_file(partition, file, sampled.get(file.id, (file.min_key, file.max_key))) for file in partition.files
@@ -243,7 +243,7 @@ def _divide_query(partition: PartitionQuery, share_bytes: int, sample: Sample) -
 
 
 def _part_of_file(partition: PartitionQuery, file: DataFile, keys: Sequence[bytes]) -> InputPart:
-    """The share of a file that the query reads, by the sampled keys inside its ranges."""
+    """Return the share of a file that the query reads, by the sampled keys inside its ranges."""
     asked = tuple(key for key in keys if any(one.contains(key) for one in partition.ranges))
     return InputPart(round(file.rows * len(asked) / len(keys)), asked)
 

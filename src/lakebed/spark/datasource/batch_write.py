@@ -141,7 +141,7 @@ class TableWriter(DataSourceArrowWriter):
             self._answered = committed_at(state, "commit_id", self._commit_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task: its rows become a run of files."""
+        """Write the rows of a task as a run of files."""
         if self._answered is not None:
             # Already committed, but Spark requires that the rows are consumed.
             for _ in iterator:

@@ -33,7 +33,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format, in ``format(…)`` and ``USING …``."""
+        """Return the name of the format, in ``format(…)`` and ``USING …``."""
         return "lakebed"
 
     table_id: str | None = None
@@ -41,7 +41,7 @@ class DefaultSource(DataSource):
     """Those of the table when the frame was loaded; None if a schema was given, and this one not requested."""
 
     def schema(self) -> StructType:
-        """The table's columns, or those of the option ``columns``, in Spark's types."""
+        """Return the table's columns, or those of the option ``columns``, in Spark's types."""
         from lakebed.spark.datasource import options, spark_columns
 
         given = self._given
@@ -55,19 +55,19 @@ class DefaultSource(DataSource):
         return spark_columns.spark_schema(snapshot.schema, columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read of the columns of ``schema``."""
+        """Return a batch read of the columns of ``schema``."""
         from lakebed.spark.datasource.batch_read import TableReader
 
         return TableReader(self._given, schema, self.table_id, self.version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """A batch write of rows with the columns of ``schema``."""
+        """Return a batch write of rows with the columns of ``schema``."""
         from lakebed.spark.datasource.batch_write import TableWriter
 
         return TableWriter(self._given, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream of the rows that are added, or with the option ``changes`` of what versions changed.
+        """Return a stream of the rows that are added, or with the option ``changes`` of what versions changed.
 
         Raises UsageError below Spark 4.2.
         """
@@ -88,7 +88,7 @@ class DefaultSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's signature
     ) -> DataSourceStreamWriter:
-        """A stream that writes rows with the columns of ``schema``. Raises UsageError below Spark 4.1."""
+        """Return a stream that writes rows with the columns of ``schema``. Raises UsageError below Spark 4.1."""
         _need((4, 1), "a stream that writes to a table", "write batches with foreachBatch and the option commit_id")
         from lakebed.spark.datasource.stream_write import TableStreamWriter
 

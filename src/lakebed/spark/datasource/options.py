@@ -80,7 +80,7 @@ class Options:
         return Place(url, options, self.given.get("log_url"))
 
     def open_table(self, table_id: str | None = None) -> Table:
-        """The table that is meant, whose commits go through a service if one is named: for the driver.
+        """Return the table that is meant, whose commits go through a service if one is named: for the driver.
 
         With an id it is the table that had the name before. Raises UsageError; NotFoundError if it was dropped.
         """
@@ -94,7 +94,7 @@ class Options:
         return instance.table(name) if table_id is None else instance.named(table_id)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
-        """The columns to read: names separated by commas, or a JSON list of them; all by default."""
+        """Return the columns to read: names separated by commas, or a JSON list of them; all by default."""
         text = self.given.get("columns")
         if text is None:
             return schema.names
@@ -106,7 +106,7 @@ class Options:
         return schema.project(names)
 
     def ranges(self, schema: Schema) -> tuple[EncodedRange, ...]:
-        """The key ranges to read, encoded; empty for all keys.
+        """Return the key ranges to read, encoded; empty for all keys.
 
         A JSON list of objects: ``{"key": […]}``, ``{"prefix": […]}``, ``{"starts_with": […]}``, or ``{"min": […],
         "max": […]}`` with either left out. A value alone may stand for a list of one.
@@ -120,7 +120,7 @@ class Options:
         return tuple(_encoded(one, schema) for one in listed)
 
     def locate(self, table: Table, version: int | None = None) -> Snapshot:
-        """The snapshot of the option ``at``: a version, a time (ISO 8601 with an offset) or a tag.
+        """Return the snapshot of the option ``at``: a version, a time (ISO 8601 with an offset) or a tag.
 
         By default that of ``version``, or the latest.
         """
@@ -130,7 +130,7 @@ class Options:
         return table.at(**moment_in(text))
 
     def operation(self) -> Operation:
-        """What a write does with its rows: the options ``operation``, ``partial`` and ``row_kind``."""
+        """Return what a write does with its rows: the options ``operation``, ``partial`` and ``row_kind``."""
         text, row_kind = self.given.get("operation", "upsert"), self.given.get("row_kind")
         partial = self.flag("partial")
         if text not in (Action.UPSERT, Action.DELETE):
@@ -142,14 +142,14 @@ class Options:
         return DELETE
 
     def flag(self, name: str) -> bool:
-        """Whether it is ``true``; by default it is not."""
+        """Return whether it is ``true``; by default it is not."""
         text = self.given.get(name, "false").lower()
         if text not in ("true", "false"):
             raise Code.ARGUMENT_INVALID(f"{name} = {text!r}: must be true or false")
         return text == "true"
 
     def count(self, name: str) -> int | None:
-        """A whole number above 0; None if it is not given."""
+        """Return a whole number above 0; None if it is not given."""
         text = self.given.get(name)
         if text is None:
             return None
@@ -209,12 +209,15 @@ def _key_values(given: Any, fields: tuple[Field, ...]) -> tuple[Any, ...]:
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """The options that Spark hands over."""
+    """Return the options that Spark hands over."""
     return Options({name.lower(): text for name, text in given.items()})
 
 
 def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
-    """The options by which these ranges of a table are read. Raises BadKeyError for a range that does not fit."""
+    """Return the options by which these ranges of a table are read.
+
+    Raises BadKeyError for a range that does not fit.
+    """
     given = {"instance": place.url, "table": table} | {STORAGE + name: text for name, text in place.options.items()}
     if place.log_url is not None:
         given["log_url"] = place.log_url

@@ -84,7 +84,7 @@ def push(filters: Sequence[Filter], schema: Schema) -> Pushed:
 
 
 def _condition(one: Any, fields: dict[str, Field]) -> Condition:
-    """A filter on a key field; UNKNOWN for another, or one with a value that no key has."""
+    """Return a filter on a key field; UNKNOWN for another, or one with a value that no key has."""
     name = _name(one)
     field = None if name is None else fields.get(name)
     if name is None or field is None:
@@ -109,13 +109,13 @@ def _condition(one: Any, fields: dict[str, Field]) -> Condition:
 
 
 def _name(one: Any) -> str | None:
-    """The column that a filter is on; None if it is not on one column."""
+    """Return the column that a filter is on; None if it is not on one column."""
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     return attribute[0] if len(attribute) == 1 else None
 
 
 def _is_alike(field: Field, value: Any) -> bool:
-    """Whether Spark compares the value with the column as the table does.
+    """Return whether Spark compares the value with the column as the table does.
 
     Not a NaN or a zero that may be negative, whose ranges are all keys; and a UUID, which is text there, only as
     the table gives it.
@@ -126,7 +126,7 @@ def _is_alike(field: Field, value: Any) -> bool:
 
 
 def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
-    """The values, each once; null equals nothing.
+    """Return the values, each once; null equals nothing.
 
     Raises BadKeyError for one that the field's keys cannot have, or that Spark compares with them in another way.
     """

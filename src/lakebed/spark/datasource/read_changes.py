@@ -57,7 +57,7 @@ class ChangesScan:
         return cls(place, table_id, *spark_columns.check_requested_changes(spark, schema))
 
     def read(self, part: ChangesPartition) -> Iterator[pa.RecordBatch]:
-        """The changes of a part. Raises NotRetainedError."""
+        """Return the changes of a part. Raises NotRetainedError."""
         from lakebed.changes.feed import Feed
 
         on_one_core()
@@ -73,7 +73,7 @@ class ChangesScan:
 def parts_of(
     first: int, last: int, share_bytes: int, transactions: Callable[[int], Sequence[Transaction]]
 ) -> list[ChangesPartition]:
-    """The changes of the versions after the first in parts of about ``share_bytes`` of added files.
+    """Return the changes of the versions after the first in parts of about ``share_bytes`` of added files.
 
     ``transactions`` are those of an entry. Versions that change no rows are in no part, or in one with others.
     """
@@ -103,7 +103,7 @@ def parts_of(
 
 
 def _ranges_of_size(files: Sequence[DataFile], share_bytes: int) -> Iterator[EncodedRange]:
-    """All keys in ranges, in each of which files of about ``share_bytes`` begin."""
+    """Return all keys in ranges, in each of which files of about ``share_bytes`` begin."""
     begin, size_bytes = b"", 0
     for file in sorted(files, key=lambda file: file.min_key):
         if size_bytes >= share_bytes and file.min_key > begin:

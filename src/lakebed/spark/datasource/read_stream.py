@@ -81,11 +81,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for tasks, without an open table."""
+        """Return the state for tasks, without an open table."""
         return self.__dict__ | {"_table": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The start of a new query: after the version of the option ``since``, by default before the first."""
+        """Return the start of a new query: after the version of the option ``since``, by default before the first."""
         since = self._options.given.get("since", "0")
         head = self._open.state().version
         if not since.isdigit() or int(since) > head:
@@ -93,7 +93,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(int(since), 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit of a trigger, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
+        """Return the limit of a trigger, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
         files, rows = self._options.count("maxfilespertrigger"), self._options.count("maxrowspertrigger")
         if files and rows:
             raise Code.ARGUMENTS_CONFLICT(
@@ -102,7 +102,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(files) if files else ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """The offset up to which a trigger that begins at ``start`` may read; ``start`` if nothing was added.
+        """Return the offset up to which a trigger that begins at ``start`` may read; ``start`` if nothing was added.
 
         Raises NotRetainedError.
         """
@@ -128,11 +128,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._open.state().version
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The newest version, for the progress of the query."""
+        """Return the newest version, for the progress of the query."""
         return self._at(self._open.state().version, 0)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The rows between two offsets, in shares.
+        """Return the rows between two offsets, in shares.
 
         Raises NotRetainedError, NotFoundError, DamagedError; UsageError for a column that was altered meanwhile.
         """
@@ -159,7 +159,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RowsPartition(tuple(share), present) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one share. Raises NotRetainedError."""
+        """Return the rows of one share. Raises NotRetainedError."""
         try:
             if isinstance(partition, ChangesPartition):
                 assert self._changes is not None
@@ -207,11 +207,14 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from files[first:last]
 
     def _added(self, version: int) -> tuple[DataFile, ...]:
-        """The files that an entry added, in their order. Raises as :meth:`_transactions`."""
+        """Return the files that an entry added, in their order. Raises as :meth:`_transactions`."""
         return tuple(file for one in self._transactions(version) if isinstance(one, AddFiles) for file in one.files)
 
     def _transactions(self, version: int) -> list[Transaction]:
-        """The transactions of an entry, without sidecars. Raises NotRetainedError if the log is truncated beyond it."""
+        """Return the transactions of an entry, without sidecars.
+
+        Raises NotRetainedError if the log is truncated beyond it.
+        """
         log = self._open.log
         data = log.backend.get(version)
         if data is None:

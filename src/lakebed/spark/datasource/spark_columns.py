@@ -35,7 +35,7 @@ _DECIMAL_DIGITS_MAX = 38
 
 
 def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The Arrow type in which Spark exchanges values of a type. Raises UsageError if it has none."""
+    """Return the Arrow type in which Spark exchanges values of a type. Raises UsageError if it has none."""
     if kind in (UUID, JSON):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -62,12 +62,12 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
-    """Columns of a table in Spark's types. Raises UsageError for one that Spark has no type for."""
+    """Return columns of a table in Spark's types. Raises UsageError for one that Spark has no type for."""
     return _in_spark(schema.arrow_of(names))
 
 
 def changes_schema(schema: Schema, names: Sequence[str]) -> StructType:
-    """The columns of the change feed of a table with these columns in Spark's types. Raises UsageError."""
+    """Return the columns of the change feed of a table with these columns in Spark's types. Raises UsageError."""
     return _in_spark(change_schema(schema, names))
 
 
@@ -81,7 +81,7 @@ def _in_spark(schema: pa.Schema) -> StructType:
 
 
 def check_requested(spark: StructType, schema: Schema) -> pa.Schema:
-    """The Arrow schema of the columns that Spark requests.
+    """Return the Arrow schema of the columns that Spark requests.
 
     Raises UsageError for a column that the table does not have, or has with another type, because the table was altered
     after the frame was made, or a schema was given by hand.
@@ -99,7 +99,7 @@ def check_requested(spark: StructType, schema: Schema) -> pa.Schema:
 
 
 def check_requested_changes(spark: StructType, schema: Schema) -> tuple[pa.Schema, tuple[str, ...]]:
-    """The same of the change feed: also returns the columns of the table among those that Spark requests."""
+    """Return the same of the change feed: also returns the columns of the table among those that Spark requests."""
     from pyspark.sql.types import StructType
 
     feed = {field.name for field in FEED_COLUMNS}
@@ -110,7 +110,10 @@ def check_requested_changes(spark: StructType, schema: Schema) -> tuple[pa.Schem
 
 
 def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The rows in Spark's schema ``wanted``. Raises SchemaMismatchError for a value that its type cannot represent."""
+    """Return the rows in Spark's schema ``wanted``.
+
+    Raises SchemaMismatchError for a value that its type cannot represent.
+    """
     columns = [_cast(rows.column(field.name), field.type, field.name, "Spark") for field in wanted]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -121,7 +124,7 @@ def check_columns(spark: StructType, encoder: RowEncoder, source: str) -> None:
 
 
 def from_spark(rows: pa.RecordBatch, encoder: RowEncoder, source: str) -> pa.RecordBatch:
-    """Rows whose columns :func:`check_columns` accepted, as the table stores them.
+    """Return rows whose columns :func:`check_columns` accepted, as the table stores them.
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
@@ -131,7 +134,7 @@ def from_spark(rows: pa.RecordBatch, encoder: RowEncoder, source: str) -> pa.Rec
 
 
 def _restored(given: pa.Field, schema: Schema) -> pa.Field:
-    """The column with the table's type if its own type is the one that Spark has for that; otherwise as it is."""
+    """Return the column with the table's type if its own type is Spark's for that; otherwise as it is."""
     field: Field | None = schema.by_name.get(given.name)
     if field is not None and field.type not in (UUID, JSON) and not types.widens(given.type, field.type):
         try:
@@ -144,7 +147,7 @@ def _restored(given: pa.Field, schema: Schema) -> pa.Field:
 
 
 def _shape(kind: pa.DataType) -> str:
-    """A type without what Spark changes: the names, and the nullability, inside lists and maps."""
+    """Return a type without what Spark changes: the names, and the nullability, inside lists and maps."""
     return str(types.to_json(types.canonical(kind))).replace("False", "True")
 
 

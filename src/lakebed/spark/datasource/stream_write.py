@@ -38,7 +38,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._sender = Sender.of(options, spark)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task: its rows become a run of files."""
+        """Write the rows of a task as a run of files."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
