@@ -1,4 +1,9 @@
-"""Records the end of a run: the version, a sentence, and failures that are not exceptions."""
+"""Records the end of a run: the version, a sentence, and failures that are not exceptions.
+
+Each report of work on a table has a case in :func:`noted`. A run that found nothing to do leaves no record. A call that
+ends without an exception may have failed in part: an ingest whose requests failed, or a compaction of which a partition
+could not be merged, is recorded as failed with the first of these errors.
+"""
 
 from __future__ import annotations
 
