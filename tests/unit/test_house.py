@@ -23,7 +23,7 @@ import pytest
 import lakebed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -31,6 +31,10 @@ SOURCE = ROOT / "src"
 # Longer than this and it does not fit one screen, or one sitting.
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 400
+# From this size on, a header has rules, errors or a source beside its first line.
+HEADER_MODULE_LINES = 60
+# More functions of one name, each private to its module, have nothing in common but a poor name.
+PRIVATE_NAMES_MAX = 3
 # Modules that one idea fills, where a cut would go through a class or a closed union.
 LONG_MODULES = {
     "lakebed/errors.py": "one closed set of codes, facts and classes",
@@ -134,7 +138,16 @@ def undocumented(module: Module) -> Iterator[str]:
             yield f"{module.path}:{node.lineno}: {node.name} is public and has no docstring"
 
 
-RULES = {rule.__name__: rule for rule in (long_functions, long_modules, empty_names, left_undone, undocumented)}
+def short_headers(module: Module) -> Iterator[str]:
+    header = ast.get_docstring(module.tree) or ""
+    if len(module.text.splitlines()) >= HEADER_MODULE_LINES and "\n" not in header:
+        yield f"{module.path}:1: the header is one line: add rules, errors or a source"
+
+
+RULES = {
+    rule.__name__: rule
+    for rule in (long_functions, long_modules, empty_names, left_undone, undocumented, short_headers)
+}
 
 BREACHES = {
     "long_functions": "def f():\n" + "    f()\n" * FUNCTION_LINES_MAX,
@@ -142,6 +155,7 @@ BREACHES = {
     "empty_names": "class TableInfo:\n    pass\n",
     "left_undone": "f()  # " + "TO" + "DO: later\n",
     "undocumented": '"""A module."""\ndef f():\n    pass\n',
+    "short_headers": '"""A module."""\n' + "\n" * HEADER_MODULE_LINES,
 }
 
 
@@ -157,6 +171,25 @@ def test_the_source_keeps(rule: Callable[[Module], Iterator[str]]) -> None:
 def test_a_breach_is_found_of(name: str) -> None:
     breach = Module(Path("lakebed/drawing.py"), BREACHES[name])
     assert len(list(RULES[name](breach))) == 1
+
+
+def homonyms(modules: Iterable[Module]) -> dict[str, list[str]]:
+    """Names of private functions of more modules than may share one, with these modules."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("_") and not node.name.startswith("__"):
+                found.setdefault(node.name, []).append(module.path.as_posix())
+    return {name: homes for name, homes in found.items() if len(homes) > PRIVATE_NAMES_MAX}
+
+
+def test_the_name_of_a_private_function_says_what_it_does() -> None:
+    """`_value` and `_bounds` stood in four modules each; functions of one name had nothing in common."""
+    drawing = [Module(Path(f"lakebed/{number}.py"), "def _value(): ...") for number in range(PRIVATE_NAMES_MAX + 1)]
+    assert list(homonyms(drawing)) == ["_value"]
+    assert not homonyms(drawing[1:])
+    paths = sorted(SOURCE.rglob("*.py"))
+    assert not homonyms(Module(path.relative_to(SOURCE), path.read_text("utf-8")) for path in paths)
 
 
 def test_a_long_docstring_does_not_make_a_long_function() -> None:

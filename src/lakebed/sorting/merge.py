@@ -114,7 +114,7 @@ class _Merge:
         return isinstance(self.mode, KeepAll)
 
     def rows(self, ordered_rows: Iterator[pa.RecordBatch], *, complete: bool) -> Iterator[pa.RecordBatch]:
-        """One row for each merge key of the rows that the inputs have in order; all by ``KeepAll``."""
+        """Return one row for each merge key of the rows that the inputs have in order; all by ``KeepAll``."""
         if self.keeps_all:
             return ordered_rows
         return RowMerger(self.mode, visible_schema(self.schema), complete=complete).merge(ordered_rows)
@@ -203,7 +203,7 @@ def merge_stream(  # noqa: PLR0913 - as above
     scratch: Path | None = None,
     mode: MergeMode = KEEP_ALL,
 ) -> Generator[pa.RecordBatch]:
-    """The merged rows as batches with the schema's columns, or the named ones, in key order.
+    """Return the merged rows as batches with the schema's columns, or the named ones, in key order.
 
     ``scratch`` holds the levels of a merge with very many inputs; by default the system's folder for temporary files.
     By a ``mode`` other than ``KeepAll`` inputs are as those of :func:`merge_runs`, and the merge is complete; ``where``
@@ -219,7 +219,7 @@ def merge_stream(  # noqa: PLR0913 - as above
 
 
 def _opened(inputs: Sequence[Path], schema: Schema, mode: MergeMode) -> tuple[list[MergeInput], Schema]:
-    """The inputs, and the schema by which they are merged: with hidden fields if an input has them."""
+    """Return the inputs, and the schema by which they are merged: with hidden fields if an input has them."""
     if isinstance(mode, KeepAll):
         return [open_input(path, schema) for path in inputs], schema
     visible = visible_schema(schema)
@@ -235,7 +235,7 @@ def _opened(inputs: Sequence[Path], schema: Schema, mode: MergeMode) -> tuple[li
 def _ordered_rows(
     inputs: Sequence[MergeInput], merge: _Merge, ranges: Sequence[EncodedRange | None]
 ) -> Generator[pa.RecordBatch]:
-    """The rows in order, those with equal sort columns in the order of the inputs; ``KeepAll`` has them in any.
+    """Return the rows in order, those with equal sort columns in the order of the inputs; ``KeepAll`` has them in any.
 
     ``ranges`` are the key range, then the slices that tile it, if they are known.
     """
@@ -312,7 +312,7 @@ def ordered(
     *,
     by_arrival: bool = False,
 ) -> DataFrame:
-    """The rows of sorted inputs that meet the condition and the predicate, merged by row key, then sort key.
+    """Return the rows of sorted inputs that meet the condition and the predicate, merged by row key, then sort key.
 
     Rows with equal sort columns come ``by_arrival`` in the order of the frames, else in any order. Requires frames that
     declare their order, such as scans with ``file_sort_order``: the sort is then planned as a merge. One frame needs

@@ -55,7 +55,8 @@ class _Group:
 
 
 def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None) -> list[Stretch]:
-    """The parts to copy in a merge of all rows in the key range, in key order; none if too little would be saved.
+    """Return the parts to copy in a merge of all rows in the key range, in key order; none if too little would be
+    saved.
 
     Raises DamagedError for a footer that cannot be read, Error for row groups out of order.
     """
@@ -78,7 +79,7 @@ def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRa
 
 
 def gaps(found: Sequence[Stretch], key_range: EncodedRange | None) -> Iterator[EncodedRange]:
-    """The ranges of keys before, between and behind the stretches, one more than there are; they may be empty."""
+    """Return the ranges of keys before, between and behind the stretches, one more than those; some may be empty."""
     whole = key_range or ALL_KEYS
     begin: bytes | None = whole.min
     for stretch in found:
@@ -94,7 +95,7 @@ def _of_input(
     groups: Sequence[_Group],
     among: tuple[EncodedRange, Sequence[EncodedRange], int],
 ) -> Iterator[Stretch]:
-    """The stretches of one input in a key range, beside the bounds of the others, and of at least so many bytes."""
+    """Return the stretches of one input in a key range, beside the bounds of the others, of at least so many bytes."""
     key_range, others, bytes_min = among
     alone = [
         key_range.covers(group.keys) and all(other.intersect(group.keys).empty for other in others) for group in groups
@@ -115,7 +116,7 @@ def _of_input(
 
 
 def _groups(item: MergeInput, schema: Schema, footer: Footer) -> list[_Group]:
-    """The row groups, each up to the first key of the next, and the last up to its upper bound."""
+    """Return the row groups, each up to the first key of the next, and the last up to its upper bound."""
     found = first_keys(item, schema)
     # Long keys, and floats with NaN, have no bounds in the footer.
     last = None if footer.groups[-1].keys.max is not None else last_key(item.path, found[-1][0].group, schema)

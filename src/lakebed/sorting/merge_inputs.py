@@ -102,7 +102,7 @@ def open_input(path: Path, schema: Schema) -> MergeInput:
 
 
 def damaged(path: Path, reason: object) -> Error:
-    """The error for an input whose bytes are not those that were written."""
+    """Return the error for an input whose bytes are not those that were written."""
     if "UTF8" in str(reason):
         # The bytes are those that were written, by a version that accepted any.
         remedy = "It was written before such text was refused: run `lakebed table repair` on its table"
@@ -146,7 +146,7 @@ def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | N
 
 
 def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange | None) -> list[GroupSpan]:
-    """The row groups of Parquet inputs that may hold keys of the range; all of them without one.
+    """Return the row groups of Parquet inputs that may hold keys of the range; all of them without one.
 
     A group ends where the next one of its file begins, so only the first row of each is read.
     """
@@ -168,14 +168,14 @@ def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange 
 
 
 def first_keys(item: MergeInput, schema: Schema) -> list[tuple[GroupSpan, bytes]]:
-    """The row groups of a Parquet input that have rows, each with the row key of its first row, encoded."""
+    """Return the row groups of a Parquet input that have rows, each with the row key of its first row, encoded."""
     with pq.ParquetFile(item.path, memory_map=True) as file:
         groups = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
         return [(span, _first_key(file, span, schema)) for span in groups if span.rows]
 
 
 def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
-    """The sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
+    """Return the sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
 
     Rows are taken from all over the groups, not at their heads: files of equal layout begin at the same keys. Each step
     gives one row, at a fraction of the step that follows the golden ratio: deterministic, and not in phase with any
@@ -206,12 +206,14 @@ def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
 
 
 def _first_key(file: pq.ParquetFile, span: GroupSpan, schema: Schema) -> bytes:
-    """The row key of the first row of a row group, encoded."""
+    """Return the row key of the first row of a row group, encoded."""
     return schema.codec.encode_row(_rows_at(file, span, [0], schema)[0], 0)
 
 
 def _rows_at(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
-    """The sort columns of the rows at ascending offsets of a row group, whose keys are decoded once, up to the last."""
+    """Return the sort columns of the rows at ascending offsets of a row group, whose keys are decoded once, up to the
+    last.
+    """
     if not offsets:
         return []
     keys = (*schema.row_key, *schema.sort_key)
@@ -268,7 +270,7 @@ def _open_arrow(path: Path, schema: Schema) -> MergeInput:
 
 
 def _columns_of_fields(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
-    """The column of each field of the schema, by field id; None for a field that was added after the file."""
+    """Return the column of each field of the schema, by field id; None for a field that was added after the file."""
     by_id = {stored_id(column): column for column in found}
     columns = tuple(by_id.get(field.id) for field in schema.fields)
     missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]
@@ -294,6 +296,6 @@ def _columns_of_fields(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa
 
 
 def stored_id(column: pa.Field) -> int | None:
-    """The field id that a column of a file carries; None: it has none."""
+    """Return the field id that a column of a file carries; None: it has none."""
     text = (column.metadata or {}).get(b"PARQUET:field_id")
     return None if text is None else int(text)
