@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from lakebed.state.catalog import CatalogState, CatalogTable
     from lakebed.tracker.recorder import Recorder
 
+TABLES_RECENT_MAX = 512
+"""Tables whose states stay in memory although nobody holds them, those that were used last."""
+
 
 class Instance(InstanceQueries):
     """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
@@ -379,10 +382,6 @@ def finish_drop(table: Table) -> None:
     outcome = table.try_commit(DropTable())
     if not (isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_DROPPED):
         version_of(outcome, f"table {table.name}")
-
-
-TABLES_RECENT_MAX = 512
-"""Tables whose states stay in memory although nobody holds them, those that were used last."""
 
 
 def _taken(name: str) -> Error:
