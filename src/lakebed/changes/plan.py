@@ -306,9 +306,7 @@ def _check_filter_fields(present: TableState, state: TableState) -> None:
 
 
 def cut_at(ranges: Iterable[EncodedRange]) -> Iterator[tuple[EncodedRange, bool]]:
-    """Return all keys in order, as these ascending disjoint ranges and what lies between them; whether each is one of
-    them.
-    """
+    """Return all keys in order, as these ascending disjoint ranges and those between; whether each is one of them."""
     begin: bytes | None = b""
     for keys in ranges:
         assert begin is not None, "no range follows one without an end"

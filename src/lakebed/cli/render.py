@@ -40,9 +40,7 @@ class TextColumns:
     rows: Sequence[Sequence[Any]]
 
     def texts(self, widths: list[int]) -> list[list[str]]:
-        """Return the cells of the rows; ``widths`` grow to hold them, and are those of the heading before the first
-        rows.
-        """
+        """Return the cells of the rows; ``widths`` grow to hold them, and begin as those of the heading."""
         texts = [[shown(value) for value in row] for row in self.rows]
         widths[:] = widths or [cells(name) for name in self.names]
         widths[:] = [max([width, *(cells(row[i]) for row in texts)]) for i, width in enumerate(widths)]
@@ -176,9 +174,7 @@ class Output:
 
 
 def _records_of(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records of a listing, and the names of their values: the items of the one list or mapping in the
-    document.
-    """
+    """Return the records of a listing, and their names: the items of the one list or mapping in the document."""
     ((title, items),) = ((name, value) for name, value in answer.items() if isinstance(value, list | dict))
     if isinstance(items, dict):
         items = [{"name": name, "value": value} for name, value in items.items()]

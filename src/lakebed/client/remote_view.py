@@ -22,9 +22,7 @@ _FIGURES = ("rows", "bytes", "partitions", "files")
 
 
 def remote_table_view(title: str, table: RemoteTable | RemoteSnapshot) -> str:
-    """Return a table at its latest version, or a snapshot: three requests, and one for the number of the latest
-    version.
-    """
+    """Return a table at its latest version, or a snapshot: three requests, and one for the latest version."""
     try:
         snapshot = table.snapshot()
         partitions = snapshot.partitions()

@@ -60,9 +60,7 @@ def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> 
 
 
 def _refuses_loss(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether Arrow's own cast, which is much faster than the engine's, raises for each value that it does not
-    keep.
-    """
+    """Return whether Arrow's own cast, much faster than the engine's, raises for each value that it does not keep."""
     if pa.types.is_integer(wanted):
         return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
     times = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)

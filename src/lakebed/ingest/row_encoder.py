@@ -253,9 +253,7 @@ class RowEncoder:
         return Schema(row_key, sort_key, schema.values, version=schema.version)
 
     def _prepared(self, batch: pa.RecordBatch, form: _Form, source: str) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """Return the rows for the conformer, without those of an unknown kind, which the second value marks in the
-        batch.
-        """
+        """Return the rows for the conformer, without those of an unknown kind, which the second value marks."""
         form.conformer.check(form.columns(batch.schema), source)
         rows, unknown = batch, None
         row_kind = self.operation.row_kind

@@ -69,9 +69,7 @@ class RowInput:
         return cls(((source, columns),), _with_row_numbers(batches, source))
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return the rows as an Arrow stream, with the types of the first columns. Later batches must be castable to
-        them.
-        """
+        """Return the rows as an Arrow stream, with the types of the first columns. Later batches are cast to them."""
         source, schema = self.columns[0]
 
         def batches() -> Iterator[pa.RecordBatch]:

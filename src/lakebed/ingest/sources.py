@@ -140,9 +140,7 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
 
 
 def _why_not_parquet(file: Source, home: Storage | None) -> str | None:
-    """Return why it cannot be a Parquet file, which ends with the length of its footer and a magic number; None if it
-    can.
-    """
+    """Return why it cannot be a Parquet file, which ends with its footer's length and a magic number; else None."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
     place, path = open_external(file.url, home)

@@ -93,9 +93,7 @@ def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
 
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:
-    """Return the bytes of an entry whose documents are ``body``; ``entry.digest``, the digest of these bytes, is not
-    read.
-    """
+    """Return the bytes of an entry with the documents in ``body``; ``entry.digest``, that of the bytes, is not read."""
     header = encode_header(
         log=log,
         version=entry.version,

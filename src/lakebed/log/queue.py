@@ -250,9 +250,7 @@ class CommitBackoff:
         return clock.jitter_s(min(WAIT_MAX_S, WAIT_S * 2 ** min(times, 10)))
 
     def before_putting_s(self) -> float:
-        """Return the wait before the next entry: none if the last entry is another writer's, or no other writer is
-        active.
-        """
+        """Return the wait before the next entry: none if the last is another writer's, or no other writer is active."""
         if self._run == 0:
             return 0.0
         now_s = clock.monotonic_s()

@@ -208,9 +208,7 @@ class Past(Generic[State]):
 
 
 def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
-    """Return the head after an older entry: from the newest checkpoint if that is not beyond it, else as
-    :meth:`Past.at`.
-    """
+    """Return the head after an older entry: from the newest checkpoint if not beyond it, else as :meth:`Past.at`."""
     log_start = log.log_start()
     latest: Head[State] | None = None
     with suppress(DamagedError):

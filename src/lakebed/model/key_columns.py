@@ -68,9 +68,7 @@ def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordB
 
 
 def same_key(column: pa.Array) -> pa.Array:
-    """Return the column with a single zero and a single NaN if it has floats, as in keys
-    (:mod:`lakebed.model.key_types`).
-    """
+    """Return the column with one zero and one NaN if it has floats, as in keys (:mod:`lakebed.model.key_types`)."""
     import pyarrow.compute as pc
 
     if not pa.types.is_floating(column.type):

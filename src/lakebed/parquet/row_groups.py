@@ -218,9 +218,7 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
 
 
 def _may_have_plain_pages(leaf: _Leaf) -> bool:
-    """Return whether a chunk with a dictionary may also have plain pages: known writers' indices have at most 20
-    bits.
-    """
+    """Return whether a chunk with a dictionary may have plain pages too: writers' indices have at most 20 bits."""
     chunk = leaf.chunk
     return leaf.as_dictionary and bool(chunk.total_uncompressed_size > 2.5 * chunk.num_values + MIB)
 

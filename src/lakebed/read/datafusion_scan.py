@@ -228,9 +228,7 @@ def _found_all(files: Sequence[OpenFile]) -> bool:
 
 
 def _not_pruned(footer: Footer, keys: EncodedRange, schema: Schema) -> list[RowGroup]:
-    """Return the row groups that the engine may read for rows with such keys: it prunes by the first key field at
-    least.
-    """
+    """Return the row groups that the engine may read for rows with such keys: it prunes by the first key field."""
     if per_unit(schema.row_key[0]) != 1:
         # The units of the file are not those of the condition.
         return list(footer.groups)

@@ -151,9 +151,7 @@ def _operands(expression: Expr, operator: str) -> list[Expr]:
 
 
 def _column_name(side: Expr) -> str | None:
-    """Return the column on one side of a comparison, with or without a cast to the type of the other; None if it is
-    none.
-    """
+    """Return the column on one side of a comparison, with or without a cast to the other's type; None if it is none."""
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]
     if side.variant_name() != "Column":

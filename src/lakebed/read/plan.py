@@ -203,9 +203,7 @@ def is_merged(mode: MergeMode, files: Sequence[DataFile]) -> bool:
 
 
 def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
-    """Return the parts of a plan whose files hold rows of the table, and those whose rows have to be merged or
-    filtered.
-    """
+    """Return the parts of a plan whose files hold rows of the table, and those whose rows are merged or filtered."""
     keeps_all = isinstance(plan.merge, KeepAll)
     if keeps_all and plan.shown is EVERY_ROW:
         return plan, replace(plan, partitions=())

@@ -112,9 +112,7 @@ def _join_parts(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def _has_rows(state: TableState, prefix: bytes, keys: EncodedRange, reader: Reader, *, merged: bool) -> bool:
-    """Return whether a row in the range that the table's filter shows has the prefix; ``merged``: a merged row surely
-    has.
-    """
+    """Return whether a row in the range that the table's filter shows has the prefix; ``merged``: a merged row has."""
     if merged and not state.filter_version:
         return True
     inside = plan(state, [EncodedRange(prefix, successor(prefix)).intersect(keys)])

@@ -84,9 +84,7 @@ def _filter(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.Record
 
 
 def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows with the columns, types and field ids of the schema: an engine has its own types for some
-    columns.
-    """
+    """Return the rows with the columns, types and field ids of the schema: an engine has its own types for some."""
     if rows.schema == schema:
         return rows
     columns = []
@@ -159,9 +157,7 @@ def _timed(
 
 
 def returned_stream(stream: RowStream, schema: Schema) -> RowStream:
-    """Return a stream of stored rows of a schema as reads return it: columns that are dictionaries have one in each
-    batch.
-    """
+    """Return a stream of stored rows of a schema as reads return it: dictionary columns have one in each batch."""
     if schema.dictionaries.isdisjoint(stream.schema.names):
         return stream
 

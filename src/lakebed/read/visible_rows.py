@@ -34,9 +34,7 @@ Read = Callable[["TableState", Sequence[str]], pa.Table]
 
 
 def visible_where(planned: QueryPlan, where: Predicate | None = None) -> Predicate | None:
-    """Return the predicate that is true for those visible rows of a plan for which ``where`` is; None if that is every
-    row.
-    """
+    """Return the predicate of those visible rows of a plan for which ``where`` is true; None if that is every row."""
     if planned.shows_all:
         return where
     from lakebed.engine.predicate import check_where

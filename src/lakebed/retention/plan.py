@@ -300,9 +300,7 @@ def plan_orphans(state: TableState, listing: ObjectListing, age_s: float) -> Orp
 
 
 def _orphans_before(state: TableState, now_us: int, age_s: float) -> tuple[int, str | None]:
-    """Return the time before which objects may be orphans, and the open job that holds it back: its output may be as
-    old.
-    """
+    """Return the time before which objects may be orphans, and the open job that holds it back for its output."""
     before_us, held_by = now_us - int(age_s * 1_000_000), None
     first = min(state.jobs.values(), key=lambda job: job.began_us, default=None)
     if first is not None and first.began_us < before_us:

@@ -111,9 +111,7 @@ class Role:
 
 
 def policy_of(roles: Iterable[Role]) -> Policy | None:
-    """Return the policy of roles that all cover one table; None if they show all of it. The first mask of a column
-    counts.
-    """
+    """Return the policy of roles that all cover one table; None if they show all. The first mask of a column counts."""
     wheres: dict[str, None] = {}
     hidden: frozenset[str] = frozenset()
     masks: dict[str, str] = {}

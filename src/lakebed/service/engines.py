@@ -130,9 +130,7 @@ class Engines:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _has_spark(self) -> bool:
-        """Return whether Spark is available for large operations: by the launcher, otherwise if this machine can start
-        it.
-        """
+        """Return whether Spark is there for large operations: by the launcher, else if this machine can start it."""
         with self._starting:
             if self._remote is not None and not self._is_given:
                 self._is_given = True

@@ -106,9 +106,7 @@ class StoreStatus:
         return view(f"{self.url} at {self.at:%Y-%m-%d %H:%M:%S %Z}: {about}", grid(names, rows))
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per table; ``next`` has the next operations and their reasons, in the order in which they are
-        due.
-        """
+        """Return one row per table; ``next`` has the next operations and their reasons, in the order they are due."""
         return pa.Table.from_pylist([_row(table) for table in self.tables], SCHEMA)
 
 

@@ -211,9 +211,7 @@ def _first_key(file: pq.ParquetFile, span: GroupSpan, schema: Schema) -> bytes:
 
 
 def _rows_at(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
-    """Return the sort columns of the rows at ascending offsets of a row group, whose keys are decoded once, up to the
-    last.
-    """
+    """Return the sort columns of the rows at ascending offsets of a row group, decoding keys once, up to the last."""
     if not offsets:
         return []
     keys = (*schema.row_key, *schema.sort_key)

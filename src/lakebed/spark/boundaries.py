@@ -92,9 +92,7 @@ REDUCER_BYTES_MIN = 16 * 1024 * 1024
 
 
 def reducer_count(size_bytes: int, file_bytes: int, cores: int) -> int:
-    """Return the number of reducers for an import of this size: one for each file, or for each core that has enough to
-    do.
-    """
+    """Return the number of reducers for an import of this size: one a file, or one a core that has enough to do."""
     return max(1, min(cores, size_bytes // REDUCER_BYTES_MIN), -(-size_bytes // file_bytes))
 
 
@@ -147,9 +145,7 @@ PART_KEYS_MIN = 8
 def full_partitions(
     state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings
 ) -> tuple[LargePartition, ...]:
-    """Return the partitions that the sampled rows, of about ``row_bytes`` each, would bring above a limit, in key
-    order.
-    """
+    """Return the partitions that the sampled rows, of about ``row_bytes`` each, bring above a limit, in key order."""
     below = np.concatenate([[0.0], np.cumsum(sample.weights)])
     edges = [0, *(bisect_left(sample.keys, boundary) for boundary in state.partitions.boundaries), len(sample.keys)]
     arriving = np.diff(below[edges])

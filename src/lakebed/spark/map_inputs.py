@@ -260,9 +260,7 @@ def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
 
 
 def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema], home: Storage) -> tuple[bytes, ...]:
-    """Return keys of a row group at even distances, encoded with the second form, whose row key is row key and sort
-    key.
-    """
+    """Return keys of a row group at even distances, in the second form, whose row key is row key and sort key."""
     conformer, whole = forms
     step = max(1, group.rows // SAMPLE_ROWS)
     names = list(conformer.schema.sort_names)

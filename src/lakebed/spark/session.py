@@ -80,9 +80,7 @@ _IN_PROCESS = re.compile(r"in-process(?:\[(\d{1,9})\])?")
 
 
 def launcher_of(given: Launcher | str | None) -> Launcher:
-    """Return the launcher of a text: ``in-process``, ``in-process[workers]``, the ``sc://`` URL of a server, or a
-    master.
-    """
+    """Return the launcher of a text: ``in-process``, ``in-process[workers]``, a server's ``sc://`` URL, or a master."""
     if given is None:
         return Local()
     if isinstance(given, Launcher):

@@ -220,9 +220,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
 
 
 def refused_text(error: Error, source: str) -> Error:
-    """Return an error of Spark about a malformed record or a failed cast, as a SchemaMismatchError that names the
-    source.
-    """
+    """Return an error of Spark about a malformed record or failed cast, as a SchemaMismatchError with the source."""
     if type(error) is Error and any(mark in error.message for mark in _DATA_ERRORS):
         return Code.SOURCE_UNPARSABLE(f"{source}: {error.message}", source=source)
     return error

@@ -78,9 +78,7 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
 
 
 def _prepared(place: Mapping[str, Any]) -> Instance:
-    """Return the instance, with everything loaded that a statement needs: libraries, threads of the engine, the
-    catalog.
-    """
+    """Return the instance, with all that a statement needs loaded: libraries, threads of the engine, the catalog."""
     for name in _LOADED:
         importlib.import_module(name)
     lake = opening.open(**place)

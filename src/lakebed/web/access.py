@@ -108,9 +108,7 @@ class RequestedTable:
 
 
 def may_see(principal: Principal, run: JobRun) -> bool:
-    """Return whether a run is visible to the principal: it may read all rows of the table, or all tables for other
-    work.
-    """
+    """Return whether a run is visible to the principal: it may read the whole table, or all tables for other work."""
     if not run.table:
         return principal.permission() is not None
     return principal.reads_whole(run.table)

@@ -105,9 +105,7 @@ def serve(app: Litestar, listening: socket.socket, asked: threading.Event, tls: 
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach what listens on an address. Names other than localhost are not looked
-    up.
-    """
+    """Return whether only this machine can reach what listens on an address. Only localhost is known by name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

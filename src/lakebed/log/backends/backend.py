@@ -56,9 +56,7 @@ class LogBackend(Protocol):
         """Return the time by the clock of the backend, from which last-modified times come."""
 
     def versions(self) -> Iterator[int]:
-        """Return the versions of all entries, in any order. For recovery and verification only: it may take many
-        requests.
-        """
+        """Return the versions of all entries, in any order. For recovery and verification: may take many requests."""
 
     def log_start(self) -> int:
         """Return the version up to which entries may be deleted, in one request; 0 if it was never raised."""
@@ -92,9 +90,7 @@ class LogBackend(Protocol):
         """
 
     def foreign(self) -> Iterator[str]:
-        """Return the names of objects beside the entries that are not entries and are never read. For verification
-        only.
-        """
+        """Return the names of objects beside the entries that are no entries and are never read. For verification."""
 
 
 class LogLocation(Protocol):
@@ -104,9 +100,7 @@ class LogLocation(Protocol):
         """Return the log with that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
 
     def prefixes(self) -> Iterator[str]:
-        """Return the prefixes of all logs of the instance, in any order. For garbage collection: it may list many
-        objects.
-        """
+        """Return the prefixes of all logs of the instance, in any order. For garbage collection; may be slow."""
 
     def check(self) -> None:
         """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""

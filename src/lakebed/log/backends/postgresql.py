@@ -132,9 +132,7 @@ class PostgresqlLog:
         return _utc(rows[0][0]) if rows else None
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """Return the time that the server returned with the create, for the newest entry of this process; None: request
-        it.
-        """
+        """Return the time that came with the create, for the newest entry of this process; None: request it."""
         inserted = self._newest.get(version)
         return None if inserted is None else _utc(inserted.stored)
 

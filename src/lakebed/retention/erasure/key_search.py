@@ -63,9 +63,7 @@ class KeySearch:
         return found
 
     def count_bounds(self, files: Iterable[DataFile]) -> int:
-        """Return the number of wanted bounds of single key fields of these files, by a predicate that names one such
-        field.
-        """
+        """Return the number of wanted bounds of single key fields of these files, by a predicate on one such field."""
         if self.predicate is None or len(self.predicate.columns) != 1:
             return 0
         later = (*self.schema.row_key[1:], *self.schema.sort_key)

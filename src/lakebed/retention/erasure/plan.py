@@ -122,9 +122,7 @@ def is_data(table: str, name: str) -> bool:
 
 
 def file_going(held: HeldFile, last_modified_of: Callable[[int], datetime | None], settings: Settings) -> Going:
-    """Return how a data file is deleted. A truncated entry has no last-modified time: it is older than everything
-    retained.
-    """
+    """Return how a data file is deleted. A truncated entry has no time: it is older than everything retained."""
     if held.where is Where.IN_USE:
         return Going("rewrite or remove the rows, or compact the file if none of them is live; then as older versions")
     kept = [f"tag {tag} is dropped" for tag in held.tags]

@@ -140,9 +140,7 @@ def _may_see(principal: Principal, query: SubmittedQuery) -> bool:
 
 
 def _administers(principal: Principal, query: SubmittedQuery) -> bool:
-    """Return whether the principal is an admin of everything that the query may read: its table, or for SQL every
-    table.
-    """
+    """Return whether the principal is an admin of all that the query may read: its table, or for SQL every table."""
     return principal.permission(None if query.scan is None else query.scan.table) == Permission.ADMIN
 
 

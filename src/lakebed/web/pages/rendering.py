@@ -148,9 +148,7 @@ def see(path: str) -> Response[bytes]:
 
 
 def part_of(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item], int, int]:
-    """Return the items of the page of that number, or of the nearest one that there is; its number, and that of the
-    last.
-    """
+    """Return the items of the page of that number, or of the nearest; its number, and that of the last page."""
     last = max(1, -(-len(items) // size))
     number = min(max(1, number), last)
     return items[(number - 1) * size : number * size], number, last
