@@ -83,7 +83,8 @@ def _csv_cells(column: pa.Array) -> pa.Array:
     else:
         values = encode_array(column)
         texts = pa.array([v if v is None or isinstance(v, str) else json_bytes(v).decode() for v in values], _TEXT)
-    needs_quotes = pc.match_substring_regex(texts, r'^$|[",\r\n]')
+    # Without quotes, the null of a JSON document would be read as a null.
+    needs_quotes = pc.match_substring_regex(texts, r'^$|^null$|[",\r\n]')
     if not pc.any(needs_quotes).as_py():
         return texts
     quote = pa.scalar('"', _TEXT)

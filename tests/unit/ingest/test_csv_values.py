@@ -73,6 +73,20 @@ def test_csv_that_is_written_is_read_with_the_same_values(tmp_path, capsys, writ
     assert table.to_arrow().equals(pa.Table.from_batches([rows()]))
 
 
+def test_a_null_of_json_is_no_null_and_makes_none_of_a_text(tmp_path):
+    """The cell ``null`` of a JSON column was read as a null, and so were texts of that word in the whole file."""
+    schema = Schema({"id": "int64"}, values={"doc": "json", "text": "string"})
+    docs = pa.array(["null", None, "1"]).cast(pa.json_())
+    rows = pa.record_batch([pa.array([0, 1, 2]), docs, pa.array(["null", None, "x"])], schema=schema.arrow)
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"".join(csv_lines(rows.schema, [rows])))
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", schema)
+
+    table.write(path)
+
+    assert table.to_arrow().equals(pa.Table.from_batches([rows]))
+
+
 def test_a_null_alone_is_a_row():
     rows = pa.record_batch({"n": pa.array([None, 1])})
     assert b"".join(csv_lines(rows.schema, [rows])) == b'n\n""\n1\n'
