@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from lakebed import (
     AddField,
+    AgeOff,
     Aggregate,
     AllowNulls,
     DropField,
@@ -36,14 +37,27 @@ from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
 from lakebed.state.transactions import ProposeJoin, ProposeSplit
 from tests.adversarial.random_tables.conditions import condition
-from tests.adversarial.random_tables.kinds import KINDS, ORDERED
+from tests.adversarial.random_tables.kinds import KINDS, ORDERED, PER_SECOND
 from tests.adversarial.random_tables.model import Column, Model, Row, texts
 from tests.adversarial.random_tables.readers import READERS, Reader, Visit, Ways, scan_all
 from tests.unit.cases import rewritten
 from tests.unit.read.merging_tables import reading_by
 
-MODES: dict[str, Any] = {"keep all": KeepAll(), "latest": Latest(), "first": First()}
-OFTEN = ("keep all", "keep all", "latest", "latest", "first", "aggregate")
+MODES: dict[str, Any] = {
+    "keep all": KeepAll(), "latest": Latest(), "first": First(), "newest": Latest(by="sort_key"),
+}  # fmt: skip
+OFTEN = ("keep all", "keep all", "latest", "latest", "newest", "first", "aggregate")
+AGE_DAYS, CUT_S = 1_000, 1_700_000_000
+"""An age, and its cut as of 2026: until 2040 no content lies between it and the actual cut."""
+BATCH_ROWS = (
+    "lakebed.sorting.merge._BATCH_ROWS_MAX",
+    "lakebed.sorting.sort._SORT_BATCH_ROWS",
+    "lakebed.sorting.sort.BATCH_ROWS_MAX",
+    "lakebed.read.sequential_scan.BATCH_ROWS",
+    "lakebed.read.multi_get_batches.BATCH_ROWS_MAX",
+    "lakebed.changes.feed.KEYS_MAX",
+)
+"""The rows of a batch, and the keys that are looked up at once."""
 READS: Counter[str] = Counter()
 """How often each reader was used."""
 
@@ -60,7 +74,10 @@ class History:
         keys = [KINDS[name] for name in kinds if KINDS[name].is_key]
         columns = [
             Column(first + n, f"{role[0]}{n}", chance.choice(keys), role, nullable=False)
-            for first, role, counts in ((0, "row key", (1, 1, 2, 3)), (10, "sort key", (0, 0, 1, 2)))
+            for first, role, counts in (
+                (0, "row key", (1, 1, 2, 3)),
+                (10, "sort key", (1, 2) if mode == "newest" else (0, 0, 1, 2)),
+            )
             for n in range(chance.choice(counts))
         ]
         columns += [self._value(20 + n, mode, chance) for n in range(chance.choice((0, 1, 2, 4)))]
@@ -69,6 +86,8 @@ class History:
         self.table = self._created(chance)
         self.table.set(compaction_batch_runs=2)
         self.then: list[tuple[int, Model]] = []
+        self.removed: dict[int, Callable[[Row], bool]] = {}
+        """What each removal removed, by its version."""
         self.filtered = False
         self.layout = {
             "page_rows": chance.choice([1, 2, 5]),
@@ -76,6 +95,7 @@ class History:
             "file_bytes": chance.choice([1, 4096, 2**28]),
         }
         self.way = chance.choice(["pages", "pages", "pages", "engine", "levels", "slices"])
+        self.batch_rows = chance.choice([1, 2, 3, 8192])
 
     def _value(self, number: int, mode: str, chance: Random) -> Column:
         function = chance.choice(["first", "last", "min", "max"])
@@ -96,7 +116,9 @@ class History:
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{c.name} {c.kind.name}{'' if c.nullable else ' not null'}" for c in self.model.columns)
-        return f"{self.name}: {self.model.mode} ({columns}), {self.layout}, read by {self.way}"
+        return (
+            f"{self.name}: {self.model.mode} ({columns}), {self.layout}, batches {self.batch_rows}, read by {self.way}"
+        )
 
     def visit(self, chance: Random) -> Visit:
         """Return a visit of the latest version."""
@@ -104,7 +126,7 @@ class History:
 
     @contextmanager
     def small(self) -> Iterator[None]:
-        """Use small pages, row groups and files, and the way of reading of this history."""
+        """Use small pages, row groups, files and batches, and the way of reading of this history."""
         of = Layout.of
 
         def smaller(_: Any, *how: Any) -> Layout:
@@ -112,6 +134,9 @@ class History:
 
         with reading_by(self.way), pytest.MonkeyPatch.context() as patch:
             patch.setattr(Layout, "of", classmethod(smaller))
+            for place in BATCH_ROWS:
+                patch.setattr(place, self.batch_rows)
+            patch.setattr("lakebed.read.datafusion_scan._BATCH_ROWS", (self.batch_rows,))
             yield
 
     def change(self, chance: Random, steps: Sequence[str] = ()) -> None:
@@ -135,9 +160,9 @@ class History:
                 error.add_note(f"reader {reader.__name__}")
                 raise
 
-    def check(self, chance: Random) -> None:
+    def check(self, chance: Random, readers: Sequence[Reader] = READERS) -> None:
         """Use a scan, and some other readers."""
-        self.read(self.visit(chance), [scan_all, *chance.sample(READERS, 5)])
+        self.read(self.visit(chance), [scan_all, *chance.sample(readers, min(5, len(readers)))])
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -184,14 +209,16 @@ class History:
             raise
 
     def remove(self, chance: Random) -> None:
-        keys, going = self.visit(chance).range()
-        self._noting(str(keys), lambda: self.table.remove(keys))
-        gone = set(map(id, going))
-        self.model.remove(lambda row: id(row) in gone)
+        ranges, inside = self.visit(chance).ranges()
+        if not ranges:
+            return
+        self._noting(str(ranges), lambda: self.table.remove(*ranges))
+        self.removed[self.table.version] = inside
+        self.model.remove(inside)
 
     def erase(self, chance: Random) -> None:
         """Erase rows from their files, while caches are warm."""
-        if self.model.mode not in ("keep all", "latest"):
+        if self.model.mode not in ("keep all", "latest", "newest"):
             return
         where = condition(chance, self.model.row_key)
         self._noting(where.sql, lambda: rewritten(self.table, delete_where=where.sql))
@@ -203,7 +230,8 @@ class History:
             for c in self.model.values
             if c.kind.name in ORDERED and not c.kind.name.startswith(("binary2", "dictionary", "uuid"))
         ]
-        if self.model.mode != "keep all" or not values:
+        # A rewrite may also change hidden rows so that they are shown.
+        if self.model.mode != "keep all" or not values or self.filtered:
             return
         column, where = chance.choice(values), condition(chance, self.model.columns)
         content = chance.choice(column.kind.contents)
@@ -215,9 +243,14 @@ class History:
         self.model.write([])
 
     def compact(self, chance: Random) -> None:
+        """Compact, and take another step before the result is committed."""
+
         def run(tasks: Any) -> list[Any]:
             with tempfile.TemporaryDirectory() as scratch:
-                return [run_merge_task(task, self.table.storage, Path(scratch)) for task in tasks]
+                done = [run_merge_task(task, self.table.storage, Path(scratch)) for task in tasks]
+            if chance.random() < 0.4:
+                self.change(chance, [step for step in STEPS if step not in ("travel", "collect")])
+            return done
 
         compact(self.table, prepare(self.table, chance.choice(list(Strategy))), run, cores=1)
 
@@ -267,7 +300,10 @@ class History:
 
     def set_filter(self, chance: Random) -> None:
         """Rows that do not pass are removed: a compaction may have dropped them."""
-        if self.filtered or chance.random() < 0.7:
+        if self.filtered or chance.random() < 0.5:
+            return
+        if chance.random() < 0.5:
+            self._age_off(chance)
             return
         columns = self.model.columns if self.model.mode == "keep all" else self.model.row_key
         where = condition(chance, columns, 1)
@@ -275,6 +311,19 @@ class History:
         self.filtered = True
         self.model.shows = lambda row: where.of(row) is True
         self.model.write([])
+
+    def _age_off(self, chance: Random) -> None:
+        """Hide old rows."""
+        model, unit = self.model, chance.choice(list(PER_SECOND))
+        fields = {"keep all": model.columns, "aggregate": model.keys}.get(model.mode, model.row_key)
+        times = [(column, cut) for column in fields if (cut := column.kind.of_time(CUT_S, unit)) is not None]
+        if times:
+            column, cut = chance.choice(times)
+            units = {"unit": unit} if pa.types.is_integer(column.kind.type) else {}
+            self.table.alter(AgeOff(column.name, days=AGE_DAYS, **units))
+            self.filtered = True
+            model.shows = lambda row: row[column.number] is None or row[column.number] >= cut
+            model.write([])
 
     def remember(self, _: Random) -> None:
         self.then = [*self.then[-3:], (self.table.version, self.model.copy())]
@@ -286,31 +335,50 @@ class History:
             self.read(visit, chance.sample(READERS, 4))
 
     def changes(self, chance: Random) -> None:
+        """Apply the changes since an earlier version to its rows."""
         if not self.then:
             return
         version, then = chance.choice(self.then)
-        if [(c.number, c.kind) for c in then.columns] != [(c.number, c.kind) for c in self.model.columns]:
-            return
+        visit = self.visit(chance)
+        ranges, inside = visit.ranges()
+        where = visit.where() if chance.random() < 0.5 else None
+        chosen = [c for c in self.model.columns if c.role == "row key" or chance.random() < 0.7]
+        numbers, names = [c.number for c in chosen], [c.name for c in chosen]
+
+        def shown(rows: Iterable[Row]) -> list[Row]:
+            whole = [{c.number: row.get(c.number) for c in self.model.columns} for row in rows]
+            kept = [row for row in whole if inside(row) and (where is None or where.of(row) is True)]
+            return [{number: row[number] for number in numbers} for row in kept]
+
+        options = {"ranges": ranges, "columns": names, "where": where.sql if where else None}
         try:
-            found = self.table.changes(version).read_all()
+            found = self.table.changes(version, **options).read_all()
+            READS["changes"] += 1
+            left = self._applied(shown(then.rows), found, names)
+            assert sorted(texts(left)) == sorted(texts(shown(self.model.rows)))
         except NotRetainedError:
             return
-        READS["changes"] += 1
-        rows = self.model.read(found.drop_columns(["_version", "_change", "_range"]))
-        left = texts(then.rows)
-        for change, row in zip(found.column("_change").to_pylist(), rows, strict=True):
+        except BaseException as error:
+            error.add_note(f"changes({version}, {options})")
+            raise
+
+    def _applied(self, rows: list[Row], found: pa.Table, names: list[str]) -> list[Row]:
+        """Return the rows after the changes."""
+        changed = self.model.read(found.drop_columns(["_version", "_change", "_range"]), names)
+        versions, changes = (found.column(name).to_pylist() for name in ("_version", "_change"))
+        for version, change, row in zip(versions, changes, changed, strict=True):
             if change in ("insert", "update_after"):
-                left += texts([row])
-            elif change in ("delete", "update_before"):
-                [text] = texts([row])
-                assert text in left, (change, row)
-                left.remove(text)
+                rows.append(row)
+            elif change == "remove_range":
+                rows = [row for row in rows if not self.removed[version](row)]
             else:
-                return
-        assert sorted(left) == sorted(texts(self.model.rows))
+                [text] = texts([row])
+                assert text in texts(rows), (version, change, row)
+                del rows[texts(rows).index(text)]
+        return rows
 
     def restore(self, chance: Random) -> None:
-        if not self.then or self.filtered:
+        if not self.then:
             return
         version, then = chance.choice(self.then)
         if any(not c.nullable and c.number not in {o.number for o in then.columns} for c in self.model.columns):
@@ -335,9 +403,9 @@ STEPS = (
 )  # fmt: skip
 
 
-def play(ways: Ways, seed: int, steps: Sequence[int]) -> None:
-    """Make the table of a seed, and take some of its steps, with readers after each. The table is dropped at the
-    end.
+def play(ways: Ways, seed: int, steps: Sequence[int], readers: Sequence[Reader] = READERS) -> None:
+    """Make the table of a seed, and take some of its steps, with some of the readers after each. The table is dropped
+    at the end.
     """
     history = History(ways, seed)
     step = None
@@ -345,7 +413,7 @@ def play(ways: Ways, seed: int, steps: Sequence[int]) -> None:
         for step in steps:
             chance = Random(f"{seed} {step}")
             history.change(chance, ["write"] if step == 0 else ())
-            history.check(chance)
+            history.check(chance, readers)
     except BaseException as error:
         error.add_note(f"{history}, seed {seed}, step {step} of {list(steps)}")
         raise

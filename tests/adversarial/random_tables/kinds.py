@@ -39,6 +39,14 @@ class Kind:
     def is_time(self) -> bool:
         return pa.types.is_temporal(self.type)
 
+    def of_time(self, seconds: int, unit: str) -> int | None:
+        """Return the content that is a time, in seconds since 1970; None for a type without. Integers have a unit."""
+        if pa.types.is_date32(self.type):
+            return seconds // DAY
+        if pa.types.is_timestamp(self.type):
+            return seconds * PER_SECOND[self.type.unit]
+        return seconds * PER_SECOND[unit] if pa.types.is_integer(self.type) else None
+
     def rank(self, content: Content) -> int:
         """Return the position of a content in the order of its type."""
         return self._ranks[repr(content)]

@@ -80,6 +80,9 @@ class Model:
             self.rows.append(whole)
         elif self.mode == "latest":
             held[0].update(row if partial else whole)
+        elif self.mode == "newest":
+            if self.place(row) >= self.place(held[0]):
+                held[0].update(whole)
         elif self.mode == "aggregate":
             for column in self.values:
                 held[0][column.number] = _aggregated(column, held[0][column.number], whole[column.number])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -25,7 +25,9 @@ from lakebed.export.run import ExportRequest, run_export_task
 from lakebed.export.run import export as run_export
 from lakebed.flight.flight_server import FlightServer
 from lakebed.flight.statement_runs import StatementLimits
+from lakebed.model.policies import Policy
 from lakebed.service.service import Service
+from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.snapshot.snapshot import Readable
 from lakebed.storage import connect
 from tests.adversarial.random_tables.conditions import condition
@@ -105,8 +107,8 @@ class Visit:
         row = self.key()
         return tuple(row[c.number] for c in columns[: self.chance.randint(1, len(columns))])
 
-    def range(self) -> tuple[KeyRange, list[Row]]:
-        """Return a range, and its rows in key order."""
+    def range(self) -> tuple[KeyRange, Callable[[Row], bool]]:
+        """Return a range, and whether a row is in it."""
         model, columns = self.model, self.model.row_key
 
         def rank(bound: tuple[Any, ...]) -> tuple[int, ...]:
@@ -128,17 +130,23 @@ class Visit:
             cut = place[: len(high)]
             return cut <= rank(high) if inclusive else cut < rank(high)
 
-        keys = KeyRange(used_low, used_high, max_inclusive=inclusive if used_high is not None else False)
-        return keys, [row for row in model.sorted() if inside(row)]
+        return KeyRange(used_low, used_high, max_inclusive=inclusive if used_high is not None else False), inside
+
+    def ranges(self) -> tuple[list[KeyRange], Callable[[Row], bool]]:
+        """Return no, one or several ranges, which may overlap, and whether a row is in any of them."""
+        some = [self.range() for _ in range(self.chance.choice([0, 0, 0, 1, 1, 2, 4]))]
+        return [keys for keys, _ in some], lambda row: not some or any(inside(row) for _, inside in some)
+
+    def rows(self, inside: Callable[[Row], bool]) -> list[Row]:
+        """Return the rows in some ranges, in key order."""
+        return [row for row in self.model.sorted() if inside(row)]
 
 
 def _scan(visit: Visit, table: Any) -> None:
     """Combine any options of a scan."""
     chance, names, model = visit.chance, visit.names(), visit.model
-    ranges, wanted = [], model.sorted()
-    if chance.random() < 0.4:
-        keys, wanted = visit.range()
-        ranges = [keys]
+    ranges, inside = visit.ranges()
+    wanted = visit.rows(inside)
     options: dict[str, Any] = {}
     if chance.random() < 0.6:
         where = visit.where()
@@ -220,8 +228,8 @@ def remote_get_many(visit: Visit) -> None:
 
 
 def count(visit: Visit) -> None:
-    keys, wanted = visit.range()
-    for ranges, rows in (((), visit.model.rows), ((keys,), wanted)):
+    some, inside = visit.ranges()
+    for ranges, rows in (([], visit.model.rows), (some, visit.rows(inside))):
         exact = visit.at.count(*ranges, exact=True)
         assert (exact.rows, exact.rows_min, exact.rows_max) == (len(rows),) * 3, (exact, len(rows), ranges)
         about = visit.at.count(*ranges)
@@ -230,11 +238,29 @@ def count(visit: Visit) -> None:
 
 def prefixes(visit: Visit) -> None:
     columns = visit.model.row_key[: visit.chance.randint(1, len(visit.model.row_key))]
-    keys, wanted = visit.range()
-    found = visit.at.prefixes(len(columns), keys)
-    places = sorted({visit.model.place(row, columns) for row in wanted})
+    ranges, inside = visit.ranges()
+    found = visit.at.prefixes(len(columns), *ranges)
+    places = sorted({visit.model.place(row, columns) for row in visit.rows(inside)})
     rows = visit.model.read(found, [c.name for c in columns])
-    assert [visit.model.place(row, columns) for row in rows] == places, keys
+    assert [visit.model.place(row, columns) for row in rows] == places, ranges
+
+
+def restricted(visit: Visit) -> None:
+    """Read as someone who may see some rows and columns."""
+    model, where = visit.model, visit.where()
+    columns = [c for c in model.columns if c.role != "value" or visit.chance.random() < 0.7]
+    hidden = frozenset(c.name for c in model.columns if c not in columns)
+    rows = [{c.number: row[c.number] for c in columns} for row in where.rows(model)]
+    at: Any = RestrictedSnapshot(visit.at.snapshot(), Policy((where.sql,), hidden))
+    part = replace(visit, at=at, model=replace(model, columns=columns, rows=rows))
+    try:
+        for read in (_scan, _get, _get_many):
+            read(part, at)
+        count(part)
+        prefixes(part)
+    except BaseException as error:
+        error.add_note(f"shown are {where.sql}, without {set(hidden)}")
+        raise
 
 
 def sample(visit: Visit) -> None:
@@ -309,8 +335,8 @@ def pandas(visit: Visit) -> None:
 
 
 def arrow(visit: Visit) -> None:
-    keys, wanted = visit.range()
-    visit.same(visit.at.to_arrow(keys), wanted)
+    ranges, inside = visit.ranges()
+    visit.same(visit.at.to_arrow(*ranges), visit.rows(inside))
     visit.same(pa.table(visit.at), visit.model.sorted())
 
 
@@ -436,6 +462,6 @@ def http(visit: Visit) -> None:
 
 
 READERS: tuple[Reader, ...] = (
-    scan, scan, get, get_many, count, prefixes, sample, explain, sql, remote_scan, remote_get, remote_get_many,
-    remote_sql, flight_sql, register, pandas, arrow, polars, to_duckdb, export, http,
+    scan, scan, get, get_many, count, prefixes, restricted, sample, explain, sql, remote_scan, remote_get,
+    remote_get_many, remote_sql, flight_sql, register, pandas, arrow, polars, to_duckdb, export, http,
 )  # fmt: skip
