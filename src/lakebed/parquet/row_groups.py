@@ -151,7 +151,7 @@ class _Shape:
         return int(min(_BUFFER_BYTES_MAX, max(_BUFFER_BYTES_MIN, HEAVY_BYTES // len(self.leaves))))
 
     def batch_rows(self, source: pa.NativeFile, name: str, pages_bytes: int) -> int:
-        """Return the rows of a batch. Raises SchemaMismatchError for pages of more than ``pages_bytes``."""
+        """Return the number of rows of a batch. Raises SchemaMismatchError for pages of more than ``pages_bytes``."""
         row_bytes = sum(leaf.batch_bytes for leaf in self.leaves) / self.rows
         rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
         if sum(leaf.decoded_bytes for leaf in self.leaves) <= HEAVY_BYTES:

@@ -35,7 +35,7 @@ _SAMPLES = 8
 
 
 def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[MergeInput]]:
-    """The groups of neighbours that are merged each on its own first; one group if the inputs fit into one plan."""
+    """Return the groups of neighbours that are merged on their own first; one group if the inputs fit into one plan."""
     parquet_bytes = sum(item.file_bytes for item in inputs if not item.is_arrow)
     if any(item.is_arrow for item in inputs) and parquet_bytes > memory_limit_bytes // 4:
         return [
@@ -60,7 +60,7 @@ def _held_bytes(item: MergeInput) -> int:
 def slices_of(
     inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
 ) -> list[Expr | None]:
-    """Conditions that divide the rows into disjoint slices in key order, each of M/16 to M/4 bytes of input.
+    """Return conditions that divide the rows into disjoint slices in key order, each of M/16 to M/4 bytes of input.
 
     Rows with equal row key and sort key stay together, however many.
     """

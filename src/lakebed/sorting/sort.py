@@ -86,7 +86,7 @@ _AHEAD_BYTES_MAX = 64 * 1024 * 1024
 def sort_chunks(
     batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_limit_bytes: int, mode: MergeMode = KEEP_ALL
 ) -> Iterator[pa.Table]:
-    """The rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty.
+    """Return the rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty.
 
     By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows; or none, if the table's
     function drops its rows.
@@ -102,7 +102,7 @@ def sort_chunks(
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], schema: Schema, bytes_max: int) -> Iterator[pa.Table]:
-    """The rows in chunks of a size, not empty."""
+    """Return the rows in chunks of a size, not empty."""
     return gather((as_schema(batch, schema) for batch in batches), 2**31 - 1, min(bytes_max, _CHUNK_BYTES_MAX))
 
 
@@ -191,21 +191,21 @@ def encode_piece(table: pa.Table) -> Iterator[bytes]:
 
 
 def _chunk_share(schema: Schema, mode: MergeMode) -> int:
-    """The part of the memory limit that a chunk may take which is written as it is sorted."""
+    """Return the part of the memory limit that a chunk may take which is written as it is sorted."""
     if not isinstance(mode, KeepAll):
         return _NUMBERED_CHUNK_SHARE
     return _CHUNK_SHARE if _integer_key(schema) is None else _STREAMED_CHUNK_SHARE
 
 
 def _integer_key(schema: Schema) -> Field | None:
-    """The only field to sort by, if NumPy can sort it."""
+    """Return the only field to sort by, if NumPy can sort it."""
     key = schema.by_name[schema.sort_names[0]]
     return key if len(schema.sort_names) == 1 and key.key_type.form is Form.SIGNED else None
 
 
 def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_bytes: int = 0) -> Iterator[pa.RecordBatch]:
-    """The sorted rows of a chunk; by a mode other than ``KeepAll`` one for each merge key, in the order of the chunk
-    before. At most ``ahead_bytes`` of a large chunk are sorted before they are taken.
+    """Return the sorted rows of a chunk; by a mode other than ``KeepAll`` one for each merge key, in the order of the
+    chunk before. At most ``ahead_bytes`` of a large chunk are sorted before they are taken.
     """
     if isinstance(mode, KeepAll):
         return _in_order(chunk, schema, stable=False, ahead_bytes=ahead_bytes)
@@ -215,7 +215,7 @@ def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_byte
 
 
 def _in_order(chunk: pa.Table, schema: Schema, *, stable: bool, ahead_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a chunk in the order of a schema; ``stable`` keeps that of rows with equal sort columns."""
+    """Return the rows of a chunk in the order of a schema; ``stable`` keeps that of rows with equal sort columns."""
     small = chunk.num_rows <= _SMALL_ROWS
     key = _integer_key(schema)
     if key is not None:
@@ -228,7 +228,7 @@ def _in_order(chunk: pa.Table, schema: Schema, *, stable: bool, ahead_bytes: int
 
 
 def _made_ahead(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    """The batches, of which a thread makes ``count``, at least one, before they are taken."""
+    """Return the batches, of which a thread makes ``count``, at least one, before they are taken."""
     thread = ThreadPoolExecutor(1, "lakebed-sort")
     try:
         ahead = deque(thread.submit(next, batches, None) for _ in range(max(1, count)))
@@ -240,7 +240,7 @@ def _made_ahead(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.Re
 
 
 def _sorted_by_integers(chunk: pa.Table, key: Field, *, stable: bool) -> Iterator[pa.RecordBatch]:
-    """The rows sorted by one column of integers, dates or times."""
+    """Return the rows sorted by one column of integers, dates or times."""
     batch_rows, schema, columns = _batch_rows(chunk), chunk.schema, chunk.columns
     del chunk
     first = schema.get_field_index(key.name)
@@ -264,7 +264,7 @@ def _copy_into_one_piece(columns: list[pa.ChunkedArray | pa.Array], index: int) 
 
 
 def _order(keys: Integers, *, stable: bool) -> Integers:
-    """The positions of the keys, of which there is one at least, in ascending order of the keys."""
+    """Return the positions of the keys, of which there is one at least, in ascending order of the keys."""
     bits = (len(keys) - 1).bit_length()
     lowest, highest = int(keys.min()), int(keys.max())
     if highest - lowest >= 2 ** (63 - bits):
@@ -298,7 +298,7 @@ def _sorted_by_engine(chunk: pa.Table, schema: Schema, *, stable: bool) -> Itera
 
 
 def _batch_rows(chunk: pa.Table) -> int:
-    """Rows of a sorted batch: offsets of strings have 32 bits, so it has fewer if they are wide."""
+    """Return the number of rows of a sorted batch: fewer if they are wide, since offsets of strings have 32 bits."""
     return max(1, min(_SORT_BATCH_ROWS, _SORT_BATCH_BYTES // _row_bytes(chunk)))
 
 
@@ -337,6 +337,6 @@ def write_spill(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path
 
 
 def _batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of the size that a reader of a spill holds."""
+    """Return the rows in batches of the size that a reader of a spill holds."""
     for rows in gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX):
         yield rows.combine_chunks().to_batches()[0]

@@ -67,7 +67,7 @@ _MADE_SCHEMA = pa.schema([("reducer", pa.int32()), ("payload", pa.binary())])
 
 
 def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
-    """A schema whose row key is what boundaries of reducers are encodings of: row key and sort key as one key.
+    """Return a schema whose row key is what boundaries of reducers are encodings of: row key and sort key as one key.
 
     Where rows of one row key are merged it is the row key alone, since they must meet in one reducer.
     """
@@ -99,7 +99,7 @@ class RowsRead:
     rows: int = 0
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches."""
+        """Return the same batches, counted."""
         for batch in batches:
             self.rows += batch.num_rows
             yield batch
@@ -137,7 +137,7 @@ class Reduced:
 
 
 def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
-    """The function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
+    """Return the function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, value in values_in(batches):
@@ -188,7 +188,7 @@ class _FromMap:
 
 
 def reduce_function(shuffle: Shuffle) -> ArrowFunction:
-    """The function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
+    """Return the function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         began = clock.now()
@@ -265,7 +265,7 @@ def _doubled(number: int) -> Error:
 
 
 def _checked(number: int, found: _FromMap) -> Account:
-    """The map task's account. Raises Error unless exactly its pieces came."""
+    """Return the map task's account. Raises Error unless exactly its pieces came."""
     if len(found.accounts) != 1:
         raise _doubled(number)
     account = found.accounts[0]
@@ -275,7 +275,7 @@ def _checked(number: int, found: _FromMap) -> Account:
 
 
 def _boundaries_inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
-    """The partition boundaries in the reducer's range, so that the summaries have their exact ranks."""
+    """Return the partition boundaries in the reducer's range, so that the summaries have their exact ranks."""
     edges = (b"", *shuffle.boundaries)
     span = EncodedRange(edges[reducer], edges[reducer + 1] if reducer + 1 < len(edges) else ALL_KEYS.max)
     return tuple(b for b in shuffle.partitions if span.contains(b))
@@ -287,8 +287,8 @@ def _boundaries_inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
 def settle(
     expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]], mode: MergeMode = KEEP_ALL
 ) -> tuple[NewFile, ...]:
-    """The files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task, which
-    were merged by ``mode``.
+    """Return the files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task,
+    which were merged by ``mode``.
 
     Raises:
         DamagedError: a source gave another number of rows than its footer says.
