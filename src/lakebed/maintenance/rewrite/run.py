@@ -111,11 +111,19 @@ class _Claimed:
         return (self.task,)
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A file whose task has ended, and what it made of the file."""
+
+    rewrite: FileRewrite
+    made: RewrittenFile
+
+
 @dataclass(slots=True)
 class _Progress:
-    """The counts of finished tasks, updated from several threads."""
+    """The finished tasks, updated from several threads."""
 
-    done: list[tuple[FileRewrite, RewrittenFile]] = field(default_factory=list)
+    done: list[_Done] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
 
 
@@ -167,21 +175,21 @@ def rewrite(
     except BaseException as error:
         # Not the message: it may quote a key, and the log keeps it.
         claims.close(list(claims.jobs), f"the rewrite failed: {error.code if isinstance(error, Error) else 'stopped'}")
-        discard(table.storage, table.id, [new for _, made in progress.done for new in made.files or ()])
+        discard(table.storage, table.id, [new for one in progress.done for new in one.made.files or ()])
         raise
     version = _commit(table, claims, progress)
-    files = [new.file for _, made in progress.done for new in made.files or ()]
-    replaced = [one for one, made in progress.done if made.files is not None]
+    files = [new.file for one in progress.done for new in one.made.files or ()]
+    replaced = {one.rewrite.file.id: one.rewrite.file for one in progress.done if one.made.files is not None}
     return RewriteReport(
         table=table.name,
         base_version=prepared.version,
         version=version,
-        rows_deleted=sum(made.deleted for _, made in progress.done),
-        rows_changed=sum(made.changed for _, made in progress.done),
-        files_read=len({one.file.id for one, _ in progress.done}),
-        files_in=len({one.file.id for one in replaced}),
+        rows_deleted=sum(one.made.deleted for one in progress.done),
+        rows_changed=sum(one.made.changed for one in progress.done),
+        files_read=len({one.rewrite.file.id for one in progress.done}),
+        files_in=len(replaced),
         files_out=len(files),
-        bytes_in=sum(file.size_bytes for file in {one.file.id: one.file for one in replaced}.values()),
+        bytes_in=sum(file.size_bytes for file in replaced.values()),
         bytes_out=sum(file.size_bytes for file in files),
     )
 
@@ -264,7 +272,7 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
         if isinstance(result, Error):
             progress.errors.append(result)
             return ()
-        progress.done.append((job.rewrite, result))
+        progress.done.append(_Done(job.rewrite, result))
         if result.files is None:
             # Compactions may use the file again at once.
             claims.close([job.job], "no row of the file changes")
@@ -285,7 +293,7 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
 
 
 def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
-    outputs = tuple(ProposeOutput(made.job, made.files) for _, made in progress.done if made.files is not None)
+    outputs = tuple(ProposeOutput(one.made.job, one.made.files) for one in progress.done if one.made.files is not None)
     if not outputs:
         return None
     jobs = [output.job for output in outputs]
