@@ -143,11 +143,12 @@ def table_for(
     cli: Invocation, name: str, files: Callable[[], Sequence[InputFile]], keys: Keys, reading: ReadingOptions
 ) -> Iterator[tuple[Table, Inferred | None]]:
     """The target table, and the columns from which it was created: with ``keys``, a missing table is created from the
-    columns of the ``files``, and dropped again if the block fails before it has rows.
+    columns of the ``files``, and dropped again if the block fails or is interrupted before it has rows.
 
     Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
     """
     from lakebed.ingest.inferred_columns import inferred_together
+    from lakebed.table.creation import check_name
 
     instance = cli.instance()
     if name in instance.tables():
@@ -159,6 +160,7 @@ def table_for(
         return
     if keys.row_key is None:
         raise _with_key_advice(instance, name)
+    check_name(name)
     made = inferred_together(files(), reading)
     # Detected columns are shown before they are used.
     cli.out.note("\n".join(detected_lines(made)))
@@ -171,7 +173,7 @@ def table_for(
         yield table, made
     except UnknownOutcomeError:
         raise
-    except Error:
+    except (Error, KeyboardInterrupt):
         if not table.state().files:
             instance.drop_table(name)
         raise

@@ -258,13 +258,14 @@ def test_a_second_ctrl_c_stops_a_command_whose_main_thread_waits_in_native_code(
         process.communicate()
 
 
-def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
+@pytest.mark.parametrize("into", [["t"], ["new", "--key", "at"]], ids=["existing table", "new table"])
+def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path, into: list[str]) -> None:
     table = lakebed.open(str(lake / "lake")).table("t")
     table.state()
     before = table.version
     files = [shutil.copyfile(lake / "rows.parquet", lake / f"rows-{n}.parquet") for n in range(20)]
     process = subprocess.Popen(
-        hearing_ctrl_c(command("write", "t", *files)),
+        hearing_ctrl_c(command("write", *into, *files)),
         env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -278,6 +279,7 @@ def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
     assert said.endswith(f"{STOPPING}lakebed: interrupted: nothing was committed\n")
     table.state()
     assert table.version == before
+    assert lakebed.open(str(lake / "lake")).tables() == ["t"]
     assert not list(lake.glob("lakebed-*")), "a scratch folder was left behind"
 
 

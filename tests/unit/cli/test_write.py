@@ -55,6 +55,12 @@ def test_a_table_that_does_not_exist_needs_a_key(lake: Cli, users: Path) -> None
     assert lake("table", "list").out == ""
 
 
+def test_the_name_of_a_table_is_checked_before_its_file_is_read(lake: Cli, users: Path) -> None:
+    ran = lake("write", "my users", users, "--key", "id")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("lakebed: not a table name: 'my users'")
+
+
 def test_keys_that_a_table_does_not_have_are_refused(lake: Cli, users: Path) -> None:
     assert lake("write", "users", users, "--key", "id").code == 0
     ran = lake("write", "users", users, "--key", "idd")
