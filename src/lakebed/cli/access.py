@@ -63,6 +63,8 @@ def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: 
     cli.out.note(f"token {token.id} for {name}: keep it, it is not shown again")
     if is_first:
         cli.out.note("the first of the instance: a running service answers without a token until it is restarted")
+    else:
+        cli.out.note(f"a running service accepts it after {stored.AGE_MAX_S:.0f} seconds at most")
 
 
 @command

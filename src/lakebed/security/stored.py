@@ -190,7 +190,10 @@ class AccessList:
         known = self._fresh()
         token = known.tokens.get(digest_of(secret))
         if token is None:
-            raise Code.NOT_AUTHENTICATED("the token is unknown, or was revoked; ask an admin for another")
+            raise Code.NOT_AUTHENTICATED(
+                f"the token is unknown, or was revoked; ask an admin for another. A new token is accepted after "
+                f"{AGE_MAX_S:.0f} seconds at most"
+            )
         if token.is_expired(clock.now()):
             raise Code.NOT_AUTHENTICATED(f"the token {token.id} has expired; ask an admin for another")
         roles = self.roles_named(token.roles)
