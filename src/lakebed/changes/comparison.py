@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lakebed.changes.change_rows import ChangeKind
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
-from lakebed.model.key_columns import plain
+from lakebed.model.key_columns import by_bits
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -35,8 +35,6 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 
 Changed = tuple[pa.RecordBatch, pa.Array]
 """Rows, and the numbers of their kinds."""
-
-_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +239,13 @@ def _unmatched(before: Rows, after: Rows, keys: Sequence[bytes]) -> tuple[Intege
 
 def _texts(rows: pa.RecordBatch) -> list[str]:
     """Return a text for each row, the same for the same values."""
-    return [repr(row) for row in zip(*(column.to_pylist() for column in map(_by_bits, rows.columns)), strict=True)]
+    return [repr(row) for row in zip(*(column.to_pylist() for column in map(by_bits, rows.columns)), strict=True)]
 
 
 def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return whether each row is the same on both sides."""
     same = np.ones(before.num_rows, np.bool_)
-    for ours, theirs in zip(map(_by_bits, before.columns), map(_by_bits, after.columns), strict=True):
+    for ours, theirs in zip(map(by_bits, before.columns), map(by_bits, after.columns), strict=True):
         if ours.equals(theirs):
             continue
         if pa.types.is_nested(ours.type):
@@ -258,8 +256,3 @@ def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tupl
         # Null if either side is null: then both are null, or the values differ.
         same &= booleans(pc.coalesce(equal, pc.and_(ours.is_null(), theirs.is_null())))
     return same
-
-
-def _by_bits(column: pa.Array) -> pa.Array:
-    """Return floats as integers of the same bits, so that NaN equals itself, and UUIDs as bytes."""
-    return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else plain(column)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
+_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
 
 def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> pa.Array:
     """Return the encoded key of every row, as one binary array in row order. Columns must have the fields' types."""
@@ -94,6 +96,11 @@ def plain(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     return column.storage
+
+
+def by_bits(column: pa.Array) -> pa.Array:
+    """Return floats as integers of the same bits, so that NaN is itself and zero has a sign, and UUIDs as bytes."""
+    return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else plain(column)
 
 
 def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:

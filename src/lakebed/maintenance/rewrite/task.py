@@ -18,6 +18,7 @@ from lakebed.errors import Code
 from lakebed.ingest.send import send_run
 from lakebed.maintenance.rewrite.plan import RowChange
 from lakebed.model.files import DataFile, NewFile, data_name
+from lakebed.model.key_columns import by_bits
 from lakebed.model.keys import EncodedRange
 from lakebed.model.row_kinds import with_hidden
 from lakebed.parquet.layout import Layout
@@ -113,9 +114,15 @@ def _unless_changed(task: RewriteTask, path: Path, scratch: Path) -> RowCounts |
         within = keys.intersect(EncodedRange(first.min, last.max))
         for rows in _rows_of_file(task, path, scratch, narrow, keys=within, where=rewriter.concerned):
             after = rewriter.apply(rows)
-            if after is not rows and not after.equals(rows):
+            if not _are_same(after, rows):
                 return None
     return rewriter.counts
+
+
+def _are_same(after: pa.RecordBatch, rows: pa.RecordBatch) -> bool:
+    if after is rows or after.num_rows != rows.num_rows:
+        return after is rows
+    return all(by_bits(one).equals(by_bits(other)) for one, other in zip(after.columns, rows.columns, strict=True))
 
 
 def _rows_of_file(  # noqa: PLR0913 - which rows and columns of which file
