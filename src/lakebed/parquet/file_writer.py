@@ -346,7 +346,7 @@ _NEVER_ENCODED = (pa.types.is_nested, pa.types.is_floating, pa.types.is_boolean,
 def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
     """Columns to dictionary-encode, by a sample of the first row group; only those of text, bytes and integers."""
     step = max(1, first.num_rows // _SAMPLE_ROWS)
-    sample = first.take(pa.array(range(0, first.num_rows, step))) if step > 1 else first
+    sample = _every(first, step) if step > 1 else first
     chosen: list[str] = []
     if sample.num_rows < _DICTIONARY_REPEATS:
         return chosen
@@ -356,3 +356,13 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
         if pc.count_distinct(plain(sample.column(field.name))).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
             chosen.append(field.name)
     return chosen
+
+
+def _every(rows: pa.Table, step: int) -> pa.Table:
+    """Return one row of every ``step``, batch by batch: from a table Arrow takes by copying all of it first."""
+    taken = []
+    passed = 0
+    for batch in rows.to_batches():
+        taken.append(batch.take(pa.array(range(-passed % step, batch.num_rows, step), pa.int64())))
+        passed += batch.num_rows
+    return pa.Table.from_batches(taken, rows.schema)

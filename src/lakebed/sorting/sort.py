@@ -39,7 +39,6 @@ import pyarrow as pa
 
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.arrays import Integers
-from lakebed.model.ipc import drained
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_types import Form
 from lakebed.model.merge_modes import KEEP_ALL, KeepAll
@@ -169,22 +168,21 @@ def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> 
             yield index, chunk.slice(begin, end - begin)
 
 
-def encode_piece(table: pa.Table) -> Iterator[bytes]:
-    """The rows, in order, as one compressed Arrow IPC file in parts: its bytes, 32 MiB each and the rest in the last.
+def encode_piece(table: pa.Table) -> Iterator[pa.Buffer]:
+    """Return the rows, in order, as one compressed Arrow IPC file in parts: its bytes, 32 MiB each and the rest in the
+    last.
 
-    No part without rows. Beside the part that is made, a batch of rows is held.
+    The parts are slices of the file, which is held. No part without rows.
     """
     if not table.num_rows:
         return
-    held = bytearray()
-    open_writer = partial(pa.ipc.new_file, schema=table.schema, options=arrow_options())
-    for data in drained(open_writer, _batches_of(table.to_batches())):
-        held += data
-        while len(held) >= PIECE_BYTES_MAX:
-            yield bytes(memoryview(held)[:PIECE_BYTES_MAX])
-            del held[:PIECE_BYTES_MAX]
-    if held:
-        yield bytes(held)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=arrow_options()) as writer:
+        for batch in _batches_of(table.to_batches()):
+            writer.write_batch(batch)
+    piece = sink.getvalue()
+    for begin in range(0, piece.size, PIECE_BYTES_MAX):
+        yield piece.slice(begin, min(PIECE_BYTES_MAX, piece.size - begin))
 
 
 # -- sorting ------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -168,12 +169,15 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read:
         pieces[0] = []
     for reducer, sent in pieces.items():
         account = Account(read.rows, rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
-        yield _row(reducer, number, (ACCOUNT, 0), encode(account))
+        yield _row(reducer, number, (ACCOUNT, 0), pa.py_buffer(encode(account)))
 
 
-def _row(reducer: int, number: int, place: tuple[int, int], payload: bytes) -> pa.RecordBatch:
-    values = (reducer, number, *place, payload, address_of(reducer))
-    return pa.record_batch([[value] for value in values], schema=_PIECE_SCHEMA)
+def _row(reducer: int, number: int, place: tuple[int, int], payload: pa.Buffer) -> pa.RecordBatch:
+    *numbers, address = (pa.array([value], pa.int32()) for value in (reducer, number, *place, address_of(reducer)))
+    # Without a copy of the payload.
+    ends = pa.py_buffer(array("i", (0, payload.size)))
+    content = pa.Array.from_buffers(pa.binary(), 1, [None, ends, payload])
+    return pa.record_batch([*numbers, content, address], schema=_PIECE_SCHEMA)
 
 
 # -- the reduce side --------------------------------------------------------------------------------------------

@@ -131,6 +131,21 @@ def test_repetitive_columns_get_a_dictionary_and_others_none(tmp_path):
     assert [group.column(i).has_dictionary_page for i in range(4)] == [False, True, False, False]
 
 
+def test_dictionaries_are_chosen_by_every_nth_row_across_batches(tmp_path):
+    """Of 30,000 rows, every third is sampled. These are equal in one column, and the rows after them in the other."""
+    schema = Schema({"k": "int64"}, values={"sampled": "string", "passed": "string"})
+    columns = ((f"{i}" if i % 3 else "equal", f"{i}" if i % 3 != 1 else "equal") for i in range(30_000))
+    rows = batch_of(schema, [(i, *texts) for i, texts in enumerate(columns)])
+    ends = [0, 1, 5, 7_000, 7_001, 29_999, 30_000]
+    batches = [rows.slice(begin, end - begin) for begin, end in itertools.pairwise(ends)]
+
+    layout = small_layout(schema, file_bytes=1 << 30, row_group_rows=30_000)
+    [file] = write_run(batches, layout, tmp_path, rows_estimate=30_000)
+
+    group = pq.read_metadata(file.path).row_group(0)
+    assert [group.column(i).has_dictionary_page for i in range(3)] == [False, True, False]
+
+
 def test_integers_and_times_without_a_dictionary_are_delta_packed(tmp_path):
     kinds = {"at": "timestamp[us, tz=UTC]", "n": "uint64", "state": "int32", "price": "float64", "flag": "bool"}
     schema = Schema({"k": "int64"}, values=kinds)
