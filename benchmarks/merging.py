@@ -12,7 +12,6 @@ new, without a compaction. Both tables have the same files and take turns. A *ho
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import random
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from statistics import median
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 import lakebed
 from lakebed import Latest, Schema
@@ -50,7 +50,7 @@ def rows_of(keys: np.ndarray, seed: int) -> pa.Table:
 def as_if_kept(table: lakebed.Table) -> Snapshot:
     """Return the table's files as a table that keeps all rows."""
     now = table.snapshot()
-    return Snapshot(dataclasses.replace(now.state, merge=KeepAll()), now.reader, now.storage)
+    return Snapshot(structs.replace(now.state, merge=KeepAll()), now.reader, now.storage)
 
 
 def ms(call: Callable[[], object]) -> float:

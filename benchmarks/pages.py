@@ -39,7 +39,7 @@ def make_tables(instance: Instance, count: int) -> None:
 
 def make_large(instance: Instance, partitions: int) -> None:
     """Make a table whose checkpoint has this many partitions."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     table = instance.create_table("large", SCHEMA, online=False)
     table.set(split_rows=10**9)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 import lakebed
 from lakebed import clock
@@ -36,7 +37,7 @@ def attach(table: Any, folder: Path, *, with_digests: bool) -> None:
         checked = check_sorted(path, [FLAT], (), path.name)
         assert isinstance(checked, SortedFile)
         if not with_digests:
-            checked = replace(checked, summary=replace(checked.summary, blocks=b""))
+            checked = replace(checked, summary=structs.replace(checked.summary, blocks=b""))
         sent = send_run(table.storage, table.id, [checked], job=clock.new_id())
         table.commit(ProposeFiles(sent, None, table.state().version))
 

@@ -7,11 +7,11 @@ is read.
 
 import json
 import threading
-from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import lakebed
 from lakebed import KeyRange, Schema

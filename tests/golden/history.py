@@ -1,8 +1,7 @@
 """A short history with every kind of transaction, each of which has an effect."""
 
-from dataclasses import replace
-
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange

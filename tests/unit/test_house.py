@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,6 +217,35 @@ def test_the_first_lookup_of_a_process_imports_nothing_that_it_does_not_need(tmp
         table.write(pa.table({"k": list(keys)}))
     look = f"import lakebed; assert lakebed.open({str(tmp_path)!r}).table('t').get('c').num_rows == 1"
     assert not modules_loaded_by(look) & (HEAVY | UNREAD)
+
+
+def test_the_first_lookup_of_a_process_defines_few_dataclasses(tmp_path: Path) -> None:
+    """Each takes half a millisecond, a Struct a fortieth of that (docs/decisions/0066)."""
+    lakebed.create(str(tmp_path)).create_table("t", lakebed.Schema({"k": "string"})).write(pa.table({"k": ["a"]}))
+    program = (
+        "import dataclasses, json, sys\nimport lakebed\n"
+        f"assert lakebed.open({str(tmp_path)!r}).table('t').get('a').num_rows == 1\n"
+        "named = [(name, value) for name, module in list(sys.modules.items()) if name.startswith('lakebed.')\n"
+        "         for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]\n"
+        "print(json.dumps([f'{name}.{value.__name__}' for name, value in named if dataclasses.is_dataclass(value)]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=60)
+    defined = {name.removeprefix("lakebed.") for name in json.loads(ran.stdout)}
+    assert defined - public_dataclasses() == {
+        "model.partitions.Partitions", "read.request.ReadRequest", "settings.Described",
+        "settings.Settings", "snapshot.handles.TableAddress", "snapshot.snapshot.Snapshot",
+        "table.reopening.InstanceAddress",
+    }  # fmt: skip
+
+
+def public_dataclasses() -> set[str]:
+    """Those that ``import lakebed`` offers, by module and name."""
+    offered = [(home, getattr(lakebed, name)) for name, home in lakebed._HOMES.items()]
+    return {
+        f"{home.removeprefix('lakebed.')}.{value.__name__}"
+        for home, value in offered
+        if isinstance(value, type) and is_dataclass(value)
+    }
 
 
 def test_a_public_name_has_one_home_to_people_and_to_type_checkers() -> None:

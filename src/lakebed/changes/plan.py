@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from msgspec import structs
+
 from lakebed.errors import Code
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
 from lakebed.model.merge_modes import KeepAll, has_one_row_a_key
@@ -131,7 +133,7 @@ class VersionChange:
         found = coarser(plan(self.after, narrower, scope.keys), within)
         left = tuple(one for query in found.partitions for one in self._of_added(query))
         # Keys are wanted of rows that a merge, or a filter, does not show.
-        return QueryPlan(left, self.after.created) if self.merges else replace(found, partitions=left)
+        return QueryPlan(left, self.after.created) if self.merges else structs.replace(found, partitions=left)
 
     def _of_added(self, query: PartitionQuery) -> Iterator[PartitionQuery]:
         """Return what the query reads of the added files."""
@@ -145,7 +147,9 @@ class VersionChange:
     def aged_where(self) -> str:
         """The predicate of the rows that are too old after it, in SQL."""
         after = self.after
-        young = filter_sql(replace(after.row_filter, predicate="", columns=()), after.created, after.age_off_cut_us)
+        young = filter_sql(
+            structs.replace(after.row_filter, predicate="", columns=()), after.created, after.age_off_cut_us
+        )
         return f"NOT ({young})"
 
     def held_before(self, keys: Sequence[bytes]) -> list[bytes]:
@@ -192,8 +196,8 @@ class VersionChange:
                 before += _query(self.before, piece, [file for file in past if file.id not in same])
                 after += _query(self.after, piece, [file for file in present if file.id not in same])
         return Compared(
-            replace(plan(self.before, ()), partitions=tuple(before)),
-            replace(plan(self.after, ()), partitions=tuple(after)),
+            structs.replace(plan(self.before, ()), partitions=tuple(before)),
+            structs.replace(plan(self.after, ()), partitions=tuple(after)),
         )
 
     def _pieces(self, keys: EncodedRange) -> Iterator[EncodedRange]:
@@ -289,7 +293,7 @@ def _seen_by(present: TableState, state: TableState) -> TableState:
         merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
     if state.row_filter not in (NO_FILTER, present.row_filter):
         _check_filter_fields(present, state)
-    return replace(state, schemas=present.schemas, merge=merge)
+    return structs.replace(state, schemas=present.schemas, merge=merge)
 
 
 def _check_filter_fields(present: TableState, state: TableState) -> None:

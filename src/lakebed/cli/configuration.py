@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import CONFIG_VARIABLE, Invocation
@@ -31,8 +32,7 @@ PROFILE_KEYS = (*_TEXTS, *_CHOICES, *_FLAGS, "options")
 _SECRET_WORDS = ("secret", "token", "password", "key", "credential", "sas")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedInstance:
+class NamedInstance(Struct, frozen=True):
     """An instance as the file describes it; variables and files are read by :func:`read_value`."""
 
     name: str
@@ -49,8 +49,7 @@ class NamedInstance:
         return None if self.secret_token is None else read_value(where, self.secret_token)
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """Values for options of every command, by :data:`PROFILE_KEYS`; ``options`` is apart from the other values."""
 
     name: str
@@ -59,8 +58,7 @@ class Profile:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The contents of a file; ``default`` is the name or URL of the instance if none is given."""
 
     path: Path

@@ -10,11 +10,11 @@ import csv
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from lakebed.cli import completions
 from lakebed.cli.argument_types import KEY, KEY_WORD, WholeNumber
@@ -89,8 +89,7 @@ def run_once_id(name: str) -> Decorator:
 # -- key ranges -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """The words of ``--from``, ``--to``, ``--prefix`` and ``--starts-with``."""
 
     low: tuple[str, ...] | None

@@ -7,13 +7,13 @@ sign and characters that would move a terminal's cursor are escaped. Rows are pr
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
 from lakebed.cli.row_formats import write_records, write_rows
@@ -32,8 +32,7 @@ _RECORDS_AT_ONCE = 500
 """Records of one batch are aligned; columns of later batches are at least as wide."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumns:
+class TextColumns(Struct, frozen=True):
     """A heading and rows, printed as lines of text; on a terminal they are made to fit its width."""
 
     names: Sequence[str]
@@ -197,6 +196,8 @@ def _print_columns(columns: TextColumns, widths: list[int]) -> None:
     if not sys.stdout.isatty():
         _print_lines(columns.lines(widths))
         return
+    import shutil  # imports five compression modules, which other output does not need
+
     heading = not widths
     texts = columns.texts(widths)
     shown_widths = fit(widths, shutil.get_terminal_size().columns)

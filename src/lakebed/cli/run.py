@@ -7,6 +7,7 @@ traceback.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complete()
     code = _run_command(sys.argv[1:], owns_process=True)
     ignore_interrupts()
+    # Python would traverse every object of all modules several times to end the process.
+    gc.freeze()
     return code
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from lakebed import clock, runner
 from lakebed.errors import Code, Error

@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import islice
@@ -25,6 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
@@ -52,8 +52,7 @@ _THREADS = 8
 """Segments that are fetched or written in parallel."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointLocation:
+class CheckpointLocation(Struct, frozen=True):
     """The location of a log's checkpoint: always beside the data, even if the log is in a database.
 
     With a version, the location of a retained checkpoint (:mod:`lakebed.log.replay`), else of the latest.
@@ -79,8 +78,7 @@ class CheckpointLocation:
         return segment_name(self.prefix, token, self.version)
 
 
-@dataclass(frozen=True, slots=True)
-class Head(Generic[State]):
+class Head(Struct, Generic[State], frozen=True):
     """The newest entry known: its version, its digest (the next one's ``previous``), and the state after it."""
 
     version: int

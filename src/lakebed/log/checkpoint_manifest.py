@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from lakebed.log import entry as entries
 from lakebed.log.segments import StoredSegment
@@ -19,8 +21,7 @@ AnySegment = StoredSegment | bytes
 """A segment in a manifest: the name of its object, or its bytes if all segments together are small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The version and the digest of the entry that the state is after, the state, and its segments by kind."""
 
     version: int

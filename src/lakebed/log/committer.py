@@ -27,9 +27,11 @@ Core type. :class:`Log`. Source: docs/decisions/0004 and 0011; models: tests/mod
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed import clock, telemetry
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
@@ -65,8 +67,7 @@ LAST_MODIFIED_PAUSE_S = 0.1
 double the time of the commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Put(Generic[State]):
+class _Put(Struct, Generic[State], frozen=True):
     """An entry that is in the store and not proven yet, its proposals, and the log start if it came with the create."""
 
     reading: ReadAhead[State]

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import xxhash
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.checks import is_text, is_whole
@@ -43,8 +44,7 @@ REFERENCE_BYTES = 93
 """The weight of a reference in a sidecar: the bytes that it would take in a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class SidecarReference:
+class SidecarReference(Struct, frozen=True):
     """A sidecar as a header names it: the version it was put for (:mod:`lakebed.log.sidecars`), digest, and size."""
 
     version: int
@@ -53,8 +53,7 @@ class SidecarReference:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One decoded entry; ``documents`` are its transactions, each in JSON.
 
     ``id`` distinguishes it from other entries that were proposed for its version; ``time`` and ``writer`` are
@@ -73,8 +72,7 @@ class Entry:
     sidecars: tuple[SidecarReference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(Struct, frozen=True):
     """An entry with the time at which it was stored, by the store's clock, and its size."""
 
     entry: Entry

@@ -17,8 +17,9 @@ Core types. :class:`Validated`, :class:`PendingEntry`. Source: docs/decisions/00
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import Struct
 
 from lakebed.errors import Code, StorageError, UsageError
 from lakebed.log.outcomes import Committed, NotCommitted
@@ -50,8 +51,7 @@ SETTLE_MAX = 12
 """Puts of the same bytes before an unclear outcome is called unknown: about ten seconds with the pauses between."""
 
 
-@dataclass(frozen=True, slots=True)
-class Validated(Generic[State]):
+class Validated(Struct, Generic[State], frozen=True):
     """The proposals that fit into the next entry, their outcomes if it is written, and its contents."""
 
     outcomes: Mapping[Ticket[Any], Outcome]
@@ -111,8 +111,7 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
     return Validated(outcomes, documents, bytes(body), sidecars, state)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEntry:
+class PendingEntry(Struct, frozen=True):
     """An entry on its way to a number."""
 
     version: int

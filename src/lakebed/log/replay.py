@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code, DamagedError, Error, NotRetainedError
 from lakebed.log import entry as entries
@@ -35,8 +37,7 @@ ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
 """Returns the sidecars that an entry names, by digest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advanced(Generic[State, Change]):
+class Advanced(Struct, Generic[State, Change], frozen=True):
     """The head after an entry, the entry, and its changes, each with the state after it."""
 
     head: Head[State]
@@ -67,8 +68,7 @@ def advance(
     return Advanced(Head(entry.version, entry.digest, state), entry, changes)
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedCheckpoints(Generic[State]):
+class RetainedCheckpoints(Struct, Generic[State], frozen=True):
     """The retained checkpoints of one log, by version; ``replayed`` as of :class:`Checkpoints`."""
 
     location: CheckpointLocation
@@ -146,8 +146,7 @@ class RetainedCheckpoints(Generic[State]):
         return Checkpoints(replace(self.location, version=version), self.identity, self.machine, self.replayed)
 
 
-@dataclass(frozen=True, slots=True)
-class Past(Generic[State]):
+class Past(Struct, Generic[State], frozen=True):
     """The older versions of a log: from its entries, and below the log start from the retained checkpoints."""
 
     backend: LogBackend

@@ -15,10 +15,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotFoundError
@@ -36,8 +36,7 @@ Replay = Callable[[], Columns[Any, Any]]
 """Returns all rows of a kind at the version of a segment's checkpoint, without reading the segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSegment:
+class StoredSegment(Struct, frozen=True):
     """A segment as a manifest names it: token, digest and size of its object; number of rows, first and last key."""
 
     token: str
@@ -111,8 +110,7 @@ def set_state_cache_bytes(size_bytes: int) -> None:
     STATE_CACHE.limit(size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStore:
+class SegmentStore(Struct, frozen=True):
     """The stored segments of one log; ``name`` maps a token to an object name."""
 
     storage: Storage

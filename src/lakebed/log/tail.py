@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import Struct, field
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
@@ -44,8 +45,7 @@ Amiss = DamagedError | UnsupportedFormatError
 """Errors that end a reading: the log is damaged or too new, or it is truncated and a late process wrote the entry."""
 
 
-@dataclass(slots=True)
-class ReadAhead(Generic[State]):
+class ReadAhead(Struct, Generic[State]):
     """Entries from the published version ``start`` to ``head`` that are read and not proven yet.
 
     ``came`` has their bytes, ``size_bytes`` in total, and the weight of each for a checkpoint; None if they are too

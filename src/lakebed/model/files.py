@@ -8,9 +8,10 @@ I/O.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.key_summaries import Summary
@@ -61,8 +62,7 @@ _DELIVERED_NAME = re.compile(rf"hooks/({_ID})\.delivered\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(Struct, frozen=True):
     """One sorted Parquet file, as described by its writer.
 
     ``last_modified_us`` is the store's own last-modified time (microseconds since 1970). The digests are XXH3-128 of
@@ -105,8 +105,7 @@ class DataFile:
         return (keys.max is None or self.min_key < keys.max) and self.max_key >= keys.min
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Struct, frozen=True):
     """A file that is written but not committed, as a transaction proposes it. ``run`` is the id of its run.
 
     ``added`` are fields of the file that the table did not have when it was written. ``file.schema_version`` is then
@@ -119,8 +118,7 @@ class NewFile:
     added: tuple[Field, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedFile:
+class CommittedFile(Struct, frozen=True):
     """A file in the table state, by its id: its sequence span, and the versions that added and dropped its references.
 
     ``file`` has the facts of a file without references; the facts of others are with their references.
@@ -148,8 +146,7 @@ class CommittedFile:
         return self.added <= version and (self.dropped is None or version < self.dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """All rows of a file inside one partition; ``rows`` is exact or an estimate."""
 
     file: str

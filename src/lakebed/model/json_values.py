@@ -55,6 +55,8 @@ def plain(value: Any) -> Any:
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():
             return [plain(item) for item in value]
+        case msgspec.Struct():
+            return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
         case _ if is_dataclass(value):
             return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         case _:

@@ -18,8 +18,10 @@ from __future__ import annotations
 import base64
 import itertools
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.keys import shortest_separator, successor
@@ -41,8 +43,7 @@ _BYTES_MAX, _DENSE = 16 * 1024 * 1024, 32
 multiple of its stored size. Consecutive keys share prefixes and compress well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """Sampled keys of one sorted file in ascending order, the exact lower rank of each, and the number of rows of the
     file.
 

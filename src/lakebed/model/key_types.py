@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed.model.type_names import UUID
 
@@ -48,8 +48,7 @@ class Form(Enum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyType:
+class KeyType(Struct, frozen=True):
     """A type that key fields may have; ``width`` is the size of an encoded value in bytes, 0 for text and binary."""
 
     kind: pa.DataType

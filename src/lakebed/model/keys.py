@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
 from lakebed.model.key_types import Content
@@ -42,8 +44,7 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRange:
+class EncodedRange(Struct, frozen=True):
     """All keys whose encoding lies in ``[min, max)``; a ``max`` of None means no end."""
 
     min: bytes = b""
@@ -74,8 +75,7 @@ class EncodedRange:
 ALL_KEYS = EncodedRange()
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A byte bound as field values: just before (``after`` False) or just after (True) the keys that begin with them.
 
     ``values`` covers the first fields only; a key with equal values in those is above the bound iff ``after`` is False.
@@ -167,8 +167,7 @@ def shortest_separator(low: bytes, high: bytes) -> bytes:
     return high[:length]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyCodec:
+class KeyCodec(Struct, frozen=True):
     """Encodes and decodes the keys of one schema; ``fields`` are its row key fields in order."""
 
     fields: tuple[Field, ...]

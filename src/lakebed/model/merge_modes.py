@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
@@ -114,8 +115,7 @@ MergeMode = KeepAll | Latest | First | Aggregate | Custom
 KEEP_ALL = KeepAll()
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """An aggregate function: a test for the types it accepts, their description, and whether row order matters."""
 
     takes: Callable[[pa.DataType], bool]

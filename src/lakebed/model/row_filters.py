@@ -15,10 +15,12 @@ Errors: UsageError.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
@@ -93,8 +95,7 @@ class AgeOff:
 FilterChange = SetFilter | AgeOff
 
 
-@dataclass(frozen=True, slots=True)
-class RowFilter:
+class RowFilter(Struct, frozen=True):
     """The filter of a table. ``columns`` are the ids of the fields that ``predicate`` names.
 
     ``age_field`` is the id of the time field, 0 without an age-off; ``unit`` is that of an integer field.

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
+from msgspec import Struct
 
 from lakebed.model.key_types import Content
 from lakebed.model.schema import Field
@@ -164,8 +164,7 @@ class HashedKeys:
         return hashes
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapFilter:
+class OverlapFilter(Struct, frozen=True):
     """One filter of an overlap: the position of its file, its bytes there, its field, and its key in the cache."""
 
     file: int
@@ -187,8 +186,7 @@ class OverlapFilter:
         return blocks
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapPart:
+class OverlapPart(Struct, frozen=True):
     """A row group of an overlap: the position of its file, the bounds ``[low, high)`` of its keys, and its filters."""
 
     file: int
@@ -197,8 +195,7 @@ class OverlapPart:
     filters: tuple[OverlapFilter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(Struct, frozen=True):
     """The row groups of files that overlap, in the order of the files, and the bytes of all their filters together."""
 
     parts: tuple[OverlapPart, ...]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.documents import load
@@ -34,8 +36,7 @@ _TAIL_BYTES = 8  # the footer's length and the magic
 _REPEATED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """One flat column of one row group. Byte ranges are (offset, length) in the file; None for a missing part.
 
     ``element`` and ``head`` are parts of the file's metadata, which the page decoder copies: the schema element, and
@@ -50,8 +51,7 @@ class Chunk:
     bloom_filter: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """One row group: ``size_bytes`` stored, ``content_bytes`` decompressed. ``keys`` includes all of its keys.
 
     ``start`` is a lower bound of the sort key of its first row, as the values of the leading fields that the statistics
@@ -69,8 +69,7 @@ class RowGroup:
     extents: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Fences:
+class Fences(Struct, frozen=True):
     """Key bounds of successive parts of a sorted file: part ``i`` has keys in ``[starts[i], ends[i])``.
 
     Both ascend. Parts may overlap if their bounds have fewer fields than a key.
@@ -97,8 +96,7 @@ class Fences:
         return range(bisect_right(self.ends, keys.min), high)
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(Struct, frozen=True):
     """The row groups of a file in order, and the names of its columns by field id.
 
     ``paged`` has the columns that can be read by pages: none if a key column has no page index. ``indexes`` is the byte

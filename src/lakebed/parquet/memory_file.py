@@ -10,13 +10,13 @@ Errors: OSError or ArrowException if a page is damaged; page CRCs are checked wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 from pyarrow._parquet import ParquetReader
 
 from lakebed.parquet.thrift import STOP, integer, struct, structs_head, text
@@ -44,8 +44,7 @@ def page_ranges(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange
     return byte_ranges
 
 
-@dataclass(slots=True, eq=False)
-class _FileGroup:
+class _FileGroup(Struct, eq=False):
     """A row group of a temporary file: for each column the pages of one or more cuts, one after another.
 
     ``chunks`` has the columns of the first cut; ``sizes`` and ``begins`` are in bytes, one for each column.
@@ -78,8 +77,7 @@ class _FileGroup:
         return b"".join((structs_head(1, len(heads)), *heads, integer(1, sum(self.sizes)), count, STOP))
 
 
-@dataclass(slots=True, eq=False)
-class MemoryFile:
+class MemoryFile(Struct, eq=False):
     """A Parquet file in memory of some flat columns: whole pages of row groups, after their dictionaries.
 
     ``elements`` has the schema elements of the columns by field id, ``columns`` their rows after :meth:`decode`, of

@@ -23,11 +23,13 @@ import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from lakebed import telemetry
 from lakebed.clock import random_token
@@ -94,16 +96,14 @@ def _remove_folder(process: int, folder: Path) -> None:
         rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FileTail:
+class FileTail(Struct, frozen=True):
     """The last bytes of a file on a store, from ``offset`` on."""
 
     offset: int
     content: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class OpenFile:
+class OpenFile(Struct, frozen=True, eq=False, weakref=True):
     """A file ready to be read: at a ``path``, or on its store, with its ``tail``.
 
     ``name`` identifies it in the read cache. ``blocks`` verifies what is read; it is None if the whole file was

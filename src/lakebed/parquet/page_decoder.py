@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed import telemetry
 from lakebed.model.arrays import Integers, of_integers
@@ -47,8 +48,7 @@ APART_CUTS = 8
 pages of the other columns then form one row group, which takes a quarter less time to decode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Some rows of one row group of a file."""
 
     file: PagedFile
@@ -220,15 +220,13 @@ def _by_shape(
     return shared.values()
 
 
-@dataclass(slots=True, eq=False)
-class _Cached:
+class _Cached(Struct, eq=False):
     """The rows of some pages that were in the read cache, by field id, as a MemoryFile has them."""
 
     columns: Mapping[int, pa.Array]
 
 
-@dataclass(slots=True, eq=False)
-class _Part:
+class _Part(Struct, eq=False):
     """Columns of a cut whose pages end at the same rows; their rows begin at ``begin`` of ``source``.
 
     ``entries`` are the names of their pages in the read cache, column by column; none if there are too many pages.
@@ -338,8 +336,7 @@ def _fetch_ahead(parts: Sequence[_Part]) -> None:
             file.fetch_ahead(read)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """The rows of one cut: positions in decoded columns. Without a source, that many nulls."""
 
     source: _Cached | MemoryFile | None

@@ -15,12 +15,12 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec import Struct
 
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.keys import EncodedRange, successor
@@ -45,8 +45,7 @@ _BOUND_BYTES = 64  # a key bound besides its bytes: the object, and two referenc
 _INDEX_BYTES = 300  # any index
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """The pages of a column of a row group: their offsets and lengths in the file, and their first rows; ascending.
 
     Columns that are decoded together share one ``first_rows`` array if their pages begin at the same rows.
@@ -60,8 +59,7 @@ class Pages:
     first_rows: array[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """Row ranges ``[begins[i], ends[i])`` of a row group; they ascend and do not overlap."""
 
     begins: Integers
@@ -100,8 +98,7 @@ def take_rows(column: pa.Array, positions: range | Integers) -> pa.Array:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PageSelection:
+class PageSelection(Struct, frozen=True):
     """The pages of a column that have some rows: runs of adjacent pages, and their total number of rows.
 
     ``positions`` are the selected rows among the rows of all these pages. Columns of one ``shape`` have pages that end
@@ -149,8 +146,7 @@ class PageSelection:
         return cls(runs, ends.tobytes(), rows, positions)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPages:
+class KeyPages(Struct, frozen=True):
     """The first row of each page of the first key column, and the key bounds of the pages."""
 
     first_rows: array[int]
@@ -172,8 +168,7 @@ class KeyPages:
         return RowSpan(range(firsts[low], end), end - sure_from)
 
 
-@dataclass(frozen=True, slots=True)
-class RowSpan:
+class RowSpan(Struct, frozen=True):
     """Rows of a row group, the last ``above`` of which are known to lie above the lower bound."""
 
     rows: range

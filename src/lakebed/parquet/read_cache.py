@@ -18,9 +18,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code
@@ -29,8 +30,7 @@ from lakebed.model.checks import is_whole, shown
 READ_CACHE_BYTES = 1024 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class ReadStatistics:
+class ReadStatistics(Struct):
     """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries that were read.
 
     ``pages`` includes those that were in the read cache, of which no bytes were read. ``files`` are those opened to
@@ -70,8 +70,7 @@ class ReadStatistics:
         return _Step(self.steps, name)
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """A class is faster than a generator: a lookup has several steps of microseconds each."""
 
     steps: dict[str, float]
@@ -94,8 +93,7 @@ class CacheKind(StrEnum):
     FILTERS = "filters"
 
 
-@dataclass(frozen=True, slots=True)
-class KindStats:
+class KindStats(Struct, frozen=True):
     """The entries of one kind, and its hits and misses since the process started."""
 
     entries: int
@@ -110,8 +108,7 @@ class KindStats:
         return self.hits / lookups if lookups else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReadCacheStats:
+class ReadCacheStats(Struct, frozen=True):
     """The contents and the bound of the read cache. ``str()`` is for people, :meth:`to_dict` for programs."""
 
     bytes_max: int

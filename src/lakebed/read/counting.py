@@ -19,12 +19,13 @@ Errors: as :meth:`lakebed.read.reader.Reader.scan`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakebed.model.arrays import empty_table
 from lakebed.model.files import summary_name

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ from weakref import WeakKeyDictionary
 
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
+from msgspec.structs import replace
 
 from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context, typed
 from lakebed.model.arrays import empty_table

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
@@ -33,8 +35,7 @@ ROWS_A_RANGE = 4096
 """Reading one more range takes 0.4 ms or more, in which this many rows are decoded and filtered."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionQuery:
+class PartitionQuery(Struct, frozen=True):
     """The query of one partition: disjoint ascending ranges inside it, and the files that may hold their rows.
 
     Neither is empty. Files are in commit order.
@@ -45,8 +46,7 @@ class PartitionQuery:
     files: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryPlan:
+class QueryPlan(Struct, frozen=True):
     """Partition queries in key order, without partitions that cannot hold a result.
 
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
@@ -223,8 +223,7 @@ def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
     return replace(plan, partitions=tuple(direct), shown=EVERY_ROW), replace(plan, partitions=tuple(others))
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFile:
+class LiveFile(Struct, frozen=True):
     """A file, and the key ranges of its live rows: sorted and disjoint."""
 
     file: DataFile

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from lakebed.read.plan import QueryPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One whole row key: encoded, as values of its fields as columns hold them, and hashed for filters."""
 
     key: bytes
@@ -49,8 +50,7 @@ def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
     return Point(keys.min, bound.values, HashedKey(fields, bound.values, keys.min))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyList:
+class KeyList(Struct, frozen=True):
     """Many row keys: encoded and ascending, as columns of their values, and hashed for filters."""
 
     encoded: Sequence[bytes]

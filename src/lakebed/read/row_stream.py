@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed import clock, telemetry
 from lakebed.errors import Code
@@ -35,8 +35,7 @@ WAITING_ROWS_MAX = 16_384
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Unfiltered:
+class Unfiltered(Struct, frozen=True):
     """Rows over which the predicate was not evaluated yet."""
 
     rows: pa.RecordBatch

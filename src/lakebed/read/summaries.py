@@ -16,10 +16,10 @@ Errors: DamagedError naming a summary or a file.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.model.checks import check_flag

@@ -22,9 +22,11 @@ Listing takes one request per thousand objects, of the table or of the instance.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from lakebed import settings
 from lakebed.errors import Code, Error

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
@@ -44,7 +45,9 @@ def raw_rows(now: Snapshot) -> Snapshot:
         kinds = [field for field in hidden_fields(schema) if field.name == KIND]
         schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
     bare = unfiltered(now.state)
-    return replace(now, reopening=None, state=replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema)))
+    return replace(
+        now, reopening=None, state=structs.replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema))
+    )
 
 
 def raw_choice(now: Snapshot, apply: Any, *, raw: Any, reverse: bool = False) -> Snapshot:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from lakebed.ingest.source_rows import SourceRows
 from lakebed.maintenance.ingest_tasks import Ingested
 from lakebed.maintenance.view_feed import parts_of, refresh, view_source
@@ -78,7 +80,7 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str
     shares = share_out(planned.partitions, held, PARTITION_BYTES, lambda files: sampled(source, files))
     memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
     tasks = [
-        _Share(importer.place, source.id, replace(planned, partitions=share), select, memory_limit_bytes)
+        _Share(importer.place, source.id, structs.replace(planned, partitions=share), select, memory_limit_bytes)
         for share in shares
     ]
     made = importer.staged(tasks, partial(_query_results, name=f"the query of view {importer.table.name}"))

@@ -9,12 +9,12 @@ table whose creation began earlier. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, assert_never
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, reading
@@ -23,8 +23,7 @@ from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole,
 from lakebed.state.transactions.resolution import Rejected, Repeated
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTable:
+class CatalogTable(Struct, frozen=True):
     """A table's name, whether maintenance runs on it (online), and its operations that are paused."""
 
     id: str
@@ -33,8 +32,7 @@ class CatalogTable:
     paused: frozenset[TableOperation] = frozenset()
 
 
-@dataclass(frozen=True)
-class CatalogState:
+class CatalogState(Struct, frozen=True, dict=True):
     """All tables of an instance by id, and the defaults of settings, at one version of the catalog's log."""
 
     version: int = 0

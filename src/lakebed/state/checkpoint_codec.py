@@ -6,11 +6,11 @@ Pure: :mod:`lakebed.log.checkpoint` stores the segments. Errors: DamagedError fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from rpds import HashTrieMap
 
 from lakebed.errors import Code
@@ -43,8 +43,7 @@ K = TypeVar("K", int, str)
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedState(Generic[State]):
+class EncodedState(Struct, Generic[State], frozen=True):
     """An encoded state. ``state`` equals the state that was encoded, and refers to these segments."""
 
     state: State

@@ -7,11 +7,11 @@ the document, for the caller to store; the decoder takes them. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from lakebed.model.documents import reading
 from lakebed.state import fields
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Struct, frozen=True):
     """A transaction as it is written: its JSON, and the sidecars to which it refers."""
 
     document: bytes
     sidecars: Sidecars
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """A transaction without the contents of its sidecars, and the numbers of references added and dropped."""
 
     type: str

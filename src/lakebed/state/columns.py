@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed.errors import Code
 
@@ -32,8 +32,7 @@ SEGMENT_BYTES = 1024 * 1024
 segment: at 100 MB/s this takes as long as the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarCodec(Generic[K, V]):
+class ColumnarCodec(Struct, Generic[K, V], frozen=True):
     """Encodes the values of one kind as columns of a segment, key columns first, and decodes them.
 
     A segment may store data that several of its rows share only once, so rows are merged in a *flat* form without

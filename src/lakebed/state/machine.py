@@ -6,8 +6,9 @@ There are two: :data:`TABLE` and :data:`CATALOG`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, transactions
 from lakebed.state.checkpoint_codec import EncodedState
@@ -21,8 +22,7 @@ Proposed = TypeVar("Proposed")
 Change = TypeVar("Change")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine(Generic[State, Proposed, Change]):
+class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     """The pure functions of one kind of log. ``empty`` is the state before entry 1.
 
     A proposal may resolve to several changes, all in one entry.

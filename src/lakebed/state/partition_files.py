@@ -13,8 +13,9 @@ Rules. Pure. The files of a partition are in the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from lakebed.model.files import PartitionFile
 from lakebed.state.columns import Columns
@@ -33,8 +34,7 @@ CACHED_MAX = 16_384
 """References in the cache: about 0.7 kB each, so 11 MB of each open table."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """The changes of one partition since the base: ids of dropped files, and added files."""
 
     gone: frozenset[str] = frozenset()

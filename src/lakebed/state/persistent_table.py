@@ -14,9 +14,9 @@ Rules. Pure. The order of iteration is not defined.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
+from msgspec import Struct
 from rpds import HashTrieMap
 
 from lakebed.state.columns import Columns
@@ -28,8 +28,7 @@ D = TypeVar("D")
 _UNTOUCHED: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
-class MergeOperator(Generic[K, V]):
+class MergeOperator(Struct, Generic[K, V], frozen=True):
     """How the changes of a key are merged; the term is RocksDB's.
 
     ``merge`` applies a change to the base value of a key; None: removed. ``compose`` combines an older and a newer

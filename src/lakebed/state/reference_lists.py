@@ -11,7 +11,6 @@ in less than half the time. The names of files and runs are dictionaries, so eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
 from typing import Any
@@ -42,8 +41,7 @@ _REFERENCES = pa.schema(
 _PAIRS = pa.schema([("file", _NAME), ("partition", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class Sidecar:
+class Sidecar(Struct, frozen=True):
     """The bytes of a sidecar, and its number of references."""
 
     data: bytes
@@ -70,8 +68,7 @@ ReferenceList = list[tuple[str, Positive, Whole, bool, str]] | Claim
 PairList = list[tuple[Id, Positive]] | Claim
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceCounts:
+class ReferenceCounts(Struct, frozen=True):
     """The counts of a list: references, distinct partitions, rows (None for pairs)."""
 
     references: int

@@ -10,10 +10,10 @@ no randomness, no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
 from rpds import HashTrieMap
 
 from lakebed.errors import Code
@@ -32,16 +32,14 @@ if TYPE_CHECKING:
     from lakebed.state.view_source import ViewSource
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The version at which a request was committed, returned when it is repeated; expires by its base version."""
 
     version: int
     base_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Keeps proposals and jobs from before a removal's ``version`` out of its range.
 
     A fence is dropped once the request watermark refuses these proposals and no job from before it is open.
@@ -55,8 +53,7 @@ class Fence:
         return any(job.opened <= self.version and not job.keys.intersect(self.keys).empty for job in jobs)
 
 
-@dataclass(frozen=True)
-class TableState:
+class TableState(Struct, frozen=True, dict=True):
     """A table at ``version``. ``references`` are by partition id, in the order of arrival.
 
     ``schemas`` are all schemas of the table, in the order of their versions. No file needed by a version from

@@ -6,8 +6,10 @@ times of files as far as their bounds give them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.model.field_bounds import decode_bounds
 from lakebed.model.key_values import encode_content
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 
-@dataclass(frozen=True, slots=True)
-class Visibility:
+class Visibility(Struct, frozen=True):
     """The rows for which the predicate ``sql`` is true, or all rows if it is empty.
 
     ``times`` are those of an age-off by a key field, with the cut ``cut_us``. ``by_age``: no other filter hides rows.
@@ -71,8 +72,7 @@ def unfiltered(state: TableState) -> TableState:
     return replace(state, row_filter=NO_FILTER, filter_version=0, age_off_cut_us=0)
 
 
-@dataclass(frozen=True, slots=True)
-class FileTimes:
+class FileTimes(Struct, frozen=True):
     """The bounds of the age-off's field in files: the key field at ``place``."""
 
     field: Field

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import xxhash
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from lakebed.model.documents import load
 from lakebed.storage.digests import READ_BYTES
@@ -51,8 +52,7 @@ ByteRange = tuple[int, int]
 """Offset and length."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockList:
+class BlockList(Struct, frozen=True):
     """The location of the list of block digests: ``offset`` is also the end of the last block."""
 
     block_bytes: int

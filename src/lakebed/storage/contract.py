@@ -33,11 +33,12 @@ succeed later (time-out, 5xx, throttling) or something has to be repaired first 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from lakebed.errors import Code, Error
 
@@ -81,24 +82,21 @@ class PutOutcome(Enum):
     """No reliable answer (time-out, reset, 5xx, 409): put the same bytes again before any other step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """Identifies the content of an object, as its store does (an entity tag and a generation, or a digest)."""
 
     tag: str
     generation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned:
+class Versioned(Struct, frozen=True):
     """The bytes of an object, and the version to pass to :meth:`Storage.replace_if`."""
 
     data: bytes
     version: Version
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """Size, digests and last-modified time of an object that was sent.
 
     ``digest`` is the XXH3-128 of the whole object in hex. The footer is the last part of a Parquet file: its metadata
@@ -120,8 +118,7 @@ def is_near(url: str) -> bool:
     return url.startswith(_NEAR)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """One object of a listing."""
 
     name: str

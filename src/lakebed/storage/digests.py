@@ -11,10 +11,10 @@ Source: Parquet format specification, "File format".
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import xxhash
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,7 @@ _TAIL_BYTES = 8
 _FILE_BYTES_MIN = len(_MAGIC) + _TAIL_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Digests:
+class Digests(Struct, frozen=True):
     """Size and digests of the bytes that were read."""
 
     size_bytes: int

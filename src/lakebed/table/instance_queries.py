@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
-from lakebed.engine.statement_parameters import with_parameters
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
 from lakebed.snapshot.handles import TableNames
 from lakebed.state.time_travel import moment_in
@@ -98,6 +97,8 @@ class InstanceQueries(TableNames[Table]):
             NotFoundError: no such table, tag or version.
         """
         check_text("statement", statement)
+        from lakebed.engine.statement_parameters import with_parameters
+
         statement = with_parameters(statement, parameters)
         check_whole_number("memory_limit_bytes", memory_limit_bytes)
         check_seconds("timeout_s", timeout_s)

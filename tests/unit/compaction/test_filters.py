@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import lakebed
 from lakebed import AgeOff, Aggregate, First, KeepAll, Latest, Schema, SetFilter, clock
@@ -122,7 +123,7 @@ def test_by_a_value_field_files_are_due_once_they_were_written_before_the_cut(la
     table.alter(AgeOff("at", days=30))
     assert compacted(table, tmp_path).jobs == 0
     state = table.state()
-    later = replace(state, age_off_cut_us=to_us(table.log.now()) + 1_000_000)
+    later = structs.replace(state, age_off_cut_us=to_us(table.log.now()) + 1_000_000)
     assert len(plan(later, table.settings_in_force()).merges) == 1
 
 

@@ -1,10 +1,9 @@
 """Compaction of tables that merge rows: windows of neighbours by arrival, and plans that the state accepts."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakebed.maintenance.compaction import whole_files
 from lakebed.maintenance.compaction.neighbours import (

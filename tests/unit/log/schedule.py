@@ -5,8 +5,9 @@ same seed gives the same run. Often one actor sleeps for long, since rare races 
 """
 
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from lakebed.errors import StorageError
 from lakebed.log.backends.objects import ObjectLog, ObjectLogs

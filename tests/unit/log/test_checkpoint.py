@@ -3,10 +3,10 @@
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from lakebed import clock
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UsageError

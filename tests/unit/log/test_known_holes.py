@@ -7,7 +7,8 @@ that need rows in files.
 """
 
 import datetime as dt
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lakebed import clock
 from lakebed.log import checkpoint

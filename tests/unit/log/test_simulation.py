@@ -4,10 +4,10 @@ A seed that failed prints its schedule; mend the code, and run it alone: ``run_s
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import committer, group_commit

@@ -145,7 +145,7 @@ def test_files_are_read_as_they_are_only_where_a_single_one_without_markers_has_
     plan = QueryPlan((PartitionQuery(1, (ALL_KEYS,), files),), SCHEMA, merge=Latest())
     direct, merged = divided(plan)
     assert (parts(direct), parts(merged)) == ([["c"]], [["a", "b"], ["d"]])
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     direct, merged = divided(replace(plan, merge=lakebed.KeepAll()))
     assert (direct.partitions, merged.partitions) == (plan.partitions, ())

@@ -5,11 +5,11 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from lakebed import errors
 from lakebed.export.publication import ExportedFile

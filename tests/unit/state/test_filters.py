@@ -1,12 +1,12 @@
 """Filters and age-off in the state: what is refused and why, how the cut moves, and what goes without being read."""
 
 import json
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakebed import AgeOff, Schema, SetFilter
 from lakebed.errors import Code, UsageError

@@ -1,11 +1,10 @@
 """Files that bring fields along: resolved against whatever the schema has become, added in one entry or not at all."""
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakebed import AddField, DropField, RenameField, WidenField
 from lakebed.errors import Code, UsageError

@@ -1,9 +1,8 @@
 """What holds of every state is checked: each way in which a state can contradict itself is an error that names it."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from lakebed.errors import DamagedError
 from lakebed.model.keys import ALL_KEYS, EncodedRange

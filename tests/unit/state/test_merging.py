@@ -1,11 +1,11 @@
 """Merge modes in the state: when they may change, and the order of arrival that merges rest on."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakebed.errors import Code, UsageError
 from lakebed.model.keys import ALL_KEYS

@@ -1,10 +1,9 @@
 """Proposals as they are sent to a service: each kind comes back as it was, and what is none is refused."""
 
-from dataclasses import replace
-
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from lakebed import (
     AddField,

@@ -1,9 +1,8 @@
 """What partitions hold, in numbers: the same over the parts of a checkpoint, over changes, and over both."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakebed.model.files import CommittedFile, PartitionFile
 from lakebed.state.columnar_codecs import REFERENCES

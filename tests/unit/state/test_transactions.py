@@ -1,8 +1,7 @@
 """Every transaction: what it does, when it is refused, and that it survives being written down."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from lakebed.errors import DamagedError, UnsupportedFormatError
 from lakebed.model.keys import EncodedRange

@@ -6,8 +6,9 @@ header, and a line with the version. If nothing is stored, the log start is 0: i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.log.entry import digest_of, encode_header, parse_header
@@ -45,8 +46,7 @@ def decode_log_start(data: bytes | None, log: str) -> int:
     return log_start
 
 
-@dataclass(frozen=True, slots=True)
-class Rise:
+class Rise(Struct, frozen=True):
     """A raise of the log start of ``log``. Raises UsageError unless ``to`` is above ``expected``."""
 
     log: str

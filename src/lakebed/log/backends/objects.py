@@ -5,8 +5,9 @@ data.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.model.files import (
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import PutOutcome, Storage
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectLog:
+class ObjectLog(Struct, frozen=True):
     """A :class:`~lakebed.log.backends.backend.LogBackend` on a store with create-if-absent."""
 
     storage: Storage
@@ -104,8 +104,7 @@ class ObjectLog:
                 yield listed.name
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectLogs:
+class ObjectLogs(Struct, frozen=True):
     """A :class:`~lakebed.log.backends.backend.LogLocation`: the logs below one root URL."""
 
     storage: Storage

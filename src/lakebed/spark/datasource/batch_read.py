@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyspark
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.errors import Code

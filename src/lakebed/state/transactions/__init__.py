@@ -11,8 +11,9 @@ They are pure: no I/O, no clock, no randomness. mypy holds every member of the u
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.state.transactions.add_files import AddFiles, AddFilesDocument, ProposeFiles

@@ -8,10 +8,10 @@ rows that are visible again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code, Error
 from lakebed.model.row_filters import (

@@ -5,10 +5,10 @@ The add that carries out a request closes it (:class:`~lakebed.state.transaction
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, structs
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.wording import count_text

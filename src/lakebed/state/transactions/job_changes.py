@@ -12,10 +12,10 @@ Source: the random models in tests/model/protocol break every simpler rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """An open unit of work over the references that ``inputs`` have inside ``keys``.
 
     ``owner`` names the process that opened it (a hint, for releasing the jobs of a dead process); any process may close

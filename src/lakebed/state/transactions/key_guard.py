@@ -16,8 +16,9 @@ Source: docs/decisions/0053.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from lakebed.state.fields import Whole
 
@@ -31,8 +32,7 @@ SPANS_MAX = 16_384
 """Maximum number of spans. Beyond it, neighbouring keys share a span, so the size of a guard stays below some MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyGuard:
+class KeyGuard(Struct, frozen=True):
     """Keys that were read at ``version``: each lies in a span from its first to its last key; spans ascend.
 
     ``sequence`` was the table's next sequence number at that version, and ``files`` are those that reached a span.

@@ -7,10 +7,10 @@ the change are refused: writes by their base version; jobs because the change re
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode

@@ -8,11 +8,11 @@ brings nothing back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.key_summaries import Summary

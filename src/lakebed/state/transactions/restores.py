@@ -16,10 +16,10 @@ Source: decision 0046.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rpds import HashTrieMap
 
 from lakebed.errors import Code

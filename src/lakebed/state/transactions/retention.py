@@ -8,11 +8,11 @@ which makes a later deletion safe. Source: decision 0013; tests/model/deletion.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.wording import count_text, did_you_mean

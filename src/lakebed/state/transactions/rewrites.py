@@ -5,10 +5,10 @@ Source: docs/decisions/0050.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.state.transactions.job_changes import CloseJob, Job, OpenJob, ProposeOutput, Replace

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lakebed.errors import Code
 from lakebed.model import types
@@ -245,7 +245,7 @@ class AlterSchema(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the schema as the latest; older ones are kept."""
-        return replace(state, schemas=followed(state.schemas, self.schema), merge=self.merge)
+        return structs.replace(state, schemas=followed(state.schemas, self.schema), merge=self.merge)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the changes."""
@@ -323,7 +323,7 @@ class CreateTable(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state of an empty table."""
-        return replace(
+        return structs.replace(
             state,
             table=self.table,
             schemas=followed((), self.schema),
@@ -373,7 +373,7 @@ class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):
     def apply(self, state: TableState) -> TableState:
         """Return the state with the changed settings."""
         merged = {**state.settings, **self.changes}
-        return replace(state, settings={name: value for name, value in merged.items() if value is not None})
+        return structs.replace(state, settings={name: value for name, value in merged.items() if value is not None})
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the new values."""
@@ -391,7 +391,7 @@ class DropTable(StoredAsIs, frozen=True, tag="drop_table"):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state of a dropped table."""
-        return replace(state, dropped=True)
+        return structs.replace(state, dropped=True)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report nothing: the dropped references and their rows are not on record."""

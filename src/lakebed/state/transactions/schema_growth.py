@@ -15,9 +15,11 @@ Core types: :class:`Grown`. Source: docs/decisions/0044.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema
@@ -62,8 +64,7 @@ def new_field(name: str, kind: pa.DataType, used: Collection[int]) -> Field:
     return Field(new_id(name, used), name, added.type, nullable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
+class Grown(Struct, frozen=True):
     """Files as they are committed, and the transaction that adds their new fields first; None if there is none."""
 
     files: tuple[NewFile, ...]

@@ -7,10 +7,10 @@ feed the view at the same time, or one repeats a feed of unknown outcome. Only f
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
