@@ -26,7 +26,8 @@ from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, S
 
 from lakebed.model import types
 from lakebed.model.key_types import Content
-from lakebed.model.keys import EncodedRange
+from lakebed.model.key_values import encode_raw
+from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -250,29 +251,32 @@ def url(path: Path) -> str:
     return path.absolute().as_uri()
 
 
-def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequence[pa.Scalar] | None) -> Expr | None:
-    """Return the condition that the leading fields are in ``[low, high)``; None if neither bounds anything."""
-    parts = []
-    if low:
-        parts += _beyond(fields, low, above=True, inclusive=True)
-    if high:
-        parts += _beyond(fields, high, above=False, inclusive=False)
-    return reduce(and_, parts) if parts else None
+def inside(codec: KeyCodec, key_range: EncodedRange | None) -> Expr | None:
+    """Return the condition that the codec's fields are in the range; None if that is every row.
 
-
-def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
-    """Return the condition that the key is in the range; None if that is every row."""
+    The engine skips a page only by a condition on a single column. So a field that has one value in all keys of the
+    range is compared on its own, and the bounds are compared in the fields after it.
+    """
     if key_range is None:
         return None
+    low = codec.decode_bound(key_range.min)
+    values = scalars(codec.fields, low.values)
+    if values and key_range.max is not None:
+        field, start = codec.fields[0], encode_raw(codec.fields[0], values[0])
+        end = successor(start)
+        if key_range.min.startswith(start) and end is not None and key_range.max <= end:
+            ends_inside = key_range.max.startswith(start)
+            rest = EncodedRange(key_range.min[len(start) :], key_range.max[len(start) :] if ends_inside else None)
+            others = inside(KeyCodec(codec.fields[1:]), rest)
+            same = key_column(field) == lit(values[0])
+            return same if others is None else same & others
     parts = []
-    low = schema.codec.decode_bound(key_range.min)
-    if low.values:
-        values = scalars(schema.row_key, low.values)
-        parts += _beyond(schema.row_key, values, above=True, inclusive=not low.after)
+    if values:
+        parts += _beyond(codec.fields, values, above=True, inclusive=not low.after)
     if key_range.max is not None:
-        high = schema.codec.decode_bound(key_range.max)
-        values = scalars(schema.row_key, high.values)
-        parts += _beyond(schema.row_key, values, above=False, inclusive=high.after) if values else [lit(value=False)]
+        high = codec.decode_bound(key_range.max)
+        values = scalars(codec.fields, high.values)
+        parts += _beyond(codec.fields, values, above=False, inclusive=high.after) if values else [lit(value=False)]
     return reduce(and_, parts) if parts else None
 
 

@@ -147,7 +147,7 @@ class ScanEngine:
             return
         for keys in forwards([PagedFile(opened, request.schema, self._files) for opened in files], request.keys):
             whole = all(opened.file.lies_in(keys) for opened in files)
-            yield keys, None if whole else inside(request.schema, keys)
+            yield keys, None if whole else inside(request.schema.codec, keys)
 
     def frame(self, files: Sequence[OpenFile], condition: Expr | None, request: ReadRequest) -> DataFrame:
         """Return the rows of the files for which the condition and the predicate are true, in order."""
@@ -324,7 +324,7 @@ def check_found(frame: Frame, plan_text: str, reader: Reader) -> None:
 
 
 def _is_live(live: LiveFile, schema: Schema) -> Expr:
-    conditions = [inside(schema, keys) for keys in live.ranges]
+    conditions = [inside(schema.codec, keys) for keys in live.ranges]
     return reduce(or_, [lit(value=True) if one is None else one for one in conditions])
 
 

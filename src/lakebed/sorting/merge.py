@@ -16,9 +16,10 @@ The memory of a merge, and how the limit M bounds each part:
 
 * *Bytes read.* A Parquet scan keeps the compressed bytes of all row groups that it has read until its end
   (apache/arrow-rs#9695: ranges fetched together are not released), so a single plan would hold all of its inputs.
-  Therefore the keys are divided into *slices* of M/16 to M/4 bytes of input. Each slice is merged by a plan of its own,
+  Therefore the keys are divided into *slices* of at most M/4 bytes of input. Each slice is merged by a plan of its own,
   one after another, with a predicate that prunes row groups and pages. At each border between slices one page of each
-  input is decoded twice.
+  input is decoded twice, because the borders suit the statistics of pages
+  (:func:`~lakebed.sorting.merge_parts.tiles`).
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
   output). The rows of a batch are limited so that these stay within M/2.
 * *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow input a
@@ -136,8 +137,8 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
-    ``slices`` tile the key range in order, each with at most a quarter of the memory limit of input. A caller that has
-    the inputs' summaries can give them; otherwise keys are sampled from the inputs.
+    ``slices`` tile the key range in order, each with at most an eighth of the memory limit of input; the merge moves
+    their borders. A caller that has the inputs' summaries can give them; otherwise keys are sampled from the inputs.
 
     Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
     files such as :func:`~lakebed.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each batch
