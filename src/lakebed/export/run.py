@@ -16,7 +16,7 @@ Errors: UsageError, BadKeyError and ExistsError before anything is written; Dama
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,14 +56,13 @@ class ExportRequest:
     """The rows to export: those with a key in any of the ranges (without ranges: all) for which ``where`` is true.
 
     ``where`` is a predicate in SQL over the table's columns. ``partitions`` is the maximum number of files; the default
-    is one per ``file_bytes`` (a setting) or one per core, where ``cores`` is the number of tasks that run at once.
+    is one per ``file_bytes`` (a setting) or one per core.
     """
 
     ranges: tuple[KeyRange, ...] = ()
     where: str | None = None
     format: str = "parquet"
     partitions: int | None = None
-    cores: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,18 @@ Execute = runner.Execute[ExportTask, tuple[ExportedFile, ...]]
 """Runs export tasks."""
 
 
-def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequest, execute: Execute) -> ExportReport:
+def export(  # noqa: PLR0913 - what, where to, which rows, and who runs the tasks
+    table: Table,
+    snapshot: Snapshot,
+    target: Storage,
+    wanted: ExportRequest,
+    execute: Execute,
+    *,
+    cores: Callable[[], int] = lambda: 1,
+) -> ExportReport:
     """Write the rows of a pinned snapshot below the root of ``target``, which must be empty.
+
+    ``cores`` returns how many tasks run at once. It is called after all checks, because to count them may start Spark.
 
     Raises:
         UsageError: an unknown format, one that cannot hold the schema, an invalid predicate, fewer than one partition.
@@ -125,7 +134,7 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
     check_empty(target)
     held = cells(snapshot.state, planned)
     export_id = clock.new_id()
-    tasks = _tasks(table, snapshot, wanted, held, export_id)
+    tasks = _tasks(table, snapshot, wanted, _parts(table, snapshot, held, wanted, cores), export_id)
     record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
     with withdrawn_on_failure(target, export_id):
         results = list(execute(tasks)) if tasks else []
@@ -151,17 +160,26 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
 # -- within -----------------------------------------------------------------------------------------------------
 
 
+def _parts(
+    table: Table, snapshot: Snapshot, held: Sequence[Cell], wanted: ExportRequest, cores: Callable[[], int]
+) -> tuple[tuple[Cell, ...], ...]:
+    """Return the cells of each task; no task if there are no cells."""
+    if not held:
+        return ()
+    count = wanted.partitions or parts_wanted(held, table.settings_in_force().file_bytes, cores())
+    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
+    return share_out(held, summaries, count)
+
+
 def _tasks(
-    table: Table, snapshot: Snapshot, wanted: ExportRequest, held: Sequence[Cell], export_id: str
+    table: Table, snapshot: Snapshot, wanted: ExportRequest, parts: Sequence[tuple[Cell, ...]], export_id: str
 ) -> list[ExportTask]:
     settings = table.settings_in_force()
-    count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
-    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
     layout, limit_bytes = Layout.of(snapshot.schema, settings), settings.memory_limit_bytes
     shown, mode = snapshot.state.visibility.sql, snapshot.state.merge
     return [
         ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown, mode)
-        for index, part in enumerate(share_out(held, summaries, count))
+        for index, part in enumerate(parts)
     ]
 
 

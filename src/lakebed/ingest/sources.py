@@ -60,16 +60,21 @@ def find_files(
 
     Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
+    found = [file for item in items_of(source) for file in sorted(_find(item, home, suffixes), key=lambda f: f.url)]
+    if twice := repeated_names(file.url for file in found):
+        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be imported twice", name=twice[0])
+    return tuple(found)
+
+
+def items_of(source: object) -> list[str]:
+    """Return the items of a source, one or several, as texts. Raises UsageError if there is none, or one is no path."""
     items = [source] if isinstance(source, str | Path) else list(source) if isinstance(source, list | tuple) else []
     if not items:
         raise Code.ARGUMENT_MISSING(f"no source was given ({shown(source)}): name Parquet files, folders or globs")
     for item in items:
         if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
             raise Code.URL_INVALID(f"not a path or URI of a source: {shown(item)}")
-    found = [file for item in items for file in sorted(_find(str(item), home, suffixes), key=lambda f: f.url)]
-    if twice := repeated_names(file.url for file in found):
-        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be imported twice", name=twice[0])
-    return tuple(found)
+    return [str(item) for item in items]
 
 
 def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[Source]:

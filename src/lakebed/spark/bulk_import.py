@@ -186,7 +186,7 @@ class Importer:
         reading.check_spark()
         framed = is_frame(given)
         name = "the DataFrame" if framed else str(given)
-        format = format or ("parquet" if framed else source_frames.format_found(given, self.table.storage))
+        format = "parquet" if framed else source_frames.format_for(given, format, self.table.storage)
         untyped = not framed and format in source_frames.TEXT_FORMATS
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
         with self.stop.job(session := self.start()):

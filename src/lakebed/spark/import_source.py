@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Code
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
-from lakebed.model.checks import are_names, are_texts, check_flag, shown
+from lakebed.model.checks import are_names, are_texts, check_flag, check_text, shown
 from lakebed.spark.scattered import values_in
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class SourceReading:
         if not isinstance(self.options, ReadingOptions):
             raise Code.ARGUMENT_INVALID(f"reading = {shown(self.options)}: must be lakebed.ReadingOptions")
         check_flag("ignore_extra", self.ignore_extra)
+        if self.select is not None:
+            check_text("select", self.select)
         times = self.options.timezone or self.options.date_format
         if self.quarantine is not None and times:
             raise Code.ARGUMENTS_CONFLICT(

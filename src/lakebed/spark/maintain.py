@@ -146,7 +146,8 @@ class Maintenance:
         """Export a version; see :meth:`lakebed.spark.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
             execute = export_executor(self.tasks, self.place, target, watching(run, in_phase(self.progress, "export")))
-            return noted(run, export(self.table, snapshot, target.connect(), wanted, execute))
+            made = export(self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores)
+            return noted(run, made)
 
     def compact(self, strategy: str | None = None) -> CompactionReport:
         """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""

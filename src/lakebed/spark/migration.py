@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.errors import Code
 from lakebed.ingest.send import check_runs
 from lakebed.ingest.source_rows import SourceRows
 from lakebed.ingest.sources import plain
@@ -24,6 +25,7 @@ from lakebed.spark.bulk_import import Importer, ImportRequest
 from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.scattered import values_in
+from lakebed.spark.session import InProcess
 from lakebed.state.time_travel import committed_at
 
 if TYPE_CHECKING:
@@ -45,7 +47,15 @@ def migrate_on_spark(  # noqa: PLR0913 - as a migration in this process, and the
     job_id: str | None,
     progress: Callback | None = None,
 ) -> MigrationReport:
-    """Add all rows of the source, in one commit, as an interruptible call of the pipeline."""
+    """Add all rows of the source, in one commit, as an interruptible call of the pipeline.
+
+    Raises as a bulk import, and UsageError for a pipeline without Spark.
+    """
+    if isinstance(pipeline.launcher, InProcess):
+        raise Code.SPARK_REQUIRED(
+            "this migration needs Spark, and the pipeline's launcher is in-process: give another launcher, or migrate "
+            "in this process (leave out --spark)"
+        )
     return pipeline.maintenance(table, progress).migrate(source, chosen, job_id)
 
 

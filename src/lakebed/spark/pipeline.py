@@ -28,7 +28,7 @@ from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport, RewriteRequest
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
-from lakebed.model.checks import tuple_of
+from lakebed.model.checks import check_method, tuple_of
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
@@ -213,7 +213,7 @@ class Pipeline:
         target = self._table(table)
         given = read_options(self._place, target.name, target.schema, ranges)
         given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
-        given |= {} if version is None else {"at": str(version)}
+        given |= {} if version is None else {"at": str(target.at(version=version).version)}
         return self.session.read.format("lakebed").options(**given).load()
 
     @interruptible
@@ -318,9 +318,8 @@ class Pipeline:
             NotRetainedError: files of that version may be deleted.
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
-        maintenance = self.maintenance(table, progress)
-        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions, maintenance.cores)
-        return maintenance.export(place_of(url, self.instance), wanted, at)
+        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions)
+        return self.maintenance(table, progress).export(place_of(url, self.instance), wanted, at)
 
     @interruptible
     def erase_report(
@@ -395,5 +394,6 @@ class Pipeline:
     def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
         """Return the maintenance of one table, step by step, for a service."""
         start = None if self._pool is not None else lambda: self.session
-        progress = progress or self.progress.callback
-        return Maintenance(self._table(table), self._tasks, self._place, start, progress)
+        if (callback := progress or self.progress.callback) is not None:
+            check_method("progress", callback, "__call__", "function")
+        return Maintenance(self._table(table), self._tasks, self._place, start, callback)

@@ -25,7 +25,7 @@ from lakebed.formats.reading_options import FORMATS as FILE_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.source_rows import SourceRows
-from lakebed.ingest.sources import find_files
+from lakebed.ingest.sources import find_files, items_of
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.spark.arrow_types import arrow_of, spark_of
@@ -62,8 +62,16 @@ def check_format(format: str | None) -> None:
         raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {', '.join(FORMATS)}", format=format)
 
 
-def format_found(source: Any, home: Storage) -> str:
-    """Return the format of the first file of a source, for a query over it."""
+def format_for(source: Any, format: str | None, home: Storage) -> str:
+    """Return the format of a source; if none is given, that of its first file.
+
+    Raises UsageError for a source that cannot be of the format. Does not use Spark, which takes long to start.
+    """
+    items = items_of(source)
+    if format in ("delta", "iceberg", "query") and len(items) > 1:
+        raise Code.ARGUMENT_INVALID(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
+    if format is not None:
+        return format
     first = input_file(find_files(source, home, DATA_SUFFIXES)[0].url, home)
     kind = format_of(first, DETECTED)
     formats = {"Parquet": "parquet", "CSV": "csv", "JSON": "json", "ORC": "orc"}
@@ -76,7 +84,7 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
     """Return the source as a DataFrame, or the result of the query ``select`` over it under the name ``source``.
 
     Raises:
-        UsageError: an unknown format, one whose connector the session does not have, or not a query.
+        UsageError: a format whose connector the session does not have, or not a query.
         NotFoundError: a path that does not exist.
         SchemaMismatchError: a source that Spark cannot read.
     """
@@ -115,11 +123,7 @@ def columns_of(frame: DataFrame) -> pa.Schema:
 
 
 def _frame_of(session: SparkSession, source: Any, format: str) -> DataFrame:
-    items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
-    if not items:
-        raise Code.ARGUMENT_MISSING("no source was given: name files, folders or globs")
-    if format in ("delta", "iceberg", "query") and len(items) > 1:
-        raise Code.ARGUMENT_INVALID(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
+    items = items_of(source)
     if format == "query":
         return _queried(session, items[0])
     # An Iceberg table has a name. Spark resolves relative paths where its JVM was started.

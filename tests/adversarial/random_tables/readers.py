@@ -431,7 +431,7 @@ def export(visit: Visit) -> None:
         return [run_export_task(task, table.storage, target, visit.ways.folder) for task in tasks]
 
     try:
-        run_export(table, visit.at.snapshot(), target, ExportRequest((), where.sql, format, 2, 1), execute)
+        run_export(table, visit.at.snapshot(), target, ExportRequest((), where.sql, format, 2), execute)
         _copy(visit, folder, where.rows(visit.model))
     except BaseException as error:
         error.add_note(f"{format} where {where.sql}")
