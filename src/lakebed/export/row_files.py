@@ -1,7 +1,8 @@
 """Writes rows as one local file: Parquet, CSV or JSON lines.
 
-Binary is hex digits in CSV and JSON. CSV has a header; a null is empty and an empty text is ``""``. JSON has one object
-per line; nulls are omitted, and NaN and the infinities, which JSON lacks, are null.
+Binary is hex digits in CSV and JSON, and times are ISO 8601 (:mod:`lakebed.model.iso_times`). CSV has a header; a null
+is empty and an empty text is ``""``. JSON has one object per line; nulls are omitted, and NaN and the infinities, which
+JSON lacks, are null.
 
 Errors: UsageError for a format that cannot represent the columns.
 """
@@ -18,8 +19,10 @@ from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS
 from lakebed.export.publication import LocalFile
+from lakebed.formats.json_columns import decode_array
 from lakebed.model.arrays import empty_batch
 from lakebed.model.extension_values import texts_of_uuids
+from lakebed.model.iso_times import has_expanded_years, may_expand
 from lakebed.model.json_values import encode_array
 from lakebed.model.type_names import JSON, UUID
 from lakebed.model.types import is_binary, with_inner
@@ -96,17 +99,35 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Pa
 def _write_csv(batches: Iterable[pa.RecordBatch], arrow: pa.Schema, path: Path) -> None:
     import pyarrow.csv as pacsv
 
-    with writing_to(path.parent), pacsv.CSVWriter(path, _in_csv(empty_batch(arrow)).schema) as writer:
+    rows = pacsv.WriteOptions(include_header=False)
+    with writing_to(path.parent), pa.OSFile(str(path), "wb") as file:
+        pacsv.write_csv(_in_csv(empty_batch(arrow)), file)
         for batch in batches:
-            writer.write_batch(_in_csv(batch))
+            pacsv.write_csv(_in_csv(batch), file, rows)
 
 
 def _in_csv(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
-        pa.array(encode_array(column), pa.string()) if is_binary(column.type) else column
+        pa.array(encode_array(column), pa.string()) if is_binary(column.type) or has_expanded_years(column) else column
         for column in _with_texts(rows).columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _in_json(rows: pa.Table) -> pa.Table:
+    """Return the rows with text for times that the engine's writer would replace by an error."""
+    columns = []
+    for column in rows.columns:
+        if any(map(has_expanded_years, column.chunks)):
+            kind = _with_text_times(column.type)
+            columns.append(pa.chunked_array([decode_array(encode_array(chunk), kind) for chunk in column.chunks], kind))
+        else:
+            columns.append(column)
+    return pa.Table.from_arrays(columns, names=rows.schema.names)
+
+
+def _with_text_times(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if may_expand(kind) else with_inner(kind, _with_text_times)
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:
@@ -117,7 +138,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -
         for number, table in zip(count(), gather(map(_with_texts, batches), _JSON_ROWS, bytes_max), strict=False):
             part = folder / f"{number:06d}.json"
             with writing_to(folder):
-                context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(table).write_json(part)
+                context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(_in_json(table)).write_json(part)
                 with part.open("rb") as stream:
                     while chunk := stream.read(2**20):
                         whole.write(chunk)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
+from lakebed.model.iso_times import may_expand, times_of_texts
 from lakebed.model.types import is_binary
 
 SAMPLE_BYTES = 4 * 1024 * 1024
@@ -40,6 +41,9 @@ _TOO_LONG = "straddling"
 """Part of the message of Arrow's parser for a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
+_EXPANDED_YEAR = re.compile(r"(date|timestamp).*: invalid value '\s*[+-]\d{4,}-")
+"""Part of the message of Arrow's parser for a year that it does not know."""
+
 _HEX = r"\A([0-9a-fA-F]{2})*\z"
 _LOCAL_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
@@ -48,7 +52,7 @@ _COLUMN = re.compile(r"In CSV column #(\d+): ")
 @dataclass(frozen=True)
 class CsvReading:
     """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
-    ``quoted_nulls``: empty quotes are null.
+    ``quoted_nulls``: empty quotes are null; ``times_as_text``: dates and timestamps are not parsed by Arrow.
     """
 
     file: InputFile
@@ -60,6 +64,7 @@ class CsvReading:
     whole: bool
     quoted_nulls: bool = False
     read: tuple[str, ...] | None = field(default=None)
+    times_as_text: bool = False
 
     @cached_property
     def nulls(self) -> tuple[str, ...]:
@@ -79,6 +84,10 @@ class CsvReading:
 
     def parsed(self, name: str) -> pa.DataType:
         """Return the type to which Arrow's parser converts a column."""
+        kind = self._typed(name)
+        return pa.string() if self.times_as_text and may_expand(kind) else kind
+
+    def _typed(self, name: str) -> pa.DataType:
         kind = self.type_of(name)
         if pa.types.is_date32(kind) and self.options.date_format:
             return pa.timestamp("s")
@@ -89,7 +98,7 @@ class CsvReading:
     def _read_as(self, name: str) -> pa.DataType:
         if is_binary(self.type_of(name)):
             return self.type_of(name)
-        kind = self.parsed(name)
+        kind = self._typed(name)
         zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
         return pa.timestamp(kind.unit, "UTC") if zoned and not pa.types.is_date32(self.type_of(name)) else kind
 
@@ -234,12 +243,25 @@ def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
                 before += batch.num_rows
             if last is not None and ends_in_quotes(plan, last):
                 raise unclosed(plan, unclosed_line(plan))
+        return
     except UnparsedError as error:
-        raise _diagnosed(plan, error) from error
+        if plan.times_as_text or plan.options.date_format or not _EXPANDED_YEAR.search(str(error)):
+            raise _diagnosed(plan, error) from error
+    yield from _rows_from(before, batches(replace(plan, times_as_text=True)))
+
+
+def _rows_from(first: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows without those before ``first``."""
+    for batch in rows:
+        if first < batch.num_rows:
+            yield batch.slice(first)
+        first = max(0, first - batch.num_rows)
 
 
 def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.RecordBatch:
-    """Convert the types that Arrow's parser does not support: times with the zone of the file, and binary."""
+    """Convert the types that Arrow's parser does not support: times with the zone of the file or with expanded years,
+    and binary.
+    """
     columns = []
     for read_as, column in zip(plan.schema, batch.columns, strict=True):
         if read_as.type == column.type:
@@ -247,7 +269,8 @@ def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.
         elif is_binary(read_as.type):
             columns.append(_from_hex(column, plan, read_as, rows_before))
         else:
-            columns.append(_in_zone(column, plan, read_as))
+            times = _from_iso(column, plan, read_as, rows_before) if pa.types.is_string(column.type) else column
+            columns.append(times if times.type == read_as.type else _in_zone(times, plan, read_as))
     return pa.RecordBatch.from_arrays(columns, schema=plan.schema)
 
 
@@ -257,6 +280,28 @@ def _in_zone(column: pa.Array, plan: CsvReading, read_as: pa.Field) -> pa.Array:
     except pa.ArrowInvalid as error:
         text, name = str(error).splitlines()[0], read_as.name
         raise Code.VALUE_NOT_REPRESENTABLE(f"{plan.file}, column {name}: {text}", column=name) from error
+
+
+def _from_iso(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
+    """Return the times of a column that was read as text. Raises SchemaMismatchError for other text."""
+    local = pa.types.is_timestamp(read_as.type) and plan.options.timezone
+    kind = pa.timestamp(read_as.type.unit) if local else read_as.type
+    texts = pc.utf8_trim_whitespace(column)
+    try:
+        return times_of_texts(texts, kind)
+    except pa.ArrowInvalid as error:
+        place = next(place for place in range(len(texts)) if not _are_times(texts.slice(place, 1), kind))
+        row = rows_before + place
+        where = f"{plan.file}, line {line_of(plan, row):,}"
+        raise _unfit(plan, read_as.name, column[place].as_py(), where=where, row=row, text=str(error)) from error
+
+
+def _are_times(texts: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        times_of_texts(texts, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _from_hex(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
@@ -304,6 +349,13 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
         return Code.SOURCE_UNPARSABLE(f"{where}: {text}", source=str(plan.file), row=row or 0)
     name = plan.schema.names[int(column[1])]
     value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
+    return _unfit(plan, name, value, where=where, row=row or 0, text=text)
+
+
+def _unfit(  # noqa: PLR0913 - a value, its place, and the parser's reason
+    plan: CsvReading, name: str, value: str, *, where: str, row: int, text: str
+) -> Error:
+    """Return the error of a value that is not of its column's type."""
     kind = plan.type_of(name)
     if name in plan.given:
         remedy = f"correct it{_other_form(value, kind)}, or say that it stands for null (--null {value!r})"
@@ -313,7 +365,7 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
         f"{where}, column {name}: {value[:80]!r} is not {kind}{_because(text)}; {remedy}",
         column=name,
         source=str(plan.file),
-        row=row or 0,
+        row=row,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 
+from lakebed.model.iso_times import times_of_texts
 from lakebed.model.type_names import JSON, UUID
 from lakebed.model.types import is_binary
 
@@ -90,7 +91,6 @@ def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    # Uses Arrow, whose times have nanoseconds and years beyond 9999.
     if not _all_are(values, str) and any(not isinstance(value, str | None) for value in values):
         raise TypeError("dates and times are text in ISO 8601")
     texts = pa.array(values, pa.string())
@@ -98,8 +98,8 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
         import pyarrow.compute as pc
 
         # Arrow cannot cast text to a time of day.
-        texts = pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns"))
-    return texts.cast(kind)
+        return pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns")).cast(kind)
+    return times_of_texts(texts, kind)
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.model import types, validity
 from lakebed.model.extension_values import json_of, texts_of_uuids, uuids_of
+from lakebed.model.iso_times import has_expanded_years, is_expanded, iso_texts, may_expand, times_of_texts
 from lakebed.model.type_names import JSON, UUID
 
 if TYPE_CHECKING:
@@ -41,9 +43,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         bad = validity.uncastable(column, wanted)
         return without(column, np.asarray(bad)).cast(wanted)
 
-    from lakebed.engine.computed_columns import try_cast
-
-    return try_cast(column, wanted)
+    return _tried(column, wanted)
 
 
 def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
@@ -57,6 +57,35 @@ def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> 
     """Return the column with null in place of some values."""
     places = np.arange(len(column))
     return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
+
+
+def _tried(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return the engine's cast, and Lakebed's own of years that the engine does not read or write."""
+    from lakebed.engine.computed_columns import try_cast
+
+    found = types.canonical(column.type)
+    if pa.types.is_string(wanted) and has_expanded_years(column):
+        return pa.array(iso_texts(column), wanted)
+    cast = try_cast(column, wanted)
+    if not (pa.types.is_string(found) and may_expand(wanted) and cast.null_count > column.null_count):
+        return cast
+    parts = [
+        _expanded_time(text, wanted) if text is not None and is_expanded(text) else cast.slice(place, 1)
+        for place, text in enumerate(column.cast(found).to_pylist())
+    ]
+    return pa.concat_arrays(parts)
+
+
+def _expanded_time(text: str, wanted: pa.DataType) -> pa.Array:
+    """Return the time, in the zone of the type if the text has no offset; null if it cannot be kept."""
+    one = pa.array([text.strip()], pa.string())
+    with contextlib.suppress(pa.ArrowInvalid):
+        return times_of_texts(one, wanted)
+    if pa.types.is_timestamp(wanted) and wanted.tz:
+        with contextlib.suppress(pa.ArrowInvalid):
+            local = times_of_texts(one, pa.timestamp(wanted.unit))
+            return pc.assume_timezone(local, wanted.tz).cast(wanted)
+    return pa.nulls(1, wanted)
 
 
 def _refuses_loss(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -1,8 +1,8 @@
 """Converts values of Arrow and Python to JSON. Pure.
 
-Integers are numbers of any size. Binary is text of hex digits; dates and times are ISO 8601 (moments in UTC, with a Z),
-decimals are text so that no digit is lost, maps are lists of pairs. JSON has no NaN and no infinities: they become the
-texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null always means null.
+Integers are numbers of any size. Binary is text of hex digits; dates and times are ISO 8601 (moments in UTC, with a Z;
+:mod:`lakebed.model.iso_times`), decimals are text so that no digit is lost, maps are lists of pairs. JSON has no NaN
+and no infinities: they become the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null always means null.
 
 No function makes an Arrow array of Python values, because that imports pandas.
 """
@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+
+from lakebed.model.iso_times import iso_texts
 
 
 def json_text(value: Any) -> str:
@@ -67,7 +69,9 @@ def encode_array(column: pa.Array) -> list[Any]:
     """Convert a column's values to JSON values."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _times(column)
+        return iso_texts(column)
+    if pa.types.is_dictionary(kind):
+        return encode_array(column.dictionary_decode())
     if pa.types.is_struct(kind):
         members = [encode_array(member) for member in column.flatten()]
         names = [kind.field(i).name for i in range(kind.num_fields)]
@@ -106,13 +110,6 @@ def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
     valid = column.is_valid().to_pylist()
     first = offsets[0] if offsets else 0
     return [items[offsets[i] - first : offsets[i + 1] - first] if ok else None for i, ok in enumerate(valid)]
-
-
-def _times(column: pa.Array) -> list[str | None]:
-    # Uses Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
-    kind = column.type
-    zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
-    return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
 
 
 def _number(value: float) -> float | str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error
 from lakebed.model import type_names
 from lakebed.model.checks import shown
+from lakebed.model.iso_times import is_expanded, may_expand, times_of_texts
 from lakebed.model.key_types import PER_SECOND, Form, decimal_of, unscaled
 from lakebed.model.type_names import name_of
 
@@ -127,6 +128,8 @@ def parse_text(field: Field, text: str) -> Any:
 
 
 def _number_of_text(kind: pa.DataType, text: str) -> Any:
+    if may_expand(kind) and is_expanded(text):
+        return _expanded_number(kind, text.strip())
     if pa.types.is_date32(kind):
         return dt.date.fromisoformat(text)
     if pa.types.is_time(kind):
@@ -135,6 +138,18 @@ def _number_of_text(kind: pa.DataType, text: str) -> Any:
         moment = dt.datetime.fromisoformat(text)
         return moment.replace(tzinfo=dt.UTC) if kind.tz and moment.tzinfo is None else moment
     return int(text)
+
+
+def _expanded_number(kind: pa.DataType, text: str) -> int:
+    """Return the column's integer for a date or timestamp whose year Python may lack."""
+    try:
+        found = times_of_texts(pa.array([text]), kind)
+    except pa.ArrowInvalid:
+        if not (pa.types.is_timestamp(kind) and kind.tz):
+            raise
+        found = times_of_texts(pa.array([text]), pa.timestamp(kind.unit))
+    number: int = found.view(pa.int64() if kind.bit_width == 64 else pa.int32())[0].as_py()
+    return number
 
 
 def _time_of_text(kind: pa.DataType, text: str) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model import types
+from lakebed.model.iso_times import iso_texts, may_expand
 from lakebed.model.key_types import PER_SECOND
 
 _TEXTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
@@ -113,7 +114,8 @@ def shown(column: pa.Array, row: int) -> str:
         if _is_valid(_compact(one)):
             return str(one[0])
     except OverflowError:
-        pass
+        if may_expand(one.type):
+            return str(iso_texts(one)[0])
     return str(one.view(_raw(one.type))[0])
 
 
