@@ -123,12 +123,12 @@ class Checkpoints(Generic[State]):
         """Return the state of the stored checkpoint; None if there is none or it is damaged; then the log is read."""
         self._checked_s = clock.monotonic_s()
         try:
-            found = self.read()
+            head = self.read()
         except DamagedError:
             return None
-        self._number = 0 if found is None else found.version
+        self._number = 0 if head is None else head.version
         telemetry.measure("table_checkpoint_version", self._number, table=self._identity)
-        return found
+        return head
 
     def newer(self, log_start: int) -> Head[State] | None:
         """Return a stored checkpoint that is newer than the one last read or written, if it is time to check for one.
@@ -140,11 +140,11 @@ class Checkpoints(Generic[State]):
         if not self.wants_newer(log_start) or clock.monotonic_s() - self._checked_s < CHECK_INTERVAL_S:
             return None
         before = self._number
-        found = self.latest()
-        if found is None or found.version <= before:
+        head = self.latest()
+        if head is None or head.version <= before:
             return None
         self._since_bytes = 0
-        return found
+        return head
 
     def wants_newer(self, log_start: int) -> bool:
         """Return whether :meth:`newer` should check: a checkpoint is due, or the log is truncated beyond this one."""
@@ -171,7 +171,7 @@ class Checkpoints(Generic[State]):
             return None
         named = [(kind, segment) for kind, stored in manifest.segments.items() for segment in stored]
         stored = [(self._codec(kind), segment) for kind, segment in named if isinstance(segment, StoredSegment)]
-        in_parallel(lambda one: self._segments.fetched(*one).batch.num_rows, stored)
+        in_parallel(lambda pair: self._segments.fetched(*pair).batch.num_rows, stored)
         return self._opened(manifest, self._replays(manifest.version))
 
     def noted(self, entry_bytes: int) -> None:
@@ -276,7 +276,7 @@ class Checkpoints(Generic[State]):
         retained = [segment.token for segment in named if isinstance(segment, StoredSegment)]
         names = {self._location.segment(token) for token in retained}
         before = self._storage.now() - SEGMENT_AGE_MIN
-        old = [found.name for found in listed if found.name not in names and found.last_modified < before]
+        old = [entry.name for entry in listed if entry.name not in names and entry.last_modified < before]
         self._storage.delete(old)
         return len(old)
 
@@ -339,16 +339,16 @@ def in_parallel(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
     """
     results: dict[int, B] = {}
     errors: list[BaseException] = []
-    left = SimpleQueue[int]()
-    for place in range(len(items)):
-        left.put(place)
+    pending = SimpleQueue[int]()
+    for index in range(len(items)):
+        pending.put(index)
 
     def work() -> None:
         with suppress(Empty):
             while not errors:
-                place = left.get_nowait()
+                index = pending.get_nowait()
                 try:
-                    results[place] = act(items[place])
+                    results[index] = act(items[index])
                 except BaseException as error:  # noqa: BLE001 - raised below
                     errors.append(error)
 
@@ -361,16 +361,18 @@ def in_parallel(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
         thread.join()
     if errors:
         raise errors[0]
-    return [results[place] for place in range(len(items))]
+    return [results[index] for index in range(len(items))]
 
 
 def _each_segment(
     act: Callable[[str, Segment[Any, Any]], StoredSegment], segments: Mapping[str, Sequence[Segment[Any, Any]]]
 ) -> dict[str, list[StoredSegment]]:
     every = iter(
-        in_parallel(lambda one: act(*one), [(kind, segment) for kind, held in segments.items() for segment in held])
+        in_parallel(
+            lambda pair: act(*pair), [(kind, segment) for kind, of_kind in segments.items() for segment in of_kind]
+        )
     )
-    return {kind: list(islice(every, len(held))) for kind, held in segments.items()}
+    return {kind: list(islice(every, len(of_kind))) for kind, of_kind in segments.items()}
 
 
 def _small(image: EncodedState[Any]) -> bool:

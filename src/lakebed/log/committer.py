@@ -287,25 +287,25 @@ class Log(Generic[State, Proposed, Change]):
             self.follow()
             return _NoPut.LOST
         begin_s = clock.monotonic_s()
-        found = self._append_or_report(pending, validated)
-        if found is None:
+        stored = self._append_or_report(pending, validated)
+        if stored is None:
             return _NoPut.REPORTED
-        if found != pending.data:
+        if stored != pending.data:
             self._backoff.lost()
             telemetry.measure("commit_conflicts_total", 1, table=self.identity)
-            self._lose_to(reading, found)
+            self._lose_to(reading, stored)
             return _NoPut.LOST
         self._backoff.won(clock.monotonic_s() - begin_s)
         telemetry.measure("commit_group_size", len(validated.documents))
-        head = Head(pending.version, entries.digest_of(found), validated.state)
-        reading.take(head, found, entries.weight_bytes(found, sidecars))
+        head = Head(pending.version, entries.digest_of(stored), validated.state)
+        reading.take(head, stored, entries.weight_bytes(stored, sidecars))
         self.tail.go_on_from(reading)
         return _Put(reading, validated, self.backend.known_log_start(pending.version))
 
-    def _lose_to(self, reading: ReadAhead[State], found: bytes) -> None:
+    def _lose_to(self, reading: ReadAhead[State], stored: bytes) -> None:
         """Apply the entry that won."""
         try:
-            self.tail.read_on(reading, found)
+            self.tail.read_on(reading, stored)
         except (DamagedError, UnsupportedFormatError) as error:
             self.tail.prove(reading, error)
 
@@ -371,18 +371,18 @@ class Log(Generic[State, Proposed, Change]):
         # Before the put, because after an interrupt its proposals must not be proposed again.
         _report_all(validated.outcomes, Unknown(pending.version))
         try:
-            found = append(self.backend, pending)
+            stored = append(self.backend, pending)
         except StorageError:
             _report_all(validated.outcomes, None)
             raise
         except BaseException:
             self._unsettled = pending
             raise
-        if found is None:
+        if stored is None:
             self._unsettled = pending
-        elif found != pending.data:
+        elif stored != pending.data:
             _report_all(validated.outcomes, None)
-        return found
+        return stored
 
     def _settle_old(self) -> bool:
         """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""

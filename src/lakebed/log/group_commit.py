@@ -133,8 +133,8 @@ def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
             continue
         if outcome is PutOutcome.CREATED:
             return pending.data
-        if outcome is PutOutcome.EXISTS and (found := _read_back(backend, pending.version)) is not None:
-            return found
+        if outcome is PutOutcome.EXISTS and (stored := _read_back(backend, pending.version)) is not None:
+            return stored
     return None
 
 

@@ -103,14 +103,14 @@ class RetainedCheckpoints(Struct, Generic[State], frozen=True):
 
     def read(self, version: int) -> Head[State]:
         """Return one of them, completely verified. Raises DamagedError if it is missing or damaged."""
-        found = self._of(version).read_whole()
-        if found is None or found.version != version:
+        head = self._of(version).read_whole()
+        if head is None or head.version != version:
             raise Code.CHECKPOINT_DAMAGED(
                 f"the checkpoint of {self.identity} at version {version} is missing; restore its objects from a copy",
                 log=self.identity,
                 version=version,
             )
-        return found
+        return head
 
     def latest(self, least: int) -> Head[State]:
         """Return the newest undamaged one that is not below a version. Raises DamagedError if there is none."""
@@ -139,7 +139,7 @@ class RetainedCheckpoints(Struct, Generic[State], frozen=True):
     def _listed(self) -> list[tuple[str, int]]:
         prefix = self.location.prefix
         listing = self.location.storage.list(checkpoints_folder(prefix))
-        numbered = ((found.name, parse_retained_version(prefix, found.name)) for found in listing)
+        numbered = ((entry.name, parse_retained_version(prefix, entry.name)) for entry in listing)
         return [(name, version) for name, version in numbered if version is not None]
 
     def _of(self, version: int) -> Checkpoints[State]:
@@ -223,13 +223,13 @@ def newest_first(log: Log[Any, Any, Any]) -> Iterator[entries.StoredEntry]:
     digest = head.digest
     for version in range(head.version, 0, -1):
         try:
-            found = log.read(version)
+            stored = log.read(version)
         except NotRetainedError:
             return
-        if found is None or found.entry.digest != digest:
+        if stored is None or stored.entry.digest != digest:
             if log.backend.log_start() >= version:
                 return
-            if found is None:
+            if stored is None:
                 raise gone(log.identity, version)
             raise Code.ENTRY_DAMAGED(
                 f"entry {version} of {log.identity} was replaced: its digest differs from the one in the next "
@@ -237,7 +237,7 @@ def newest_first(log: Log[Any, Any, Any]) -> Iterator[entries.StoredEntry]:
                 log=log.identity,
                 version=version,
             )
-        if found.entry.last_modified_us is not None:
-            log.tail.last_modified_times.note(version - 1, from_us(found.entry.last_modified_us))
-        digest = found.entry.previous
-        yield found
+        if stored.entry.last_modified_us is not None:
+            log.tail.last_modified_times.note(version - 1, from_us(stored.entry.last_modified_us))
+        digest = stored.entry.previous
+        yield stored

@@ -66,13 +66,13 @@ class SegmentCache:
     def get(self, stored: StoredSegment) -> SegmentRows[Any, Any] | None:
         """Return the segment's rows; None if they are not in the cache."""
         with self._changing:
-            found = self._rows.get(stored)
-            if found is None:
+            rows = self._rows.get(stored)
+            if rows is None:
                 self.misses += 1
             else:
                 self.hits += 1
                 self._rows.move_to_end(stored)
-            return found
+            return rows
 
     def keep(self, stored: StoredSegment, rows: SegmentRows[Any, Any]) -> None:
         """Add the segment's rows, as the most recently used."""
@@ -129,20 +129,20 @@ class SegmentStore(Struct, frozen=True):
         """Read the segment from that object from now on, or replay it if the object is missing or damaged."""
 
         def rows() -> SegmentRows[Any, Any]:
-            found = self.cache.get(stored)
-            if found is not None:
-                return found
+            segment_rows = self.cache.get(stored)
+            if segment_rows is not None:
+                return segment_rows
             try:
-                found = self.fetched(codec, stored)
+                segment_rows = self.fetched(codec, stored)
             except DamagedError:
                 if replay is None:
                     raise
-                made = SegmentRows(codec, replay().between(stored.first, stored.last))
+                replayed = SegmentRows(codec, replay().between(stored.first, stored.last))
                 # Kept by the segment, not the cache, and without an object: the next checkpoint writes it again.
-                segment.rebase_onto(None, lambda: made)
-                return made
-            self.cache.keep(stored, found)
-            return found
+                segment.rebase_onto(None, lambda: replayed)
+                return replayed
+            self.cache.keep(stored, segment_rows)
+            return segment_rows
 
         segment.rebase_onto(stored, rows)
 
@@ -169,10 +169,10 @@ class SegmentStore(Struct, frozen=True):
                 rows = SegmentRows(codec, batch_of(source, name))
         except NotFoundError as error:
             raise Code.CHECKPOINT_DAMAGED(f"{name}, a segment of a checkpoint, is missing", name=name) from error
-        found = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
-        if found != (stored.count, stored.first, stored.last):
+        actual = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
+        if actual != (stored.count, stored.first, stored.last):
             raise Code.CHECKPOINT_DAMAGED(
-                f"{name} is not the segment that its checkpoint describes: {found}", name=name
+                f"{name} is not the segment that its checkpoint describes: {actual}", name=name
             )
         return rows
 

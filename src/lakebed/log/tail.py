@@ -221,13 +221,13 @@ class LogTail(Generic[State]):
     def _open_above(self, log_start: int) -> None:
         """Continue from a checkpoint that is not below the log start."""
         self._may_be_behind = True
-        found = self.checkpoints.latest()
-        if found is None or found.version < log_start:
-            found = self.retained.latest(log_start)
+        head = self.checkpoints.latest()
+        if head is None or head.version < log_start:
+            head = self.retained.latest(log_start)
         with self._advancing:
             self._ahead = None
-            if found.version > self._head.version:
-                self._head, self._base = found, found.version
+            if head.version > self._head.version:
+                self._head, self._base = head, head.version
 
     def _move_on(self) -> None:
         """Rebase the state onto a checkpoint of another process, if one must have been written by now.
