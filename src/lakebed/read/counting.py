@@ -101,12 +101,12 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             return Count.within(sum(batch.num_rows for batch in visible), 0)
     counted: list[Count] = []
     to_merge: list[PartitionQuery] = []
-    for part, held in _queries_by_range(planned, state):
+    for part, references in _queries_by_range(planned, state):
         if storage is None and is_merged(planned.merge, part.files):
             to_merge.append(part)
             continue
         inside = _range(state, part.partition)
-        shares = [_rows_of_reference(one, part.ranges[0], inside, cuts, planned.shown) for one in held]
+        shares = [_rows_of_reference(one, part.ranges[0], inside, cuts, planned.shown) for one in references]
         if not is_merged(planned.merge, part.files):
             counted.append(_all(shares))
         elif isinstance(planned.merge, Custom):
@@ -161,27 +161,27 @@ class Cuts:
 def _queries_by_range(planned: QueryPlan, state: TableState) -> Iterator[tuple[PartitionQuery, list[PartitionFile]]]:
     """Partition queries of one range each, and their files; where rows are merged, the files of each overlap."""
     for query in planned.partitions:
-        held = {one.file.id: one for one in state.held_by(query.partition)}
+        references = {one.file.id: one for one in state.held_by(query.partition)}
         for keys in query.ranges:
             if isinstance(planned.merge, KeepAll):
                 groups = [(keys, tuple([file for file in query.files if file.reaches(keys)]))]
             else:
                 groups = list(successive(query.files, keys))
             for part, files in groups:
-                yield replace(query, ranges=(part,), files=files), [held[file.id] for file in files]
+                yield replace(query, ranges=(part,), files=files), [references[file.id] for file in files]
 
 
 def _rows_of_reference(
-    held: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility
+    reference: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility
 ) -> Count:
     """Return the number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
-    file = held.file
+    file = reference.file
     live = EncodedRange(file.min_key, successor(file.max_key)).intersect(inside)
-    if held.exact and (keys == inside or keys.covers(live)):
-        rows, error_rows = held.rows, 0
+    if reference.exact and (keys == inside or keys.covers(live)):
+        rows, error_rows = reference.rows, 0
     else:
-        found, error_rows = cuts.rows(file, keys.intersect(inside))
-        rows = len(found)
+        positions, error_rows = cuts.rows(file, keys.intersect(inside))
+        rows = len(positions)
     if not shown.shows_all(file):
         # Any of them may be hidden.
         rows = error_rows = (rows + error_rows + 1) // 2
@@ -219,13 +219,13 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
     cuts = Cuts(state, reader)
     partitions = list(partition_sums(state).values())
     partitions.sort(key=lambda one: state.partitions.position_of(one.partition) or 0)
-    held = [one.rows if one.exact else sum(_rows_held(state, one.partition, cuts)) for one in partitions]
-    if rows >= sum(held):
+    counts = [one.rows if one.exact else sum(_rows_held(state, one.partition, cuts)) for one in partitions]
+    if rows >= sum(counts):
         return None
     wanted = schema.arrow_of(columns)
     needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
     tables = [empty_table(wanted)]
-    for index, positions in _divided(sorted(chance.sample(range(sum(held)), rows)), held):
+    for index, positions in _divided(sorted(chance.sample(range(sum(counts)), rows)), counts):
         located = _located(state, partitions[index].partition, positions, cuts)
         read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in located])
         ordered = sorted_by(read, schema.sort_names)
@@ -254,17 +254,17 @@ def reservoir(rows: RowStream, count: int, chance: Chance) -> pa.Table:
                 following += int(chance.expovariate(1.0) / -math.log(-math.expm1(log_weight)))
         # Taken at once, and copied: a slice of the batch would hold all of it.
         picked = batch.take(pa.array([number - passed for number in taken.values()], pa.int64()))
-        for at, (place, number) in enumerate(taken.items()):
-            places[place : place + 1] = [(number, picked.slice(at, 1))]
+        for index, (slot, number) in enumerate(taken.items()):
+            places[slot : slot + 1] = [(number, picked.slice(index, 1))]
         passed += batch.num_rows
-    found = [one for _, one in sorted(places, key=itemgetter(0))]
-    return pa.Table.from_batches(found, rows.schema).combine_chunks()
+    sampled = [one for _, one in sorted(places, key=itemgetter(0))]
+    return pa.Table.from_batches(sampled, rows.schema).combine_chunks()
 
 
 def _rows_held(state: TableState, partition: int, cuts: Cuts) -> list[int]:
     """Return the exact number of rows of each file in the partition."""
-    held = state.held_by(partition)
-    return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, partition))[0]) for one in held]
+    references = state.held_by(partition)
+    return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, partition))[0]) for one in references]
 
 
 def _range(state: TableState, partition: int) -> EncodedRange:

@@ -289,9 +289,9 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
         columns = dict.fromkeys((*columns, *where.columns))
     opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
-    for live, one in zip(files, opened, strict=True):
+    for live, file in zip(files, opened, strict=True):
         with reader.attribute_errors([live.file]):
-            rows = engine.rows(one, schema)
+            rows = engine.rows(file, schema)
         rows = rows if live.whole else rows.filter(_is_live(live, schema))
         frames.append(rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone))
     overlapping = replace(overlapping, shown=plan.shown)

@@ -152,13 +152,13 @@ def _key_column(rows: pa.Table, field: Field) -> pa.ChunkedArray:
 
 
 def _uuids(column: pa.Array, field: Field) -> pa.Array:
-    found = uuids_of(column)
-    if found.null_count:
-        place = found.is_null().to_pylist().index(True)
+    uuids = uuids_of(column)
+    if uuids.null_count:
+        row = uuids.is_null().to_pylist().index(True)
         raise Code.KEY_UNPARSABLE(
-            f"key field {field.name} is uuid: cannot read {shown(column[place].as_py())}", column=field.name
+            f"key field {field.name} is uuid: cannot read {shown(column[row].as_py())}", column=field.name
         )
-    return found
+    return uuids
 
 
 def _can_hold_keys(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -222,5 +222,5 @@ def gathered(parts: Iterable[PartKeys], files_max: int) -> Iterator[list[PartKey
 
 def _may_hold_any(file: DataFile, keys: Sequence[bytes], first: int, last: int) -> bool:
     """Return whether any of these keys lies within the bounds of a file."""
-    at = bisect_left(keys, file.min_key, first, last)
-    return at < last and keys[at] <= file.max_key
+    index = bisect_left(keys, file.min_key, first, last)
+    return index < last and keys[index] <= file.max_key

@@ -144,10 +144,10 @@ class _Probe:
         starts = before[np.append(np.searchsorted(pages, self.low[fresh[:-1]]), len(pages))]
         begin = passed = 0
         while begin < len(self.low):
-            at = min(int(np.searchsorted(starts, passed + rows_max)), len(fresh) - 1)
-            end, reached = int(fresh[at]), int(starts[at])
-            some = replace(self, indices=self.indices[begin:end], low=self.low[begin:end], high=self.high[begin:end])
-            yield some, reached - passed
+            last = min(int(np.searchsorted(starts, passed + rows_max)), len(fresh) - 1)
+            end, reached = int(fresh[last]), int(starts[last])
+            piece = replace(self, indices=self.indices[begin:end], low=self.low[begin:end], high=self.high[begin:end])
+            yield piece, reached - passed
             begin, passed = end, reached
 
 
@@ -185,12 +185,12 @@ class _Candidate:
                 file.pages(self.position, group, tuple(dict.fromkeys(field.id for field in fields)))
         around = [key_pages.fences.around(search.keys.encoded[index]) for index in indices.tolist()]
         low, high = np.array(around, np.int64).reshape(-1, 2).T
-        some = low < high
-        if not some.any():
+        hits = low < high
+        if not hits.any():
             return None, statistics
         firsts = np.append(np.asarray(key_pages.first_rows, np.int64), group.rows)
         return _Probe(
-            self.part, self.opened, self.position, indices[some], low[some], high[some], firsts, may_be_in is not None
+            self.part, self.opened, self.position, indices[hits], low[hits], high[hits], firsts, may_be_in is not None
         ), statistics
 
     def _worth_filtering(self, file: PagedFile, group: RowGroup) -> bool:
@@ -208,10 +208,10 @@ def _probes(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _
         if any(one.path is None for one in opened.values()):
             threads = until_end.enter_context(ThreadPoolExecutor(OPENED_AT_ONCE, "lakebed-pages"))
             probes = threads.map(probe, candidates)
-        for one, statistics in probes:
+        for assigned, statistics in probes:
             search.request.statistics.add(statistics)
-            if one is not None:
-                yield one
+            if assigned is not None:
+                yield assigned
 
 
 def _candidates(
@@ -231,19 +231,19 @@ def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:
     """Return the probes gathered into batches of enough rows."""
     gathered: list[_Probe] = []
     share = 0.0
-    for one in probes:
-        group = one.opened.footer.groups[one.position]
+    for probe in probes:
+        group = probe.opened.footer.groups[probe.position]
         search.request.statistics.row_groups += 1
-        search.request.statistics.files.add(one.opened.file.id)
-        if not one.opened.footer.gives_pages(search.fields):
+        search.request.statistics.files.add(probe.opened.file.id)
+        if not probe.opened.footer.gives_pages(search.fields):
             # Fields without pages are read for the whole row group.
             if gathered:
                 yield _Batch(tuple(gathered), search)
-            yield _Batch((one,), search)
+            yield _Batch((probe,), search)
             gathered, share = [], 0.0
             continue
         rows_max = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX * group.rows // max(1, group.size_bytes)))
-        for piece, rows in one.pieces(rows_max):
+        for piece, rows in probe.pieces(rows_max):
             if gathered and share + rows / rows_max > 1:
                 yield _Batch(tuple(gathered), search)
                 gathered, share = [], 0.0
@@ -265,15 +265,15 @@ class _Batch:
         statistics = ReadStatistics()
         schema, fields = self.search.schema, self.search.fields
         cuts, certain = [], True
-        for one in self.probes:
-            pages = one.pages()
-            cuts.append(one.cut(Spans(one.firsts[pages], one.firsts[pages + 1]), self.search, statistics))
-            certain = certain and (one.filtered or one.opened.path is None or len(one.indices) >= len(pages))
+        for probe in self.probes:
+            pages = probe.pages()
+            cuts.append(probe.cut(Spans(probe.firsts[pages], probe.firsts[pages + 1]), self.search, statistics))
+            certain = certain and (probe.filtered or probe.opened.path is None or len(probe.indices) >= len(pages))
         indices = np.empty(0, np.int64)
 
-        def find(held: Columns, starts: Sequence[int]) -> list[Integers]:
+        def find(columns: Columns, starts: Sequence[int]) -> list[Integers]:
             nonlocal indices
-            indices, positions = self._matches(row_keys(held, schema), np.array(starts))
+            indices, positions = self._matches(row_keys(columns, schema), np.array(starts))
             return np.split(positions, np.searchsorted(positions, starts[1:-1]))
 
         # The other fields are decoded with the keys if nearly every page has a row to return, and always for files on
@@ -292,8 +292,8 @@ class _Batch:
         values = self.search.keys.values.take(of_integers(wanted))
         # Encoding takes longer than this test: whether each field has a value of some key.
         both = (map(comparable, pair) for pair in zip(keys.columns, values.columns, strict=True))
-        some = (pc.is_in(column, value_set=value) for column, value in both)
-        positions = np.flatnonzero(booleans(reduce(pc.and_, some)))
+        matches = (pc.is_in(column, value_set=value) for column, value in both)
+        positions = np.flatnonzero(booleans(reduce(pc.and_, matches)))
         encoded = self.search.schema.codec.encode_columns(keys.take(of_integers(positions)))
         wanted_keys = [self.search.keys.encoded[index] for index in wanted.tolist()]
         which = pc.index_in(encoded, value_set=of_binary(wanted_keys))

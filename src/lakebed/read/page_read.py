@@ -79,11 +79,13 @@ class PageReader:
         if request.limit is not None and len(files) >= NEAR_FILES:
             near = self._near(files, request, request.limit)
             if near is not None:
-                found = self._merged(files, replace(request, keys=near, limit=None), fields, at_most)
-                if found and found[0].num_rows >= request.limit:
-                    return [found[0].slice(0, request.limit)]
-        found = self._merged(files, request, fields, at_most)
-        return found if found is None or request.limit is None else [rows.slice(0, request.limit) for rows in found]
+                batches = self._merged(files, replace(request, keys=near, limit=None), fields, at_most)
+                if batches and batches[0].num_rows >= request.limit:
+                    return [batches[0].slice(0, request.limit)]
+        batches = self._merged(files, request, fields, at_most)
+        return (
+            batches if batches is None or request.limit is None else [rows.slice(0, request.limit) for rows in batches]
+        )
 
     def scan(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int, otherwise: Otherwise
@@ -138,9 +140,9 @@ class PageReader:
         request.statistics.row_groups += len(cuts)
         if not cuts:
             return []
-        held = read_columns(cuts, fields)
+        columns = read_columns(cuts, fields)
         arrow = request.schema.arrow_of([field.name for field in fields])
-        rows = pa.RecordBatch.from_arrays([held[field.name] for field in fields], schema=arrow)
+        rows = pa.RecordBatch.from_arrays([columns[field.name] for field in fields], schema=arrow)
         return self._in_order(rows, files, request)
 
     def _merged(
@@ -163,10 +165,10 @@ class PageReader:
             return []
         request.statistics.row_groups += len(cuts)
 
-        def search(held: Columns, starts: Sequence[int]) -> list[range]:
-            keys = row_keys(held, request.schema)
-            found = positions_within(keys, request.schema.codec, request.keys, starts)
-            return found if request.limit is None else limited(found, cuts, request.limit)
+        def search(columns: Columns, starts: Sequence[int]) -> list[range]:
+            keys = row_keys(columns, request.schema)
+            positions = positions_within(keys, request.schema.codec, request.keys, starts)
+            return positions if request.limit is None else limited(positions, cuts, request.limit)
 
         arrow = request.schema.arrow_of([field.name for field in fields])
         few = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
@@ -203,17 +205,17 @@ class PageReader:
         """Return the row ranges that may have requested keys; with a limit, as far as it reaches in each file."""
         for opened in files:
             file = self._paged(opened, request, request.statistics)
-            left = request.limit
+            rows_left = request.limit
             for position in opened.footer.fences.reaching(request.keys):
                 group = opened.footer.groups[position]
                 request.statistics.files.add(opened.file.id)
-                span = file.key_pages(position, group).rows(request.keys, group.rows, left)
+                span = file.key_pages(position, group).rows(request.keys, group.rows, rows_left)
                 if not span.rows:
                     continue
                 yield Cut(file, position, group, span.rows)
-                if left is not None:
-                    left -= span.above
-                    if left <= 0:
+                if rows_left is not None:
+                    rows_left -= span.above
+                    if rows_left <= 0:
                         break
 
     def _paged(self, opened: OpenFile, request: ReadRequest, statistics: ReadStatistics) -> PagedFile:
@@ -224,8 +226,8 @@ def limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[ran
     """At most ``limit`` rows of each file."""
     limited = []
     for _, run in groupby(zip(cuts, found, strict=True), lambda pair: pair[0].file):
-        left = limit
+        rows_left = limit
         for _, positions in run:
-            limited.append(positions[:left])
-            left -= len(limited[-1])
+            limited.append(positions[:rows_left])
+            rows_left -= len(limited[-1])
     return limited

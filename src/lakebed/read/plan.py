@@ -114,8 +114,8 @@ _LaterField = tuple[int, Sequence[EncodedRange], Sequence[bytes]]
 
 def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[_LaterField]]) -> bool:
     for box in boxes:
-        for place, ranges, minimums in box:
-            if place < len(bounds) and not _meets(bounds[place], ranges, minimums):
+        for index, ranges, minimums in box:
+            if index < len(bounds) and not _meets(bounds[index], ranges, minimums):
                 break
         else:
             return True
@@ -147,17 +147,17 @@ def _coarser(partition: PartitionQuery, apart: Sequence[EncodedRange], rows_a_ra
     ):
         return partition
     begins = [keys.min for keys in apart]
-    joined = [list(some) for _, some in groupby(partition.ranges, lambda keys: bisect_right(begins, keys.min))]
-    return replace(partition, ranges=tuple(EncodedRange(some[0].min, some[-1].max) for some in joined))
+    joined = [list(group) for _, group in groupby(partition.ranges, lambda keys: bisect_right(begins, keys.min))]
+    return replace(partition, ranges=tuple(EncodedRange(group[0].min, group[-1].max) for group in joined))
 
 
 def _partition_query(partition: int, files: Sequence[DataFile], ranges: list[EncodedRange]) -> Iterator[PartitionQuery]:
     if len(ranges) == 1:
         # The path of a lookup among hundreds of files: few steps for each.
         low, high = ranges[0].min, ranges[0].max
-        some = [file for file in files if file.max_key >= low and (high is None or file.min_key < high)]
-        if some:
-            yield PartitionQuery(partition, tuple(ranges), tuple(some))
+        matching = [file for file in files if file.max_key >= low and (high is None or file.min_key < high)]
+        if matching:
+            yield PartitionQuery(partition, tuple(ranges), tuple(matching))
         return
     reaching = [[file.id for file in files if file.reaches(keys)] for keys in ranges]
     reached = tuple(keys for keys, names in zip(ranges, reaching, strict=True) if names)
@@ -183,13 +183,13 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
     begins: list[bytes] = []
     end = b""
     reaching = [(index, file) for index, file in enumerate(files) if file.reaches(keys)]
-    for one in sorted(reaching, key=lambda one: one[1].min_key):
-        file = one[1]
+    for indexed in sorted(reaching, key=lambda indexed: indexed[1].min_key):
+        file = indexed[1]
         if parts and file.min_key <= end:
-            parts[-1].append(one)
+            parts[-1].append(indexed)
         else:
             begins.append(file.min_key if parts else keys.min)
-            parts.append([one])
+            parts.append([indexed])
         end = max(end, file.max_key)
     for part, begin, following in zip(parts, begins, [*begins[1:], keys.max], strict=True):
         yield EncodedRange(begin, following), tuple([file for _, file in sorted(part, key=itemgetter(0))])
@@ -238,12 +238,12 @@ class LiveFile(Struct, frozen=True):
 
 def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
     """Return the files of a plan, each once, with the ranges of the plan that reach it; in the order of the plan."""
-    found: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
+    ranges_by_id: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
     for partition in plan.partitions:
         for file in partition.files:
             reached = (keys for keys in partition.ranges if file.reaches(keys))
-            found.setdefault(file.id, (file, []))[1].extend(reached)
-    return tuple(LiveFile(file, tuple(iter_ranges(ranges))) for file, ranges in found.values())
+            ranges_by_id.setdefault(file.id, (file, []))[1].extend(reached)
+    return tuple(LiveFile(file, tuple(iter_ranges(ranges))) for file, ranges in ranges_by_id.values())
 
 
 def over_partitions(plan: QueryPlan, state: TableState) -> QueryPlan:

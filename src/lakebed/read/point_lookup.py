@@ -80,8 +80,8 @@ class PointLookup:
             arrow = schema.arrow_of(names)
         encoded = schema.codec.encode_key(key)
         partition = state.partitions.ids[bisect_right(state.partitions.boundaries, encoded)]
-        held = state.references.get(partition, ())
-        files = [one.file for one in held if one.file.min_key <= encoded <= one.file.max_key]
+        references = state.references.get(partition, ())
+        files = [one.file for one in references if one.file.min_key <= encoded <= one.file.max_key]
         if not files:
             return pa.Table.from_batches([], arrow)
         if state.filter_version and not all(map(state.visibility.shows_all, files)):
@@ -152,12 +152,12 @@ class PointLookup:
                 # Too large to be cached together: the filters are probed file by file.
                 return files
 
-            def read_filter(at: int, byte_range: ByteRange) -> bytes:
-                return self._files.read(self._files.open(files[at], schema), byte_range)
+            def read_filter(position: int, byte_range: ByteRange) -> bytes:
+                return self._files.read(self._files.open(files[position], schema), byte_range)
 
-            found = point.hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
-        statistics.files_by_filter += len(files) - len(found)
-        return [files[position] for position in found]
+            positions = point.hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
+        statistics.files_by_filter += len(files) - len(positions)
+        return [files[position] for position in positions]
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """Return the rows of the key, in order, possibly with more columns; None if they are too many, or have no
@@ -213,15 +213,15 @@ class PointLookup:
         for cut in cuts:
             sure = sure and len(cut.rows) <= page_read.AT_ONCE_ROWS_MAX and bool(filters_of(cut.group, key_ids))
 
-        def search(held: Columns, starts: Sequence[int]) -> list[range]:
-            found = []
+        def search(columns: Columns, starts: Sequence[int]) -> list[range]:
+            positions = []
             for low, high in pairwise(starts):
                 first, end = low, high
                 # Rows ascend by the first field, rows of equal first fields by the second, and so on.
                 for field, value in zip(schema.row_key, point.values, strict=True):
-                    first, end = equal_range(field, held[field.name], value, first, end)
-                found.append(range(first, end))
-            return found if limit is None else page_read.limited(found, cuts, limit)
+                    first, end = equal_range(field, columns[field.name], value, first, end)
+                positions.append(range(first, end))
+            return positions if limit is None else page_read.limited(positions, cuts, limit)
 
         arrow = schema.arrow if fields is schema.fields else schema.arrow_of(field.name for field in fields)
         rows = read_rows(cuts, schema.row_key, fields, search, along=sure, arrow=arrow)
@@ -230,7 +230,7 @@ class PointLookup:
 
 def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
     """Return the pages of a file that may have rows of the key; with a limit, enough for that many rows."""
-    fences, left = file.footer.fences, limit
+    fences, rows_left = file.footer.fences, limit
     cuts: list[Cut] = []
     reached = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
     probed = False
@@ -252,12 +252,12 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
                 end = firsts[high] if high < len(firsts) else group.rows
                 cuts.append(Cut(file, position, group, range(firsts[low], end)))
             continue
-        assert left is not None
-        span = pages.rows(EncodedRange(point.key, successor(point.key)), group.rows, left)
+        assert rows_left is not None
+        span = pages.rows(EncodedRange(point.key, successor(point.key)), group.rows, rows_left)
         if span.rows:
             cuts.append(Cut(file, position, group, span.rows))
-            left -= span.above
-            if left <= 0:
+            rows_left -= span.above
+            if rows_left <= 0:
                 break
     if probed:
         file.statistics.files.add(file.opened.file.id)
@@ -274,16 +274,16 @@ def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int)
     """
     form = _NUMBERS.get(field.key_type.form)
     if form is not None:
-        held = column.buffers()[1] or b""
+        data = column.buffers()[1] or b""
         # NumPy, too, has NaN above all numbers.
-        numbers = np.frombuffer(held, f"<{form}{field.width}", len(column), field.width * column.offset)[low:high]
+        numbers = np.frombuffer(data, f"<{form}{field.width}", len(column), field.width * column.offset)[low:high]
         return low + int(numbers.searchsorted(value, "left")), low + int(numbers.searchsorted(value, "right"))
     if field.width:
         contents = [field.key_type.of_scalar(column[row]) for row in range(low, high)]
         return low + bisect_left(contents, value), low + bisect_right(contents, value)
-    _, held, *content = column.buffers()
+    _, data, *content = column.buffers()
     wanted = value.encode("utf-8") if isinstance(value, str) else value
-    ends = memoryview(held or b"").cast("B").cast("i")[column.offset :]
+    ends = memoryview(data or b"").cast("B").cast("i")[column.offset :]
     texts = memoryview(content[0] or b"").cast("B")
     # bisect would call a function for each step.
     limit = high

@@ -63,8 +63,8 @@ def prefixes(
     """
     check_depth(depth, state.created)
     fields = state.created.row_key[:depth]
-    found = list(islice(_distinct(state, ranges, depth, limit, reader), limit))
-    columns = KeyCodec(fields).decode_columns(found).columns
+    encoded = list(islice(_distinct(state, ranges, depth, limit, reader), limit))
+    columns = KeyCodec(fields).decode_columns(encoded).columns
     return pa.Table.from_arrays(columns, schema=state.created.arrow_of([field.name for field in fields]))
 
 
@@ -91,8 +91,8 @@ def _distinct(
     def of_part(part: tuple[EncodedRange, Sequence[DataFile]]) -> Iterator[bytes]:
         keys, files = part
         cursors = [_Cursor(file, keys, depth, state.created, reader) for file in files]
-        found = _merged(cursors, keys.min, may_drop=isinstance(state.merge, Custom) and len(files) > 1)
-        return (prefix for prefix, merged in found if _has_rows(state, prefix, keys, reader, merged=merged))
+        merged_prefixes = _merged(cursors, keys.min, may_drop=isinstance(state.merge, Custom) and len(files) > 1)
+        return (prefix for prefix, merged in merged_prefixes if _has_rows(state, prefix, keys, reader, merged=merged))
 
     if reader.is_local or limit is not None or len(parts) < 2:
         yield from _join_parts(map(of_part, parts))
@@ -104,8 +104,8 @@ def _distinct(
 def _join_parts(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
     """Return the prefixes of successive parts; one that continues in the next part counts once."""
     last = None
-    for found in parts:
-        for prefix in found:
+    for part in parts:
+        for prefix in part:
             if prefix != last:
                 yield prefix
             last = prefix
@@ -128,20 +128,20 @@ def _merged(cursors: Sequence[_Cursor], bound: bytes, *, may_drop: bool) -> Iter
     With each: whether it is sure to have a merged row. Not if a file with markers has it, nor if a merge ``may_drop``
     any row.
     """
-    marked = {place for place, cursor in enumerate(cursors) if may_drop or cursor.has_markers}
-    heads = [(head, place) for place, cursor in enumerate(cursors) if (head := cursor.seek(bound)) is not None]
+    marked = {index for index, cursor in enumerate(cursors) if may_drop or cursor.has_markers}
+    heads = [(head, index) for index, cursor in enumerate(cursors) if (head := cursor.seek(bound)) is not None]
     heapify(heads)
     while heads:
         prefix = heads[0][0]
-        yield prefix, not marked or not any(head == prefix and place in marked for head, place in heads)
+        yield prefix, not marked or not any(head == prefix and index in marked for head, index in heads)
         following = successor(prefix)
         while heads and heads[0][0] == prefix:
-            place = heads[0][1]
-            head = None if following is None else cursors[place].seek(following)
+            index = heads[0][1]
+            head = None if following is None else cursors[index].seek(following)
             if head is None:
                 heappop(heads)
             else:
-                heapreplace(heads, (head, place))
+                heapreplace(heads, (head, index))
 
 
 class _Cursor:
@@ -169,9 +169,9 @@ class _Cursor:
             return self._prefix.beginning(self._file.min_key)
         if bound > self._file.max_key:
             return None
-        place = bisect_left(self._found, bound)
-        if place < len(self._found):
-            return self._found[place]
+        index = bisect_left(self._found, bound)
+        if index < len(self._found):
+            return self._found[index]
         with self._reader.attribute_errors([self._file]):
             if self._paged is None:
                 self._paged = self._reader.paged(self._file, self._schema)
@@ -198,8 +198,8 @@ class _Cursor:
                 high = min(low + self._pages, stop)
                 self._next = (position, high)
                 cut = Cut(file, position, group, range(firsts[low], firsts[high]))
-                if found := self._of_rows(cut, wanted, EncodedRange(starts[low], ends[high - 1])):
-                    return found
+                if prefixes := self._of_rows(cut, wanted, EncodedRange(starts[low], ends[high - 1])):
+                    return prefixes
                 low = high
             self._next = (position + 1, 0) if stop == len(starts) else self._next
         return []
@@ -210,9 +210,9 @@ class _Cursor:
         # all keys around are in the range, nothing is compared with its beginning, which may have the first prefix.
         inside = self._keys.covers(around)
         codec = self._prefix if inside else self._schema.codec
-        held = read_columns([cut], codec.fields)
+        columns = read_columns([cut], codec.fields)
         names = [field.name for field in codec.fields]
-        rows = pa.RecordBatch.from_arrays([held[name] for name in names], names)
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in names], names)
         first = 0 if wanted.min <= around.min else codec.lower_rank(rows, wanted.min, 0, rows.num_rows)
         last = rows.num_rows
         if not inside and wanted.max is not None:
@@ -233,5 +233,5 @@ def _changes(rows: pa.RecordBatch, prefix: KeyCodec) -> list[bytes]:
         changed = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
         differs = changed if differs is None else pc.or_(differs, changed)
     begins = pa.concat_arrays([pa.array([True]), differs])
-    found: list[bytes] = prefix.encode_columns(rows.filter(begins)).to_pylist()
-    return found
+    prefixes: list[bytes] = prefix.encode_columns(rows.filter(begins)).to_pylist()
+    return prefixes

@@ -248,32 +248,32 @@ class Reader:
 
     def _passing_rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         """Return the rows for which the predicate is true, as many as the limit allows."""
-        left = request.limit
+        rows_left = request.limit
         with closing(self._all_rows(plan, request, schema)) as batches:
             for batch in filtered(batches, request.where):
-                if left == 0:
+                if rows_left == 0:
                     return
-                rows = batch if left is None else batch.slice(0, left)
+                rows = batch if rows_left is None else batch.slice(0, rows_left)
                 request.statistics.rows += rows.num_rows
                 if rows.num_rows:
                     yield exactly(rows, schema)
-                if left is not None:
-                    left -= rows.num_rows
+                if rows_left is not None:
+                    rows_left -= rows.num_rows
 
     def _all_rows(
         self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """Return the rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
-        left = request.limit
+        rows_left = request.limit
         for keys, point, files in parts(plan, reverse=request.reverse):
-            if left is not None and left <= 0:
+            if rows_left is not None and rows_left <= 0:
                 return
-            part = replace(request, keys=keys, point=point, limit=left)
+            part = replace(request, keys=keys, point=point, limit=rows_left)
             rows = self._reverse_rows(files, part, schema) if request.reverse else self._live_rows(files, part)
             with closing(rows) as batches:
                 for batch in batches:
-                    if left is not None and not isinstance(batch, Unfiltered):
-                        left -= batch.num_rows
+                    if rows_left is not None and not isinstance(batch, Unfiltered):
+                        rows_left -= batch.num_rows
                     yield batch
 
     def _reverse_rows(

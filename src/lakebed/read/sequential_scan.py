@@ -56,8 +56,8 @@ def sequential_scan(
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
     try:
-        for one in slicer.slices():
-            under_way.append(threads.submit(one.decode))
+        for piece in slicer.slices():
+            under_way.append(threads.submit(piece.decode))
             if len(under_way) >= ahead:
                 yield from slicer.rows_of(under_way.popleft())
         while under_way:
@@ -95,16 +95,16 @@ class _Slice:
         statistics = ReadStatistics()
         file = PagedFile(self.opened, schema, self.files, statistics)
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
-        held = read_columns([cut], [schema.by_name[name] for name in names])
-        for name, column in held.items():
+        columns = read_columns([cut], [schema.by_name[name] for name in names])
+        for name, column in columns.items():
             # A damaged page index of a file without block digests may hide rows.
             if len(column) != self.end - self.begin:
                 raise OSError(f"{len(column)} of {self.end - self.begin} rows of {name} from row {self.begin} on")
-        row_bytes = sum(column.nbytes for column in held.values()) // (self.end - self.begin)
-        rows = pa.RecordBatch.from_arrays([held[name] for name in wanted.names], schema=wanted)
+        row_bytes = sum(column.nbytes for column in columns.values()) // (self.end - self.begin)
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
         if not self.whole:
-            (some,) = positions_within(row_keys(held, schema), schema.codec, self.request.keys, [0, rows.num_rows])
-            rows = rows.slice(some.start, len(some))
+            (span,) = positions_within(row_keys(columns, schema), schema.codec, self.request.keys, [0, rows.num_rows])
+            rows = rows.slice(span.start, len(span))
         return _Decoded(rows, row_bytes, statistics)
 
 
@@ -129,13 +129,13 @@ class _Slicer:
     def slices(self) -> Iterator[_Slice]:
         """Return the slices in order; with a limit, enough for that many rows."""
         opened, request = self._opened, self._request
-        left = request.limit
+        rows_left = request.limit
         request.statistics.files.add(opened.file.id)
         file = PagedFile(opened, request.schema, self._files, request.statistics)
         for position in opened.footer.fences.reaching(request.keys):
             group = opened.footer.groups[position]
             pages = file.key_pages(position, group)
-            span = pages.rows(request.keys, group.rows, left)
+            span = pages.rows(request.keys, group.rows, rows_left)
             request.statistics.row_groups += len(span.rows) > 0
             begin = span.rows.start
             while begin < span.rows.stop:
@@ -143,9 +143,9 @@ class _Slicer:
                 whole = _lies_in(pages, request.keys, begin, end)
                 yield _Slice(opened, request, self._files, position, begin, end, whole)
                 begin = end
-            if left is not None:
-                left -= span.above
-                if left <= 0:
+            if rows_left is not None:
+                rows_left -= span.above
+                if rows_left <= 0:
                     return
 
     def _end(self, pages: KeyPages, begin: int, group: RowGroup) -> int:
