@@ -63,8 +63,8 @@ class RowConversions(SharedHandle, ABC):
     def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
         with self.scan(*ranges, columns=columns) as rows:
-            found: pa.Table = rows.to_arrow()
-        return found
+            table: pa.Table = rows.to_arrow()
+        return table
 
     def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the same as a pandas frame. Raises UsageError where pandas is missing."""
@@ -74,8 +74,8 @@ class RowConversions(SharedHandle, ABC):
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the same as a Polars frame. Raises UsageError where Polars is missing."""
         with self.scan(*ranges, columns=columns) as rows:
-            found: pl.DataFrame = rows.to_polars()
-        return found
+            frame: pl.DataFrame = rows.to_polars()
+        return frame
 
 
 class TableNames(SharedHandle, ABC, Generic[Table_co]):

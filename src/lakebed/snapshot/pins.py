@@ -67,16 +67,16 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
     before = storage.now() - timedelta(seconds=TIMEOUT_S)
     versions: set[int] = set()
     dead: list[str] = []
-    for found in _list_pins(storage, table_id):
-        if found.last_modified < before:
-            dead.append(found.name)
-        elif (data := storage.get(found.name)) is not None:
-            versions.add(_decode_pin(data, found.name, table_id))
+    for entry in _list_pins(storage, table_id):
+        if entry.last_modified < before:
+            dead.append(entry.name)
+        elif (data := storage.get(entry.name)) is not None:
+            versions.add(_decode_pin(data, entry.name, table_id))
     return Pins(frozenset(versions), tuple(dead))
 
 
 def _list_pins(storage: Storage, table_id: str) -> list[Listed]:
-    return [found for found in storage.list(pin_folder(table_id)) if is_pin_name(table_id, found.name)]
+    return [entry for entry in storage.list(pin_folder(table_id)) if is_pin_name(table_id, entry.name)]
 
 
 class Pin:
@@ -117,10 +117,10 @@ class Pin:
         """
         for _ in range(ROUNDS_MAX):
             self.put(state.version)
-            found = latest()
-            if found.retains(state.version):
+            newest = latest()
+            if newest.retains(state.version):
                 return state
-            state = found
+            state = newest
         raise Code.PIN_CONTENDED(
             f"{ROUNDS_MAX} garbage collections in a row deleted files of the version before they saw the pin; try "
             "again, or raise the setting history_s"

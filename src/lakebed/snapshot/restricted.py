@@ -96,8 +96,8 @@ class RestrictedSnapshot(PartialRows):
     ) -> pa.Table:
         """As :meth:`Readable.get_many`, without ``apply``."""
         names = self._raw(raw).schema.project(columns)
-        found = self._whole.get_many(keys, columns=self._first(names), raw=raw, **_allowed(options))
-        return self._shown(found, names, raw)
+        rows = self._whole.get_many(keys, columns=self._first(names), raw=raw, **_allowed(options))
+        return self._shown(rows, names, raw)
 
     def scan(
         self,
@@ -136,8 +136,8 @@ class RestrictedSnapshot(PartialRows):
         """
         whole, first = self._whole, self._predicate
         parts = [part for one in (first, where) if one is not None for part in one.parts]
-        narrowed, found = narrow(ranges, parts, whole.schema)
-        planned = coarser(plan(whole.state, narrowed, found if keys is None else keys), ranges)
+        narrowed, key_set = narrow(ranges, parts, whole.schema)
+        planned = coarser(plan(whole.state, narrowed, key_set if keys is None else keys), ranges)
         needed = tuple(dict.fromkeys((*names, *(() if where is None else where.columns))))
         read = self.columns_read(needed)
         stream = whole.reader.scan(planned, read, limit if where is None else None, where=first, reverse=reverse)
@@ -158,14 +158,14 @@ class RestrictedSnapshot(PartialRows):
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """As :meth:`Readable.count`; always exact, by a read of the keys: estimates are made from all rows."""
         check_flag("exact", exact)
-        with closing(self.scan(*ranges, columns=self.schema.row_key_names[:1])) as found:
-            return Count(sum(batch.num_rows for batch in found), exact=True)
+        with closing(self.scan(*ranges, columns=self.schema.row_key_names[:1])) as stream:
+            return Count(sum(batch.num_rows for batch in stream), exact=True)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """As :meth:`Readable.sample`, by a read of all rows."""
         check_sample(rows, seed)
-        with closing(self.scan(columns=columns)) as found:
-            return reservoir(found, rows, clock.chance(seed))
+        with closing(self.scan(columns=columns)) as stream:
+            return reservoir(stream, rows, clock.chance(seed))
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
         """As :meth:`Readable.prefixes`, by a read of the keys."""
@@ -174,14 +174,14 @@ class RestrictedSnapshot(PartialRows):
         fields = self.schema.row_key[:depth]
         codec = KeyCodec(fields)
         names = [field.name for field in fields]
-        found: dict[bytes, None] = {}
+        encoded: dict[bytes, None] = {}
         with closing(self.scan(*ranges, columns=names)) as stream:
             for batch in stream if limit != 0 else ():
-                found.update(dict.fromkeys(codec.encode_columns(batch).to_pylist()))
-                if limit is not None and len(found) >= limit:
+                encoded.update(dict.fromkeys(codec.encode_columns(batch).to_pylist()))
+                if limit is not None and len(encoded) >= limit:
                     break
         return pa.Table.from_arrays(
-            codec.decode_columns(list(found)[:limit]).columns, schema=self.schema.arrow_of(names)
+            codec.decode_columns(list(encoded)[:limit]).columns, schema=self.schema.arrow_of(names)
         )
 
     # -- the two stages ------------------------------------------------------------------------------------------------
@@ -210,11 +210,11 @@ class RestrictedSnapshot(PartialRows):
         own = () if self._predicate is None else self._predicate.columns
         return list(dict.fromkeys((*self.columns_read(names), *own)))
 
-    def _shown(self, found: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
+    def _shown(self, rows: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
         """Return the visible part of rows in memory."""
         arrow = self._raw(raw).schema.arrow_of(names)
         # Predicates are over the values of dictionaries.
-        batches: Iterable[pa.RecordBatch] = values_of(found, self._whole.schema).to_batches()
+        batches: Iterable[pa.RecordBatch] = values_of(rows, self._whole.schema).to_batches()
         if self._predicate is not None:
             with evaluating():
                 batches = [keep(batch, self._predicate) for batch in batches]

@@ -118,8 +118,8 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
 
 def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Sequence[str]) -> pa.Table:
     """Return the result of a function for rows in memory, which are all rows of some keys."""
-    found = _called(function_named(apply), now, rows.to_batches())
-    return pa.Table.from_batches(selected(found, None, names, None), now.schema.arrow_of(names))
+    result = _called(function_named(apply), now, rows.to_batches())
+    return pa.Table.from_batches(selected(result, None, names, None), now.schema.arrow_of(names))
 
 
 def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
@@ -136,15 +136,15 @@ def selected(
     batches: Generator[pa.RecordBatch], where: Predicate | None, names: Sequence[str], limit: int | None
 ) -> Generator[pa.RecordBatch]:
     """Return at most ``limit`` of the rows for which the predicate is true, with these columns."""
-    left = limit
+    rows_left = limit
     with closing(batches):
-        if left == 0:
+        if rows_left == 0:
             return
         for batch in batches if where is None else filtered(map(Unfiltered, batches), where):
-            rows = batch.select(list(names)).slice(0, left)
+            rows = batch.select(list(names)).slice(0, rows_left)
             if rows.num_rows:
                 yield rows
-            if left is not None:
-                left -= rows.num_rows
-                if left == 0:
+            if rows_left is not None:
+                rows_left -= rows.num_rows
+                if rows_left == 0:
                     return

@@ -116,8 +116,8 @@ class Readable(RowConversions):
 
         now = self.snapshot(max_staleness, at_least)
         encoded = encoded_keys(keys, now.schema)
-        found = viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
-        return returned(found, now.schema)
+        rows = viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
+        return returned(rows, now.schema)
 
     def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
         self,
@@ -193,8 +193,8 @@ class Readable(RowConversions):
         now = self.snapshot()
         check_sample(rows, seed)
         names = now.schema.project(columns)
-        found = sample(now.state, rows, names, now.reader, clock.chance(seed))
-        return now.scan(columns=columns).read_all() if found is None else returned(found, now.schema)
+        sampled = sample(now.state, rows, names, now.reader, clock.chance(seed))
+        return now.scan(columns=columns).read_all() if sampled is None else returned(sampled, now.schema)
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
         """Return the distinct values of the first ``depth`` row key fields, in key order; at most ``limit``.

@@ -121,11 +121,11 @@ class TableReads(Readable):
             # A call of span would be one more for each lookup, so it is made only if something is measured.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
                 state = self._present_state(max_staleness, at_least)
-                found = self.reader.points.get(state, key, columns)
+                rows = self.reader.points.get(state, key, columns)
         else:
             with telemetry.span("read", kind="get", table=self.id):
-                found, state = self._get_beside_probe(known, key, columns)
-        return returned(found, state.created) if state.created.dictionaries else found
+                rows, state = self._get_beside_probe(known, key, columns)
+        return returned(rows, state.created) if state.created.dictionaries else rows
 
     def _get_beside_probe(
         self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None
@@ -175,8 +175,8 @@ class TableReads(Readable):
         state = self._present_state()
         if "time" in given:
             state = self._at_least_of(check_time(given["time"]), state)
-        found = locate(state, self.log.entry_last_modified, **given)
-        return self._snapshot_of(self._state_at(found, state))
+        target_version = locate(state, self.log.entry_last_modified, **given)
+        return self._snapshot_of(self._state_at(target_version, state))
 
     def _taggable(self, tag: str, version: int | None) -> tuple[int, bool]:
         """Return the version to tag, by default the latest, and whether it has the tag already.
@@ -184,13 +184,13 @@ class TableReads(Readable):
         If not, the checkpoint of that version is retained from now on: the tag may later be its only use.
         """
         state = self.state()
-        found = locate(state, self.log.entry_last_modified, version=state.version if version is None else version)
-        stands = state.tags.get(tag) == found
+        target = locate(state, self.log.entry_last_modified, version=state.version if version is None else version)
+        stands = state.tags.get(tag) == target
         if not stands:
             from lakebed.log.replay import replay
 
-            self.log.retained.retain(replay(self.log, found))
-        return found, stands
+            self.log.retained.retain(replay(self.log, target))
+        return target, stands
 
     @contextmanager
     def pin(self, version: int | None = None) -> Iterator[Snapshot]:

@@ -193,15 +193,15 @@ class Instance(InstanceQueries):
 
     def table(self, name: str) -> Table:
         """Return the table of that name. Raises NotFoundError if there is none."""
-        found = self._find(name)
-        return self._handle(found.id, found.name)
+        registered = self._find(name)
+        return self._handle(registered.id, registered.name)
 
     def named(self, table_id: str) -> Table:
         """Return the table with this id. Raises NotFoundError if there is none, or it was dropped."""
-        found = self._catalog.follow().tables.get(table_id)
-        if found is None:
+        registered = self._catalog.follow().tables.get(table_id)
+        if registered is None:
             raise Code.TABLE_NOT_FOUND(f"no table with the id {table_id} at {self.url}: it was dropped", table=table_id)
-        return self._handle(found.id, found.name)
+        return self._handle(registered.id, registered.name)
 
     def tables(self) -> list[str]:
         """Return names of all tables, sorted."""
@@ -212,9 +212,9 @@ class Instance(InstanceQueries):
         from lakebed.table.creation import check_name
 
         check_name(new_name)
-        found = self._find(name)
-        self._change(RenameTable(found.id, new_name), new_name)
-        self._handle(found.id, new_name).name = new_name
+        registered = self._find(name)
+        self._change(RenameTable(registered.id, new_name), new_name)
+        self._handle(registered.id, new_name).name = new_name
 
     def drop_table(self, name: str) -> None:
         """Drop a table; every later use of it is refused.
@@ -222,9 +222,9 @@ class Instance(InstanceQueries):
         Raises NotFoundError. If another error is raised after the name was freed, its message says so, and ``lakebed
         gc`` finishes the drop.
         """
-        found = self._find(name)
-        table = self._handle(found.id, name)
-        self._change(PurgeTable(found.id), name)
+        registered = self._find(name)
+        table = self._handle(registered.id, name)
+        self._change(PurgeTable(registered.id), name)
         try:
             finish_drop(table)
         except Error as error:
@@ -232,7 +232,7 @@ class Instance(InstanceQueries):
                 f"{error.message}. Table {name} is out of the catalog, and processes that have it open can still write "
                 "to it, until `lakebed gc` finishes the drop"
             ) from error
-        self.release(found.id)
+        self.release(registered.id)
 
     def is_online(self, name: str) -> bool:
         """Return whether splitting and compaction run on the table."""
@@ -303,7 +303,7 @@ class Instance(InstanceQueries):
 
     def known_tables(self) -> dict[str, str]:
         """Return the names of all tables by id, in the newest catalog that this process has read; no request."""
-        return {found.id: found.name for found in self._catalog.head.state.tables.values()}
+        return {table.id: table.name for table in self._catalog.head.state.tables.values()}
 
     def unnamed_logs(self) -> list[str]:
         """Return the ids of tables with a log but never a name: creations that lost their name, failed or are in
@@ -312,10 +312,10 @@ class Instance(InstanceQueries):
         Lists all logs; if there is a candidate, reads the whole log of the catalog.
         """
         there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
-        found = there - set(self.table_ids())
-        if found:
-            found -= {change.table for change in self.catalog_changes() if isinstance(change, RegisterTable)}
-        return sorted(found)
+        unnamed = there - set(self.table_ids())
+        if unnamed:
+            unnamed -= {change.table for change in self.catalog_changes() if isinstance(change, RegisterTable)}
+        return sorted(unnamed)
 
     def catalog_changes(self) -> Iterator[CatalogChange]:
         """Return all changes of the catalog, the latest first; reads its whole log."""
@@ -351,11 +351,11 @@ class Instance(InstanceQueries):
 
     def _find(self, name: str) -> CatalogTable:
         check_text("name", name)
-        found = self._catalog.follow().named(name)
-        if found is None:
+        registered = self._catalog.follow().named(name)
+        if registered is None:
             known = f"{', '.join(self.tables()) or 'none yet'}{did_you_mean(name, self.tables())}"
             raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {known}", table=name)
-        return found
+        return registered
 
     def _handle(self, table_id: str, name: str) -> Table:
         with self._opening:

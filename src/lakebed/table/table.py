@@ -133,10 +133,10 @@ class Table(TableWrites):
             NotFoundError, NotRetainedError: the version does not exist, or is no longer retained.
             RejectedError: the tag exists at another version, or files of that version may be deleted.
         """
-        found, stands = self._taggable(check_tag(name), version)
+        target, stands = self._taggable(check_tag(name), version)
         if not stands:
-            self.commit(SetTag(name, found))
-        return found
+            self.commit(SetTag(name, target))
+        return target
 
     def untag(self, name: str) -> int:
         """Remove a tag; returns the version. Raises RejectedError if there is none of that name."""
