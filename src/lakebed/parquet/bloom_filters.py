@@ -108,11 +108,11 @@ class HashedKey:
             return []
         cached = cache.get_many(CacheKind.FILTERS, [one.cache_key for one in filters])
 
-        def blocks_of(one: OverlapFilter, known: bytes | None) -> bytes:
+        def blocks_of(overlap_filter: OverlapFilter, known: bytes | None) -> bytes:
             if known is None:
                 # A single block is a filter as well.
-                return one.read_block(self._hashes[one.field], read_filter, cache)
-            return known or one.read_all(read_filter, cache)
+                return overlap_filter.read_block(self._hashes[overlap_filter.field], read_filter, cache)
+            return known or overlap_filter.read_all(read_filter, cache)
 
         if all(cached) or threads < 2:
             contents = list(map(blocks_of, filters, cached))
@@ -121,10 +121,10 @@ class HashedKey:
                 contents = list(pool.map(blocks_of, filters, cached))
         hashes = [self._hashes[one.field] for one in filters]
         begins = [((h >> 32) * (len(c) >> 5) >> 32) << 5 for h, c in zip(hashes, contents, strict=True)]
-        blocks = b"".join([c[at : at + _BLOCK_BYTES] for c, at in zip(contents, begins, strict=True)])
+        blocks = b"".join([c[begin : begin + _BLOCK_BYTES] for c, begin in zip(contents, begins, strict=True)])
         known = _have(np.frombuffer(blocks, "<u4").reshape(-1, 8), np.array(hashes, np.uint64))
-        found: list[int] = np.flatnonzero(~known).tolist()
-        return found
+        indices: list[int] = np.flatnonzero(~known).tolist()
+        return indices
 
 
 class HashedKeys:

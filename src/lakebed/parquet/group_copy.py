@@ -86,10 +86,10 @@ def copyable(path: Path, schema: Schema) -> Footer | None:
             return None
     metadata, footer, size_bytes = _footer(path)
     chunks = [chunk for group in metadata[4] for chunk in group[_CHUNKS]]
-    found = read_footer(footer, schema, str(path), size_bytes)
+    decoded = read_footer(footer, schema, str(path), size_bytes)
     # Parquet got the length of a filter later than its offset.
     sized = all(_BLOOM not in chunk[_META] or _BLOOM_LENGTH in chunk[_META] for chunk in chunks)
-    return found if found.blocks is not None and sized else None
+    return decoded if decoded.blocks is not None and sized else None
 
 
 def _same_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
@@ -144,10 +144,10 @@ def _summary(
     rows = sum(metadata[4][group][3] for group in groups)
     pages = _key_pages(path, metadata, groups, schema)
     if pages and not any(pages[0].first < cut <= pages[-1].last for cut in cuts):
-        found = _summary_of(pages, rows)
+        summary = _summary_of(pages, rows)
         # A summary needs enough ranks: keys with many rows hide too many page boundaries.
-        if max(high - low for low, high in pairwise([*found.ranks, rows])) * (SAMPLES_MAX // 2) <= rows:
-            return pages[0].first, found
+        if max(high - low for low, high in pairwise([*summary.ranks, rows])) * (SAMPLES_MAX // 2) <= rows:
+            return pages[0].first, summary
     notes = RankNotes(schema.codec, cuts, rows_estimate=metadata[4][groups[0]][3])
     for group in groups:
         notes.add(_read_keys(path, group, schema))
@@ -253,14 +253,14 @@ class _Copy:
 
     def _append(self, offset: int, length: int) -> tuple[int, int]:
         """Copy bytes of the source; offset and length of the copy."""
-        begin, left = self._sink.tell(), length
+        begin, bytes_left = self._sink.tell(), length
         self._source.seek(offset)
-        while left:
-            content = self._source.read(min(left, _COPY_BYTES))
+        while bytes_left:
+            content = self._source.read(min(bytes_left, _COPY_BYTES))
             if not content:
-                raise OSError(f"{self._source.name} ends {left} bytes too soon")
+                raise OSError(f"{self._source.name} ends {bytes_left} bytes too soon")
             self._sink.write(content)
-            left -= len(content)
+            bytes_left -= len(content)
         return begin, length
 
     def _bloom(self, chunk: dict[int, Any]) -> tuple[int, int] | None:
@@ -321,10 +321,10 @@ class _Copy:
         return number_of
 
 
-def _placed(place: tuple[int, int] | None) -> tuple[int, int]:
-    if place is None:
+def _placed(location: tuple[int, int] | None) -> tuple[int, int]:
+    if location is None:
         raise ValueError("a position without a length")
-    return place
+    return location
 
 
 def _extents(group: dict[int, Any]) -> Iterator[tuple[int, int]]:

@@ -170,9 +170,9 @@ class OpenFiles:
             DamagedError: it is damaged; names the object.
             StorageError: it cannot be read.
         """
-        found: OpenFile | None = self.cache.get(CacheKind.FILES, self._name(file))
-        if found is not None:
-            return found
+        cached: OpenFile | None = self.cache.get(CacheKind.FILES, self._name(file))
+        if cached is not None:
+            return cached
         # If two threads open it at once, the later one is cached, and the other is released by its query.
         opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
         self._keep(opened)
@@ -202,17 +202,17 @@ class OpenFiles:
             for byte_range in byte_ranges
         ]
         remote = list(dict.fromkeys(span for span in spans if span[0] < tail.offset))
-        found = dict(zip(remote, self._fetch_ranges(opened.file, remote), strict=True)) if remote else {}
+        contents = dict(zip(remote, self._fetch_ranges(opened.file, remote), strict=True)) if remote else {}
         for begin, length in spans:
             if begin >= tail.offset:
-                at = begin - tail.offset
-                found[begin, length] = tail.content[at : at + length]
+                offset = begin - tail.offset
+                contents[begin, length] = tail.content[offset : offset + length]
         if blocks is not None:
-            for span, content in found.items():
+            for span, content in contents.items():
                 if not blocks.ends_before(span):
                     blocks.check(span[0], content)
         pairs = zip(byte_ranges, spans, strict=True)
-        return [found[span][at - span[0] : at - span[0] + length] for (at, length), span in pairs]
+        return [contents[span][offset - span[0] : offset - span[0] + length] for (offset, length), span in pairs]
 
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but always with a ``path``."""
@@ -319,9 +319,9 @@ class OpenFiles:
     def _read_footer(self, path: Path, file: DataFile) -> bytes:
         try:
             with path.open("rb", buffering=0) as stream:
-                found = os.fstat(stream.fileno()).st_size
-                if found != file.size_bytes:
-                    raise self.damaged(file, f"it has {found} bytes, {file.size_bytes} were written")
+                size_bytes = os.fstat(stream.fileno()).st_size
+                if size_bytes != file.size_bytes:
+                    raise self.damaged(file, f"it has {size_bytes} bytes, {file.size_bytes} were written")
                 return os.pread(stream.fileno(), file.footer_bytes, file.size_bytes - file.footer_bytes)
         except FileNotFoundError as error:
             raise self._missing(file) from error
@@ -356,9 +356,9 @@ class OpenFiles:
             raise OSError(str(error)) from error
 
     def _check_footer(self, footer: bytes, file: DataFile) -> None:
-        found = digest_bytes(footer)
-        if found != file.footer_digest:
-            raise self.damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
+        digest = digest_bytes(footer)
+        if digest != file.footer_digest:
+            raise self.damaged(file, f"the digest of its footer is {digest}, {file.footer_digest} was written")
 
     def damaged(self, file: DataFile, reason: str) -> Error:
         """Return the error for a damaged file."""

@@ -91,21 +91,21 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     starts = [0]
     for cut in cuts:
         starts.append(starts[-1] + len(cut.rows))
-    held = read_columns(cuts, keys, fields if along else ())
-    found = search(held, starts)
-    some = [index for index, positions in enumerate(found) if len(positions)]
-    if not some:
+    key_columns = read_columns(cuts, keys, fields if along else ())
+    hits = search(key_columns, starts)
+    indices = [index for index, positions in enumerate(hits) if len(positions)]
+    if not indices:
         return None
-    positions = found[some[0]] if len(some) == 1 else concatenated_positions([found[index] for index in some])
-    rest = [field for field in fields if field.name not in held]
+    positions = hits[indices[0]] if len(indices) == 1 else concatenated_positions([hits[index] for index in indices])
+    rest = [field for field in fields if field.name not in key_columns]
     more: Columns = {}
     if rest:
-        more = read_columns([cuts[index].part(starts[index], found[index]) for index in some], rest)
+        more = read_columns([cuts[index].part(starts[index], hits[index]) for index in indices], rest)
     columns = []
     for wanted in fields:
         column = more.get(wanted.name)
         if column is None:
-            column = held[wanted.name]
+            column = key_columns[wanted.name]
             # As take_rows(), but one call less for each column of a lookup.
             if isinstance(positions, range):
                 column = column.slice(positions.start, len(positions))
@@ -128,12 +128,12 @@ def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[F
     if not unpaged:
         return decoded(cuts, fields, along)
     paged = [field for field in fields if field.id not in unpaged]
-    found = decoded(cuts, paged, [field for field in along if field.id not in unpaged]) if paged else {}
+    columns = decoded(cuts, paged, [field for field in along if field.id not in unpaged]) if paged else {}
     whole = [field for field in fields if field.id in unpaged]
     if whole:
         parts = [_from_row_group(cut, whole) for cut in cuts]
-        found |= {field.name: _concatenated([part[field.name] for part in parts]) for field in whole}
-    return found
+        columns |= {field.name: _concatenated([part[field.name] for part in parts]) for field in whole}
+    return columns
 
 
 def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
@@ -144,7 +144,7 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
     """Return the rows of a cut, from whole columns of its row group; null if the file has no such column."""
     footer = cut.file.footer
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
-    found = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
+    columns = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
     if stored:
         import pyarrow.parquet as pq
 
@@ -159,8 +159,8 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
                 column = rows.column(stored[field.name]).combine_chunks()
                 # Copied: a slice would hold the whole row group.
                 column = column if len(inside) == len(column) else column.take(of_integers(inside))
-                found[field.name] = column if column.type == field.type else column.cast(field.type)
-    return found
+                columns[field.name] = column if column.type == field.type else column.cast(field.type)
+    return columns
 
 
 def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
@@ -252,18 +252,18 @@ class _Part(Struct, eq=False):
                 return
         self.entries = entries
 
-    def take(self, found: Sequence[pa.Array]) -> None:
+    def take(self, values: Sequence[pa.Array]) -> None:
         """Take the rows from these values of the entries."""
-        if len(found) == len(self.columns):
-            self.source = _Cached({pages.number: rows for (pages, _), rows in zip(self.columns, found, strict=True)})
+        if len(values) == len(self.columns):
+            self.source = _Cached({pages.number: rows for (pages, _), rows in zip(self.columns, values, strict=True)})
         else:
-            columns, at = {}, 0
+            columns, index = {}, 0
             for pages, picked in self.columns:
                 count = sum(last - first for first, last in picked.runs)
-                columns[pages.number] = pa.concat_arrays(found[at : at + count])
-                at += count
+                columns[pages.number] = pa.concat_arrays(values[index : index + count])
+                index += count
             self.source = _Cached(columns)
-        self.cut.file.statistics.pages += len(found)
+        self.cut.file.statistics.pages += len(values)
 
     def keep(self, cache: ReadCache) -> None:
         """Keep each page of the decoded columns in the cache."""
@@ -271,12 +271,12 @@ class _Part(Struct, eq=False):
         entries = iter(self.entries)
         for pages, picked in self.columns:
             column = self.source.columns[pages.number]
-            firsts, at = pages.first_rows, self.begin
+            firsts, row = pages.first_rows, self.begin
             for first, last in picked.runs:
                 for page in range(first, last):
                     count = (firsts[page + 1] if page + 1 < len(firsts) else self.cut.group.rows) - firsts[page]
-                    rows = column.slice(at, count)
-                    at += count
+                    rows = column.slice(row, count)
+                    row += count
                     # Copied: a slice would hold the rows of all pages that were decoded with it.
                     rows = column if count == len(column) else pa.concat_arrays([rows])
                     kind, name = next(entries)
@@ -289,14 +289,14 @@ def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
     for part in parts:
         part.name()
         entries += part.entries
-    found = parts[0].cut.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
-    missing, at = [], 0
+    cached = parts[0].cut.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
+    missing, index = [], 0
     for part in parts:
         count = len(part.entries)
-        held = [rows for rows in found[at : at + count] if rows is not None]
-        at += count
-        if count and len(held) == count:
-            part.take(held)
+        values = [rows for rows in cached[index : index + count] if rows is not None]
+        index += count
+        if count and len(values) == count:
+            part.take(values)
         else:
             missing.append(part)
     return missing

@@ -241,12 +241,12 @@ class PagedFile:
 
         The caller holds a local file open. Raises as :meth:`read`.
         """
-        at = 0
+        filled = 0
         if self.is_remote:
             for byte_range in byte_ranges:
-                content[at : at + byte_range[1]] = self.read(byte_range)
-                at += byte_range[1]
-            return at
+                content[filled : filled + byte_range[1]] = self.read(byte_range)
+                filled += byte_range[1]
+            return filled
         descriptor, blocks = self._open(), self.opened.blocks
         if blocks is not None and blocks.have_seen(byte_ranges):
             blocks = None
@@ -254,28 +254,28 @@ class PagedFile:
             begin = end = run[0][0]
             if blocks is not None:
                 data = memoryview(blocks.read(descriptor, (begin, sum(run[-1]) - begin)))
-                at = self._copy(data, run, content, at)
+                filled = self._copy(data, run, content, filled)
                 continue
             buffers: list[bytearray | memoryview] = []
             for offset, length in run:
                 if offset > end:
                     buffers.append(bytearray(offset - end))
-                buffers.append(content[at : at + length])
-                at, end = at + length, offset + length
+                buffers.append(content[filled : filled + length])
+                filled, end = filled + length, offset + length
             count = os.preadv(descriptor, buffers, begin)
             if count != end - begin:
                 raise OSError(f"{count} of {end - begin} bytes at {begin}")
-        self.statistics.size_bytes += at
-        return at
+        self.statistics.size_bytes += filled
+        return filled
 
     @staticmethod
-    def _copy(data: memoryview, run: Sequence[ByteRange], content: memoryview, at: int) -> int:
-        """Copy the byte ranges of a run from its bytes into ``content`` from ``at`` on; returns where they end."""
+    def _copy(data: memoryview, run: Sequence[ByteRange], content: memoryview, filled: int) -> int:
+        """Copy the byte ranges of a run from its bytes into ``content`` from ``filled`` on; returns where they end."""
         begin = run[0][0]
         for offset, length in run:
-            content[at : at + length] = data[offset - begin : offset - begin + length]
-            at += length
-        return at
+            content[filled : filled + length] = data[offset - begin : offset - begin + length]
+            filled += length
+        return filled
 
     def stored(self) -> pa.NativeFile:
         """Return a file on a store, for Arrow's readers."""
@@ -292,15 +292,15 @@ class PagedFile:
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
         """Return the pages of some columns, of those that the file has, of the row group at that position."""
         name = (self.name, position, numbers)
-        found: tuple[Pages, ...] | None = self.cache.get(CacheKind.PAGES, name)
-        if found is None:
+        decoded: tuple[Pages, ...] | None = self.cache.get(CacheKind.PAGES, name)
+        if decoded is None:
             firsts: dict[bytes, array[int]] = {}
             chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
             self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
-            found = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
-            size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
-            self.cache.keep(CacheKind.PAGES, name, found, size_bytes)
-        return found
+            decoded = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
+            size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in decoded)
+            self.cache.keep(CacheKind.PAGES, name, decoded, size_bytes)
+        return decoded
 
     def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
         assert chunk.offset_index is not None
@@ -315,23 +315,23 @@ class PagedFile:
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
         """Return the key bounds of the pages of the row group at that position."""
         name = (self.name, position)
-        found: KeyPages | None = self.cache.get(CacheKind.PAGES, name)
-        if found is None:
-            found = self._decode_key_pages(position, group)
-            bounds = (*found.fences.starts, *found.fences.ends)
+        key_pages: KeyPages | None = self.cache.get(CacheKind.PAGES, name)
+        if key_pages is None:
+            key_pages = self._decode_key_pages(position, group)
+            bounds = (*key_pages.fences.starts, *key_pages.fences.ends)
             size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
-            self.cache.keep(CacheKind.PAGES, name, found, size_bytes)
-        return found
+            self.cache.keep(CacheKind.PAGES, name, key_pages, size_bytes)
+        return key_pages
 
     def has_decoded(self, position: int, key: bytes) -> bool:
         """Return whether the page that may have a key is in the read cache, of the row group at that position.
 
         If two pages may have the key, only the first is checked; likewise the first of several key columns.
         """
-        found: KeyPages | None = self.cache.get(CacheKind.PAGES, (self.name, position))
-        if found is None:
+        key_pages: KeyPages | None = self.cache.get(CacheKind.PAGES, (self.name, position))
+        if key_pages is None:
             return False
-        page = bisect_right(found.fences.ends, key)
+        page = bisect_right(key_pages.fences.ends, key)
         return self.cache.has(CacheKind.ROWS, (self.name, position, self.schema.row_key[0].id, page))
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
@@ -353,10 +353,10 @@ class PagedFile:
 def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
     """Return the byte ranges, grouped into runs that are read at once."""
     first, end = 0, sum(byte_ranges[0])
-    for at, (offset, length) in enumerate(byte_ranges[1:], 1):
-        if not 0 <= offset - end <= GAP_BYTES or at - first == RANGES_AT_ONCE:
-            yield byte_ranges[first:at]
-            first = at
+    for index, (offset, length) in enumerate(byte_ranges[1:], 1):
+        if not 0 <= offset - end <= GAP_BYTES or index - first == RANGES_AT_ONCE:
+            yield byte_ranges[first:index]
+            first = index
         end = offset + length
     yield byte_ranges[first:]
 
