@@ -74,14 +74,14 @@ def _as_type(stored: pa.Array, kind: pa.DataType) -> pa.Array:
 def _by_arrow(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """Combine by a function of Arrow whose result has the type of its argument."""
     rows = pa.table({"group": pa.array(groups.numbers()), "value": column})
-    found = rows.group_by("group", use_threads=False).aggregate([("value", name)])
-    return found.column(f"value_{name}").combine_chunks()
+    aggregated = rows.group_by("group", use_threads=False).aggregate([("value", name)])
+    return aggregated.column(f"value_{name}").combine_chunks()
 
 
 def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
-    found = reduced(name, column, groups)
-    if found is not None:
-        return found
+    combined = reduced(name, column, groups)
+    if combined is not None:
+        return combined
     if pa.types.is_float16(column.type):
         return _by_arrow(name, column.cast(pa.float32()), groups).cast(column.type)
     return _by_arrow(name, column, groups)
@@ -90,9 +90,9 @@ def _extreme(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """Combine by a sum or a product."""
     kind = column.type
-    found = reduced(name, column, groups) if name == "sum" else None
-    if found is not None:
-        return found.cast(kind) if pa.types.is_floating(kind) else _narrowed(found, kind)
+    combined = reduced(name, column, groups) if name == "sum" else None
+    if combined is not None:
+        return combined.cast(kind) if pa.types.is_floating(kind) else _narrowed(combined, kind)
     if pa.types.is_floating(kind):
         return _by_arrow(name, column.cast(pa.float64()), groups).cast(kind)
     if pa.types.is_decimal(kind):
@@ -103,23 +103,23 @@ def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
 def _combine_exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     """Combine with Python's unbounded integers, for large values and for products."""
     low, high = _integer_range(column.type)
-    found: list[int | None] = []
-    for group, held in enumerate(_values_of_groups(column, groups)):
-        value = None if not held else sum(held) if name == "sum" else _product(held, max(-low, high))
+    combined: list[int | None] = []
+    for group, values in enumerate(_values_of_groups(column, groups)):
+        value = None if not values else sum(values) if name == "sum" else _product(values, max(-low, high))
         if value is not None and not low <= value <= high:
             raise DoesNotFit(group, value)
-        found.append(value)
-    return pa.array(found, column.type)
+        combined.append(value)
+    return pa.array(combined, column.type)
 
 
 def _product(values: Sequence[int], most: int) -> int:
     """Return the product, or that of the first values if no others can bring it back below ``most``."""
-    found = 0 if 0 in values else 1
+    product = 0 if 0 in values else 1
     for value in values:
-        found *= value
-        if abs(found) > most:
+        product *= value
+        if abs(product) > most:
             break
-    return found
+    return product
 
 
 def _values_of_groups(column: pa.Array, groups: Groups) -> Iterator[list[Any]]:
@@ -157,20 +157,20 @@ def _mean(column: pa.Array, groups: Groups) -> pa.Array:
 
 def _sketch(union: Callable[[list[bytes]], bytes], column: pa.Array, groups: Groups) -> pa.Array:
     """Return the union of the sketches of each group; a single sketch is returned unchanged, after a check."""
-    found: list[bytes | None] = []
-    for group, held in enumerate(_values_of_groups(column, groups)):
+    sketches: list[bytes | None] = []
+    for group, members in enumerate(_values_of_groups(column, groups)):
         try:
-            found.append(union(held) if held else None)
+            sketches.append(union(members) if members else None)
         except SchemaMismatchError as error:
             raise NotASketch(group, error.message) from None
-    return pa.array(found, column.type)
+    return pa.array(sketches, column.type)
 
 
 def _bitwise_or(column: pa.Array, groups: Groups) -> pa.Array:
     values = pc.fill_null(column, pa.scalar(0, column.type)).to_numpy(zero_copy_only=False)
-    found = np.bitwise_or.reduceat(values, groups.starts)
+    combined = np.bitwise_or.reduceat(values, groups.starts)
     missing = groups.last_where(booleans(column.is_valid())) < 0
-    return pa.array(found, column.type, mask=missing)
+    return pa.array(combined, column.type, mask=missing)
 
 
 def _first(column: pa.Array, groups: Groups) -> pa.Array:

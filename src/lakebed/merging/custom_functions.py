@@ -58,10 +58,10 @@ def check(mode: Custom, schema: Schema) -> None:
 def installed(name: str, version: int = 1) -> RowsFunction:
     """Return the function of an installed package. Raises UsageError with MERGE_FUNCTION_MISSING."""
     wanted = name if version == 1 else f"{name}.{version}"
-    found = entry_points(group=GROUP)
-    matches = [point for point in found if point.name == wanted]
+    points = entry_points(group=GROUP)
+    matches = [point for point in points if point.name == wanted]
     if not matches:
-        names = ", ".join(sorted({point.name for point in found})) or "none"
+        names = ", ".join(sorted({point.name for point in points})) or "none"
         raise Code.MERGE_FUNCTION_MISSING(
             f"no installed package has the merge function {wanted!r} (entry points of the group {GROUP} here: "
             f"{names}); install the package that declares it, on Spark workers as well",

@@ -36,15 +36,15 @@ _local = threading.local()
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
     """Return the result of the query over the rows, sorted, with their schema. Raises the engine's exceptions."""
     bounds = fitted(text, "the query of the merge mode")
-    found = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
+    result = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
     # Present after SELECT *.
-    found = found.drop_columns([ARRIVAL]) if ARRIVAL in found.column_names else found
-    if found.num_columns > len(rows.schema) or not set(found.column_names) <= set(rows.schema.names):
-        return found
-    columns = [_as_type(found.column(field.name), field) for field in rows.schema if field.name in found.column_names]
-    fields = [field for field in rows.schema if field.name in found.column_names]
+    result = result.drop_columns([ARRIVAL]) if ARRIVAL in result.column_names else result
+    if result.num_columns > len(rows.schema) or not set(result.column_names) <= set(rows.schema.names):
+        return result
+    columns = [_as_type(result.column(field.name), field) for field in rows.schema if field.name in result.column_names]
+    fields = [field for field in rows.schema if field.name in result.column_names]
     whole = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-    keys = [(name, "ascending") for name in schema.sort_names if name in found.column_names]
+    keys = [(name, "ascending") for name in schema.sort_names if name in result.column_names]
     return whole.sort_by(keys) if keys else whole
 
 
@@ -58,14 +58,14 @@ def check_query(text: str, schema: Schema) -> None:
         )
 
     with translate_errors(refused):
-        found = evaluate(text, schema, empty_batch(schema.arrow))
-    if sorted(found.column_names) != sorted(schema.names):
-        missing = [name for name in schema.names if name not in found.column_names]
-        what = f"it has no column {', '.join(missing)}" if missing else f"it has {', '.join(found.column_names)}"
+        result = evaluate(text, schema, empty_batch(schema.arrow))
+    if sorted(result.column_names) != sorted(schema.names):
+        missing = [name for name in schema.names if name not in result.column_names]
+        difference = f"it has no column {', '.join(missing)}" if missing else f"it has {', '.join(result.column_names)}"
         raise Code.MERGE_MODE_INVALID(
-            f"Custom(sql={text!r}) must give the columns {', '.join(schema.names)}, each once, and {what}"
+            f"Custom(sql={text!r}) must give the columns {', '.join(schema.names)}, each once, and {difference}"
         )
-    if found.num_rows:
+    if result.num_rows:
         raise Code.MERGE_MODE_INVALID(
             f"Custom(sql={text!r}) gives a row without any rows: add GROUP BY {', '.join(schema.row_key_names)}"
         )

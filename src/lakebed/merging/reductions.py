@@ -34,17 +34,17 @@ def reduced(name: str, column: pa.Array, groups: Groups) -> pa.Array | None:
         return None
     kind = column.type
     if not column.null_count:
-        found = _reduceat(name, numbers.to_numpy(), groups)
-        return None if found is None else _masked_array(found, kind)
+        combined = _reduceat(name, numbers.to_numpy(), groups)
+        return None if combined is None else _masked_array(combined, kind)
     if pa.types.is_floating(kind):
         # No float can stand for null, besides NaN and the infinities.
         return None
     filled = pc.fill_null(numbers, pa.scalar(_neutral(name, numbers.type), numbers.type))
-    found = _reduceat(name, filled.to_numpy(), groups)
-    if found is None:
+    combined = _reduceat(name, filled.to_numpy(), groups)
+    if combined is None:
         return None
     present = np.logical_or.reduceat(booleans(column.is_valid()), groups.starts)
-    return _masked_array(found, kind, mask=~present)
+    return _masked_array(combined, kind, mask=~present)
 
 
 def _numbers(column: pa.Array) -> pa.Array | None:
@@ -79,6 +79,6 @@ def _reduceat(name: str, values: Numbers, groups: Groups) -> Numbers | None:
     return (np.minimum if name == "min" else np.maximum).reduceat(values, groups.starts)
 
 
-def _masked_array(found: Numbers, kind: pa.DataType, mask: Any = None) -> pa.Array:
-    array = pa.array(found, mask=mask)
+def _masked_array(values: Numbers, kind: pa.DataType, mask: Any = None) -> pa.Array:
+    array = pa.array(values, mask=mask)
     return array.view(kind) if pa.types.is_temporal(kind) else array

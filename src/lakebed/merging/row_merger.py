@@ -56,24 +56,24 @@ class RowMerger:
         if isinstance(self._mode, Custom):
             yield from WholeKeys(function_of(self._mode, self._schema), self._schema).merge(batches)
             return
-        held: pa.RecordBatch | None = None
+        merged: pa.RecordBatch | None = None
         for batch in batches:
             if not batch.num_rows:
                 continue
             rows = batch
-            if held is not None:
+            if merged is not None:
                 # The last key may have more rows in the next batch.
-                if self._goes_on(held, batch):
-                    rows = pa.concat_batches([held.slice(held.num_rows - 1), batch])
-                    held = held.slice(0, held.num_rows - 1)
-                yield from self._finished(held)
-            held = self._merged(rows)
-        if held is not None:
-            yield from self._finished(held)
+                if self._goes_on(merged, batch):
+                    rows = pa.concat_batches([merged.slice(merged.num_rows - 1), batch])
+                    merged = merged.slice(0, merged.num_rows - 1)
+                yield from self._finished(merged)
+            merged = self._merged(rows)
+        if merged is not None:
+            yield from self._finished(merged)
 
-    def _goes_on(self, held: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
+    def _goes_on(self, previous: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
         """Return whether the first row of a batch has the key of the previous row."""
-        ends = [rows.select(self._key) for rows in (held.slice(held.num_rows - 1), batch.slice(0, 1))]
+        ends = [rows.select(self._key) for rows in (previous.slice(previous.num_rows - 1), batch.slice(0, 1))]
         return Groups.of(pa.concat_batches(ends), self._key).count == 1
 
     def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -162,8 +162,8 @@ class RowMerger:
 
 
 def _kinds(rows: pa.RecordBatch) -> Integers:
-    found: Integers = pc.fill_null(rows.column(KIND), int(RowKind.WHOLE)).to_numpy(zero_copy_only=False)
-    return found
+    kinds: Integers = pc.fill_null(rows.column(KIND), int(RowKind.WHOLE)).to_numpy(zero_copy_only=False)
+    return kinds
 
 
 def _present(rows: pa.RecordBatch, name: str) -> Flags:

@@ -59,10 +59,10 @@ class RowsFunction:
     def __call__(self, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         """Return the checked result for rows of the schema. Raises MERGE_FUNCTION_FAILED."""
         try:
-            found = self.function(rows)
+            result = self.function(rows)
         except Exception as error:
             raise self._raised(rows, schema, error) from error
-        return self._checked_result(found, rows, schema)
+        return self._checked_result(result, rows, schema)
 
     def failed(self, what: str, key: str = "") -> Error:
         """Return the error for a function that raises, or whose result is not allowed."""
@@ -97,54 +97,56 @@ class RowsFunction:
             return True
         return False
 
-    def _checked_result(self, found: Any, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    def _checked_result(self, result: Any, rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         first = _key_at(rows, 0, schema.row_key_names)
-        if isinstance(found, pa.Table):
-            found = _one_batch(found)
-        if not isinstance(found, pa.RecordBatch):
-            raise self.failed(f"gave {type(found).__name__}, not a record batch or a table,", first)
-        difference = _difference(found.schema, rows.schema)
+        if isinstance(result, pa.Table):
+            result = _one_batch(result)
+        if not isinstance(result, pa.RecordBatch):
+            raise self.failed(f"gave {type(result).__name__}, not a record batch or a table,", first)
+        difference = _difference(result.schema, rows.schema)
         if difference:
             raise self.failed(f"gave {difference}", first)
         # The table's own fields: those of the function may differ in nullability, order or metadata.
-        found = pa.RecordBatch.from_arrays([found.column(name) for name in rows.schema.names], names=rows.schema.names)
-        if found.num_rows:
-            self._check_keys(found, rows, schema)
+        result = pa.RecordBatch.from_arrays(
+            [result.column(name) for name in rows.schema.names], names=rows.schema.names
+        )
+        if result.num_rows:
+            self._check_keys(result, rows, schema)
         for field in schema.fields:
-            column = found.column(field.name)
+            column = result.column(field.name)
             if column.null_count and not field.nullable:
-                place = int(np.flatnonzero(~booleans(column.is_valid()))[0])
-                raise self.failed(f"gave null in {field.name}", _key_at(found, place, schema.row_key_names))
+                row = int(np.flatnonzero(~booleans(column.is_valid()))[0])
+                raise self.failed(f"gave null in {field.name}", _key_at(result, row, schema.row_key_names))
             with translate_errors(lambda error: self.failed(f"gave malformed values ({error_text(error)})", first)):
                 flawed = invalid(column)
             if flawed is not None:
-                place = int(np.flatnonzero(booleans(pc.fill_null(flawed, fill_value=False)))[0])
-                key = _key_at(found, place, schema.row_key_names)
+                row = int(np.flatnonzero(booleans(pc.fill_null(flawed, fill_value=False)))[0])
+                key = _key_at(result, row, schema.row_key_names)
                 raise self.failed(f"gave a value that is no {field.type} in {field.name}", key)
-        return found.cast(rows.schema)
+        return result.cast(rows.schema)
 
-    def _check_keys(self, found: pa.RecordBatch, rows: pa.RecordBatch, schema: Schema) -> None:
+    def _check_keys(self, result: pa.RecordBatch, rows: pa.RecordBatch, schema: Schema) -> None:
         for name in schema.sort_names:
-            if found.column(name).null_count:
+            if result.column(name).null_count:
                 raise self.failed(f"gave null in {name}", _key_at(rows, 0, schema.row_key_names))
-        if found.num_rows == rows.num_rows and all(
-            found.column(name).equals(rows.column(name)) for name in schema.sort_names
+        if result.num_rows == rows.num_rows and all(
+            result.column(name).equals(rows.column(name)) for name in schema.sort_names
         ):
-            given = came = schema.order.encode_columns(found)
+            input_keys = result_keys = schema.order.encode_columns(result)
         else:
-            given, came = schema.order.encode_columns(rows), schema.order.encode_columns(found)
-            foreign = ~booleans(pc.is_in(came, value_set=given))
+            input_keys, result_keys = schema.order.encode_columns(rows), schema.order.encode_columns(result)
+            foreign = ~booleans(pc.is_in(result_keys, value_set=input_keys))
             if foreign.any():
-                key = _key_at(found, int(np.flatnonzero(foreign)[0]), schema.sort_names)
+                key = _key_at(result, int(np.flatnonzero(foreign)[0]), schema.sort_names)
                 raise self.failed("gave a row with a key that no row had,", key)
-        ordered = booleans(pc.less(came.slice(0, len(came) - 1), came.slice(1)))
+        ordered = booleans(pc.less(result_keys.slice(0, len(result_keys) - 1), result_keys.slice(1)))
         if self.repeats:
-            ordered |= booleans(pc.equal(came.slice(0, len(came) - 1), came.slice(1)))
+            ordered |= booleans(pc.equal(result_keys.slice(0, len(result_keys) - 1), result_keys.slice(1)))
         if not ordered.all():
-            place = int(np.flatnonzero(~ordered)[0])
-            is_doubled = came[place] == came[place + 1]
-            what = "gave two rows" if is_doubled else "gave a row out of order (row key, then sort key) after the one"
-            raise self.failed(what, _key_at(found, place, schema.sort_names))
+            row = int(np.flatnonzero(~ordered)[0])
+            is_doubled = result_keys[row] == result_keys[row + 1]
+            fault = "gave two rows" if is_doubled else "gave a row out of order (row key, then sort key) after the one"
+            raise self.failed(fault, _key_at(result, row, schema.sort_names))
 
 
 class WholeKeys:
@@ -156,37 +158,37 @@ class WholeKeys:
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the results, in key order; no batch is empty. Keeps one call's rows, and one key's result."""
-        held: list[pa.RecordBatch] = []
+        gathered: list[pa.RecordBatch] = []
         rows_due, bytes_due = CALL_ROWS, CALL_BYTES
         for batch in batches:
             if not batch.num_rows:
                 continue
-            held.append(batch)
-            if sum(one.num_rows for one in held) < rows_due and sum(one.nbytes for one in held) < bytes_due:
+            gathered.append(batch)
+            if sum(one.num_rows for one in gathered) < rows_due and sum(one.nbytes for one in gathered) < bytes_due:
                 continue
-            rows = pa.concat_batches(held)
+            rows = pa.concat_batches(gathered)
             start = int(Groups.of(rows, self._schema.row_key_names).starts[-1])
             if start:
                 yield from self._called(rows.slice(0, start))
                 # Copied: a slice would keep the whole batch.
-                held = [rows.take(of_integers(np.arange(start, rows.num_rows)))]
+                gathered = [rows.take(of_integers(np.arange(start, rows.num_rows)))]
             else:
-                held = list(self._called(rows))
-                self._check_size(held)
+                gathered = list(self._called(rows))
+                self._check_size(gathered)
             # Twice the rows that a key has left so far; otherwise a function would be called again for each batch of a
             # large key.
-            rows_due = CALL_ROWS + 2 * sum(one.num_rows for one in held)
-            bytes_due = CALL_BYTES + 2 * sum(one.nbytes for one in held)
-        if held:
-            yield from self._called(pa.concat_batches(held))
+            rows_due = CALL_ROWS + 2 * sum(one.num_rows for one in gathered)
+            bytes_due = CALL_BYTES + 2 * sum(one.nbytes for one in gathered)
+        if gathered:
+            yield from self._called(pa.concat_batches(gathered))
 
     def _called(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        found = self._function(rows, self._schema)
-        if found.num_rows:
-            yield found
+        result = self._function(rows, self._schema)
+        if result.num_rows:
+            yield result
 
-    def _check_size(self, held: list[pa.RecordBatch]) -> None:
-        for rows in held:
+    def _check_size(self, batches: list[pa.RecordBatch]) -> None:
+        for rows in batches:
             if rows.num_rows > KEY_ROWS_MAX or rows.nbytes > KEY_BYTES_MAX:
                 raise self._function.failed(
                     f"keeps {rows.num_rows:,} rows ({rows.nbytes:,} bytes) of one key; at most {KEY_ROWS_MAX:,} rows "
@@ -200,19 +202,19 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else empty_batch(table.schema)
 
 
-def _key_at(rows: pa.RecordBatch, place: int, names: Iterable[str]) -> str:
-    return f"key { ({name: rows.column(name)[place].as_py() for name in names}) }"
+def _key_at(rows: pa.RecordBatch, row: int, names: Iterable[str]) -> str:
+    return f"key { ({name: rows.column(name)[row].as_py() for name in names}) }"
 
 
-def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
+def _difference(actual: pa.Schema, wanted: pa.Schema) -> str:
     """Return the difference between the columns of a result and the expected ones; empty if there is none."""
-    missing = [name for name in wanted.names if name not in found.names]
+    missing = [name for name in wanted.names if name not in actual.names]
     if missing:
         return f"no column {', '.join(missing)}"
-    if len(found.names) != len(wanted.names):
-        unknown = [name for name in found.names if name not in wanted.names]
+    if len(actual.names) != len(wanted.names):
+        unknown = [name for name in actual.names if name not in wanted.names]
         return f"a column {unknown[0]}, which the table does not have," if unknown else "a column twice"
     for field in wanted:
-        if found.field(field.name).type != field.type:
-            return f"{found.field(field.name).type} in {field.name}, not {field.type},"
+        if actual.field(field.name).type != field.type:
+            return f"{actual.field(field.name).type} in {field.name}, not {field.type},"
     return ""

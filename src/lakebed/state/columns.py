@@ -68,8 +68,8 @@ class SegmentRows(Generic[K, V]):
 
     def position(self, key: Any) -> int | None:
         """Return the row of the key; None if the segment does not have it."""
-        found = bisect_left(self._positions, key, key=self._key)
-        return found if found < len(self._positions) and self._key(found) == key else None
+        position = bisect_left(self._positions, key, key=self._key)
+        return position if position < len(self._positions) and self._key(position) == key else None
 
     def value(self, position: int) -> V:
         """Return the value in a row."""
@@ -153,14 +153,14 @@ class Columns(Mapping[K, V], Generic[K, V]):
         index = bisect_right(self._firsts, key) - 1
         if index < 0 or self.segments[index].size_bytes < bytes_min:
             return 0
-        found = self._find(key)
-        return 0 if found is None else len(found[0].batch.column(name)[found[1]])
+        located = self._find(key)
+        return 0 if located is None else len(located[0].batch.column(name)[located[1]])
 
     def __getitem__(self, key: K) -> V:
-        found = self._find(key)
-        if found is None:
+        located = self._find(key)
+        if located is None:
             raise KeyError(key)
-        rows, position = found
+        rows, position = located
         return rows.value(position)
 
     def __contains__(self, key: object) -> bool:

@@ -45,8 +45,8 @@ _NONE = _Change()
 
 
 def _merge(base: Mapping[int, Held], partition: int, change: _Change) -> Held | None:
-    held = base.get(partition, ())
-    kept = [one for one in held if one.file.id not in change.gone] if change.gone else held
+    references = base.get(partition, ())
+    kept = [one for one in references if one.file.id not in change.gone] if change.gone else references
     return (*kept, *change.came) or None
 
 
@@ -79,32 +79,32 @@ class _Cache:
 
     def rebased(self, delta: HashTrieMap[int, _Change]) -> _Cache:
         """Return the cache for a base that includes the changes of ``delta``."""
-        made = _Cache()
+        cache = _Cache()
         for partition in tuple(self._held):
-            if held := self.get(partition, delta.get(partition, _NONE)):
-                made.keep(partition, _NONE, held)
-        return made
+            if references := self.get(partition, delta.get(partition, _NONE)):
+                cache.keep(partition, _NONE, references)
+        return cache
 
     def get(self, partition: int, change: _Change) -> Held | None:
         """Return a partition's files with this change: the cached ones and those added since; None if not cached."""
-        change_then, held = self._held.get(partition, (change, None))
-        if held is None or change_then is change:
-            return held
+        change_then, references = self._held.get(partition, (change, None))
+        if references is None or change_then is change:
+            return references
         count = len(change_then.came)
         if change.gone != change_then.gone or change.came[:count] != change_then.came:
             return None
-        held = (*held, *change.came[count:])
-        self.keep(partition, change, held)
-        return held
+        references = (*references, *change.came[count:])
+        self.keep(partition, change, references)
+        return references
 
-    def keep(self, partition: int, change: _Change, held: Held) -> None:
+    def keep(self, partition: int, change: _Change, references: Held) -> None:
         """Cache the files of a partition; a full cache is emptied first."""
         # A race of two threads makes the count wrong by one partition.
         if self._count >= CACHED_MAX:
             self._held, self._count = {}, 0
         _, before = self._held.get(partition, (None, ()))
-        self._count += len(held) - len(before)
-        self._held[partition] = (change, held)
+        self._count += len(references) - len(before)
+        self._held[partition] = (change, references)
 
 
 class PartitionFiles(Mapping[int, Held]):
@@ -139,12 +139,12 @@ class PartitionFiles(Mapping[int, Held]):
         enough.
         """
         change = self._delta.get(partition, _NONE)
-        left = count - len(change.came) + len(change.gone)
-        if left < 0:
+        room = count - len(change.came) + len(change.gone)
+        if room < 0:
             return True
         if isinstance(self.base, Columns):
-            return self.base.length(partition, "file", bytes_min=left * FACTS_BYTES) > left
-        return len(self.base.get(partition, ())) > left
+            return self.base.length(partition, "file", bytes_min=room * FACTS_BYTES) > room
+        return len(self.base.get(partition, ())) > room
 
     def added(self, came: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
         """Return a table with these files appended to those of their partitions."""
@@ -168,11 +168,11 @@ class PartitionFiles(Mapping[int, Held]):
 
     def __getitem__(self, partition: int) -> Held:
         change = self._delta.get(partition, _NONE)
-        found = self._cache.get(partition, change)
-        if found is None:
-            found = self._table[partition]
-            self._cache.keep(partition, change, found)
-        return found
+        references = self._cache.get(partition, change)
+        if references is None:
+            references = self._table[partition]
+            self._cache.keep(partition, change, references)
+        return references
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._table)

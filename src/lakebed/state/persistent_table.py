@@ -118,10 +118,10 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return PersistentTable(kept).updated(changed, [k for k in self._delta if k not in changed and k in kept])
 
     def __getitem__(self, key: K) -> V:
-        found = self.get(key)
-        if found is None:
+        value = self.get(key)
+        if value is None:
             raise KeyError(key)
-        return found
+        return value
 
     @overload
     def get(self, key: K, default: None = None, /) -> V | None: ...
@@ -132,8 +132,8 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         change = self._delta.get(key, _UNTOUCHED)
         if change is _UNTOUCHED:
             return self._base.get(key, default)
-        found = self._operator.merge(self._base, key, change)
-        return default if found is None else found
+        value = self._operator.merge(self._base, key, change)
+        return default if value is None else value
 
     def __contains__(self, key: object) -> bool:
         change = self._delta.get(key, _UNTOUCHED)  # type: ignore[arg-type]

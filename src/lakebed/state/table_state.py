@@ -138,16 +138,16 @@ def check_invariants(state: TableState) -> None:
     _check_filter(state)
     counted: dict[str, int] = {}
     facts: dict[str, DataFile] = {}
-    for partition, held in state.references.items():
+    for partition, references in state.references.items():
         position = state.partitions.position_of(partition)
         if position is None:
             raise Code.STATE_INCONSISTENT(
                 f"references of a partition that does not exist: {partition}", partition=partition
             )
         keys = state.partitions.range_at(position)
-        if len({one.file.id for one in held}) != len(held):
+        if len({one.file.id for one in references}) != len(references):
             raise Code.STATE_INCONSISTENT(f"partition {partition} references a file twice", partition=partition)
-        for file in (one.file for one in held):
+        for file in (one.file for one in references):
             committed = state.files.get(file.id)
             if committed is None or committed.retired:
                 raise Code.STATE_INCONSISTENT(

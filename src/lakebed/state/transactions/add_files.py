@@ -158,8 +158,8 @@ class AddFiles(Struct, frozen=True):
         if self.request_key is not None:
             done[self.request_key] = Answer(state.version, self.base_version)
         if done:
-            left = state.open_requests.updated({}, self.requests)
-            state = replace(state, requests=state.requests.updated(done), open_requests=left)
+            still_open = state.open_requests.updated({}, self.requests)
+            state = replace(state, requests=state.requests.updated(done), open_requests=still_open)
         return added(state, self.files, self.references, None)
 
     def describe(self, added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
@@ -348,8 +348,8 @@ def referred(
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version}: {reference.file} does not reach partition {reference.partition}"
             )
-        held = PartitionFile(files[reference.file], reference.rows, reference.exact, reference.run)
-        came.setdefault(reference.partition, []).append(held)
+        partition_file = PartitionFile(files[reference.file], reference.rows, reference.exact, reference.run)
+        came.setdefault(reference.partition, []).append(partition_file)
     return replace(
         state,
         files=state.files.updated(known),
@@ -367,8 +367,8 @@ def dropped(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> Table
     known: dict[str, CommittedFile] = {}
     for name, count in Counter(file.id for files in going.values() for file in files).items():
         counted = committed_file(state, name)
-        left = counted.references - count
-        version, own = (None, None) if left else (state.version, facts[name])
-        known[name] = replace(counted, references=left, dropped=version, file=own)
+        references_left = counted.references - count
+        version, own = (None, None) if references_left else (state.version, facts[name])
+        known[name] = replace(counted, references=references_left, dropped=version, file=own)
     gone = {partition: {file.id for file in files} for partition, files in going.items() if files}
     return replace(state, files=state.files.updated(known), references=state.references.dropped(gone))

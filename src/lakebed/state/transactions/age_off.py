@@ -41,8 +41,8 @@ def expired(state: TableState) -> Iterator[tuple[str, int]]:
     times = FileTimes.of(state)
     if times is None or not state.age_off_cut_us:
         return
-    for partition, held in state.references.items():
-        files: Iterable[DataFile] = [one.file for one in held]
+    for partition, references in state.references.items():
+        files: Iterable[DataFile] = [one.file for one in references]
         if not isinstance(state.merge, KeepAll):
             files = takewhile(lambda file: not file.markers and times.all_before(file, state.age_off_cut_us), files)
         yield from ((file.id, partition) for file in files if times.all_before(file, state.age_off_cut_us))

@@ -52,7 +52,7 @@ class ProposeFilter(Struct, frozen=True):
     def resolve(self, state: TableState) -> ChangeFilter | Repeated | Rejected:
         """Return the filter with all changes made, if the latest schema and the merge mode allow it."""
         schema = state.created
-        found = state.row_filter
+        row_filter = state.row_filter
         for change in self.changes:
             match change:
                 case SetFilter():
@@ -61,27 +61,27 @@ class ProposeFilter(Struct, frozen=True):
                             text = f"field {field.name} was altered meanwhile; set the filter again"
                             return Rejected(Code.FILTER_CHANGE_REJECTED, text, {"column": field.name})
                     ids = tuple(field.id for field in self.fields)
-                    found = replace(found, predicate=change.predicate or "", columns=ids)
+                    row_filter = replace(row_filter, predicate=change.predicate or "", columns=ids)
                 case AgeOff():
                     try:
                         age_field = 0 if change.field is None else check_age_field(change, schema).id
                     except Error as error:
                         return Rejected(Code.FILTER_CHANGE_REJECTED, str(error))
-                    found = replace(found, age_field=age_field, age_s=change.age_s, unit=change.unit)
-        if found == state.row_filter:
+                    row_filter = replace(row_filter, age_field=age_field, age_s=change.age_s, unit=change.unit)
+        if row_filter == state.row_filter:
             return Repeated(state.version)
-        if refused := unfit_filter(found, state.merge, schema) or _with_markers(found, state):
+        if refused := unfit_filter(row_filter, state.merge, schema) or _with_markers(row_filter, state):
             return refused
-        return ChangeFilter(found, self._cut_us(found, state))
+        return ChangeFilter(row_filter, self._cut_us(row_filter, state))
 
-    def _cut_us(self, found: RowFilter, state: TableState) -> int:
+    def _cut_us(self, row_filter: RowFilter, state: TableState) -> int:
         """Return the cut for the new age. It is not lowered unless the age grew."""
-        if not found.age_field:
+        if not row_filter.age_field:
             return 0
         before = state.row_filter
-        is_same = (before.age_field, before.unit) == (found.age_field, found.unit)
-        least = state.age_off_cut_us if is_same and found.age_s <= before.age_s else 0
-        return max(least, self.now_us - found.age_s * _US, 0)
+        is_same = (before.age_field, before.unit) == (row_filter.age_field, row_filter.unit)
+        least = state.age_off_cut_us if is_same and row_filter.age_s <= before.age_s else 0
+        return max(least, self.now_us - row_filter.age_s * _US, 0)
 
 
 class ChangeFilter(Struct, frozen=True):
@@ -114,9 +114,11 @@ class ChangeFilterDocument(Struct, frozen=True, tag_field="type", tag="set_filte
         return ChangeFilter(filter_of(self.filter), self.cut_us)
 
 
-def _with_markers(found: RowFilter, state: TableState) -> Rejected | None:
+def _with_markers(row_filter: RowFilter, state: TableState) -> Rejected | None:
     """Return why rows cannot age off by the sort key: there may be partial rows. None if they can."""
-    begins = ages_by_sort_key(found, state.merge, state.created) and found.age_field != state.row_filter.age_field
+    begins = (
+        ages_by_sort_key(row_filter, state.merge, state.created) and row_filter.age_field != state.row_filter.age_field
+    )
     if begins and any(file.markers for file in state.referenced().values()):
         text = (
             "rows cannot age off by the sort key while files have deletes or partial rows; let them age off by a row "

@@ -149,8 +149,8 @@ class RejectRequest(StoredAsIs, frozen=True, tag="reject_request"):
     def apply(self, state: TableState) -> TableState:
         """Return the state with the request rejected."""
         request = structs.replace(open_request(state, self.request), rejected=state.version, reason=self.reason)
-        left = state.open_requests.updated({}, [request.id])
-        return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
+        still_open = state.open_requests.updated({}, [request.id])
+        return replace(state, open_requests=still_open, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the request and the reason."""

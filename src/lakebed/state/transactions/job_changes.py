@@ -112,8 +112,8 @@ class OpenJob(Struct, frozen=True):
             # The partition must be a current one that has all of the inputs. A looser rule doubles rows: if a job
             # planned on a partition that was split meanwhile were opened, an input that another job merged away in one
             # half would come back there with the output.
-            held = {r.file for r in state.references_of(state.partitions.ids[position])}
-            if gone := [name for name in job.inputs if name not in held]:
+            referenced = {r.file for r in state.references_of(state.partitions.ids[position])}
+            if gone := [name for name in job.inputs if name not in referenced]:
                 return _input_gone(job, gone[0])
         elif refused := _part_missing(job, state):
             return refused
@@ -159,13 +159,13 @@ def _out_of_order(job: Job, state: TableState) -> Rejected | None:
     one of them may have arrived between any two inputs: it would have to be before the output in one partition and
     after it in another.
     """
-    inputs = {name: place for place, name in enumerate(job.inputs)}
+    inputs = {name: index for index, name in enumerate(job.inputs)}
     spans = [state.files[name].sequence_hi for name in job.inputs if name in state.files]
     several = len(inputs) > 1 and state.partitions.range_at(state.partitions.position(job.keys.min)) != job.keys
     for position in state.partitions.overlapping(job.keys):
         partition = state.partitions.ids[position]
         listed = [one.file.id for one in state.held_by(partition)]
-        places = [place for place, name in enumerate(listed) if name in inputs]
+        places = [index for index, name in enumerate(listed) if name in inputs]
         if not places:
             continue
         facts: Facts = {"job": job.id, "partition": partition}
@@ -175,7 +175,7 @@ def _out_of_order(job: Job, state: TableState) -> Rejected | None:
         if between or places[-1] - places[0] >= len(places):
             text = f"the inputs of job {job.id} are not neighbours in partition {partition} by arrival; plan again"
             return Rejected(Code.PROPOSAL_OUTDATED, text, facts)
-        turns = [inputs[listed[place]] for place in places]
+        turns = [inputs[listed[index]] for index in places]
         if turns != sorted(turns):
             text = f"the inputs of job {job.id} are not in the order of arrival that partition {partition} has"
             return Rejected(Code.PROPOSAL_INVALID, text, facts)
@@ -205,10 +205,10 @@ def _part_missing(job: Job, state: TableState) -> Rejected | None:
     rows: dict[str, int] = {}
     for position in state.partitions.overlapping(job.keys):
         if job.keys.covers(state.partitions.range_at(position)):
-            for one in state.held_by(state.partitions.ids[position]):
-                if one.file.id in counted:
-                    counted[one.file.id] += one.rows if one.exact else -one.file.rows
-                    rows[one.file.id] = one.file.rows
+            for reference in state.held_by(state.partitions.ids[position]):
+                if reference.file.id in counted:
+                    counted[reference.file.id] += reference.rows if reference.exact else -reference.file.rows
+                    rows[reference.file.id] = reference.file.rows
     for name, count in counted.items():
         if count != rows.get(name):
             return Rejected(
@@ -250,13 +250,13 @@ class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output")
         served: set[int] = set()
         for position in state.partitions.overlapping(job.keys):
             partition = state.partitions.ids[position]
-            held = [file for file in state.files_of(partition) if file.id in inputs]
-            newer = [file.id for file in held if file.schema_version > oldest]
+            present = [file for file in state.files_of(partition) if file.id in inputs]
+            newer = [file.id for file in present if file.schema_version > oldest]
             if newer:
                 text = f"the output of job {self.job} has not all fields of its input {newer[0]}; plan again"
                 return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": self.job, "file": newer[0]})
-            if held and job.keys.covers(state.partitions.range_at(position)):
-                drop += [(file.id, partition) for file in held]
+            if present and job.keys.covers(state.partitions.range_at(position)):
+                drop += [(file.id, partition) for file in present]
                 served.add(partition)
         if not drop:
             text = f"none of the inputs of job {self.job} is referenced any more"
@@ -332,12 +332,12 @@ class ReplaceDocument(Struct, frozen=True, tag_field="type", tag="replace", omit
 
 def held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[int, list[DataFile]]:
     """Return the files of the pairs, by partition. Raises DamagedError if a partition does not have one."""
-    held: dict[int, dict[str, DataFile]] = {}
+    remaining: dict[int, dict[str, DataFile]] = {}
     going: dict[int, list[DataFile]] = {}
     for name, partition in pairs:
-        if partition not in held:
-            held[partition] = {one.file.id: one.file for one in state.held_by(partition)}
-        file = held[partition].pop(name, None)
+        if partition not in remaining:
+            remaining[partition] = {one.file.id: one.file for one in state.held_by(partition)}
+        file = remaining[partition].pop(name, None)
         if file is None:
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} drops {name} from partition {partition}, which does not hold it", file=name
@@ -354,14 +354,14 @@ def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) 
     order: dict[int, list[PartitionFile]] = {}
     for partition, old in before.items():
         now = state.held_by(partition)
-        known, kept = {held.file.id for held in old}, {held.file.id for held in now}
-        outputs = [held for held in now if held.file.id not in known]
-        last_input = max(index for index, held in enumerate(old) if held.file.id not in kept)
-        older = [held for held in old[:last_input] if held.file.id in kept]
+        known, kept = {one.file.id for one in old}, {one.file.id for one in now}
+        outputs = [one for one in now if one.file.id not in known]
+        last_input = max(index for index, one in enumerate(old) if one.file.id not in kept)
+        older = [one for one in old[:last_input] if one.file.id in kept]
         order[partition] = [*older, *outputs, *old[last_input + 1 :]]
     # All are dropped and added again, in their new order.
-    left = state.references.dropped({partition: [held.file.id for held in files] for partition, files in order.items()})
-    return replace(state, references=left.added(order))
+    rest = state.references.dropped({partition: [one.file.id for one in files] for partition, files in order.items()})
+    return replace(state, references=rest.added(order))
 
 
 class CloseJob(StoredAsIs, frozen=True, tag="close_job"):

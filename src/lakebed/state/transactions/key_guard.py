@@ -52,24 +52,24 @@ class KeyGuard(Struct, frozen=True):
         """Return the id of a file that may have added or, when removed, uncovered rows of the keys; or None."""
         if state.version == self.version:
             return None
-        made: list[CommittedFile] = []
-        left = set(self.files)
+        newer: list[CommittedFile] = []
+        unseen = set(self.files)
         for file in reaching(self.lows, self.highs, state):
             known = state.files[file.id]
             arrived = known.sequence_hi >= self.sequence
             restored = known.added <= self.version and file.id not in self.files
             if arrived or restored:
                 return file.id
-            left.discard(file.id)
+            unseen.discard(file.id)
             if known.added > self.version:
-                made.append(known)
-        return next((name for name in sorted(left) if not _has_successor(state.files.get(name), made)), None)
+                newer.append(known)
+        return next((name for name in sorted(unseen) if not _has_successor(state.files.get(name), newer)), None)
 
 
-def _has_successor(gone: CommittedFile | None, made: Sequence[CommittedFile]) -> bool:
+def _has_successor(gone: CommittedFile | None, files: Sequence[CommittedFile]) -> bool:
     """Return whether a compaction or rewrite made one of these files from one that is gone."""
     return gone is not None and any(
-        one.sequence_lo <= gone.sequence_lo and gone.sequence_hi <= one.sequence_hi for one in made
+        one.sequence_lo <= gone.sequence_lo and gone.sequence_hi <= one.sequence_hi for one in files
     )
 
 

@@ -53,16 +53,16 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
 
         Open jobs do not matter: they claim files, not runs.
         """
-        held = {one.file.id: one for one in state.held_by(self.partition)}
-        if gone := [name for name in self.files if name not in held]:
+        references = {one.file.id: one for one in state.held_by(self.partition)}
+        if gone := [name for name in self.files if name not in references]:
             text = f"partition {self.partition} does not refer to {gone[0]}; plan again"
             return Rejected(Code.PROPOSAL_OUTDATED, text, {"partition": self.partition, "file": gone[0]})
         if len(set(self.files)) != len(self.files) or len(self.files) < 2:
             return Rejected(Code.PROPOSAL_INVALID, "less than two files to concatenate, or one twice; plan again")
-        links = sorted((held[name] for name in self.files), key=lambda one: (one.file.min_key, one.file.max_key))
+        links = sorted((references[name] for name in self.files), key=lambda one: (one.file.min_key, one.file.max_key))
         if all(one.run == self.run for one in links):
             return Repeated(state.version)
-        others = (held[name] for name in held.keys() - set(self.files))
+        others = (references[name] for name in references.keys() - set(self.files))
         if any(one.run == self.run for one in others):
             text = f"partition {self.partition} has a run {self.run} already"
             return Rejected(Code.PROPOSAL_INVALID, text, {"partition": self.partition})
@@ -75,16 +75,18 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the other run id in the references, whose order does not change."""
-        held = {one.file.id: one for one in state.held_by(self.partition)}
-        strangers = [name for name in self.files if name not in held]
+        references = {one.file.id: one for one in state.held_by(self.partition)}
+        strangers = [name for name in self.files if name not in references]
         if strangers:
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} concatenates {strangers[0]} in partition {self.partition}, which lacks it"
             )
-        renamed = {name: held[name]._replace(run=self.run) for name in self.files}
+        renamed = {name: references[name]._replace(run=self.run) for name in self.files}
         # All references are dropped and added again, so that they stay in the order of arrival.
-        left = state.references.dropped({self.partition: list(held)})
-        return replace(state, references=left.added({self.partition: [renamed.get(name, held[name]) for name in held]}))
+        rest = state.references.dropped({self.partition: list(references)})
+        return replace(
+            state, references=rest.added({self.partition: [renamed.get(name, references[name]) for name in references]})
+        )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the files and their partition."""
@@ -128,24 +130,24 @@ def resolved_split(proposal: ProposeSplit, state: TableState) -> SplitPartitions
         whole = state.partitions.range_at(position)
         edges = (whole.min, *keys)
         parts = [EncodedRange(low, high) for low, high in zip(edges, (*keys, whole.max), strict=True)]
-        for held in state.held_by(partition):
-            counts = _split_shares(held, parts, proposal.summaries.get(held.file.id))
+        for old in state.held_by(partition):
+            counts = _split_shares(old, parts, proposal.summaries.get(old.file.id))
             for index, (part, (rows, exact)) in enumerate(zip(parts, counts, strict=True)):
-                if (rows or not exact) and held.file.reaches(part):
-                    references.append(Reference(held.file.id, next_id + index, rows, exact, held.run))
+                if (rows or not exact) and old.file.reaches(part):
+                    references.append(Reference(old.file.id, next_id + index, rows, exact, old.run))
         next_id += len(parts)
     return SplitPartitions(proposal.cuts, tuple(references))
 
 
 def _split_shares(
-    held: PartitionFile, parts: Sequence[EncodedRange], summary: Summary | None
+    reference: PartitionFile, parts: Sequence[EncodedRange], summary: Summary | None
 ) -> list[tuple[int, bool]]:
     """Return the rows of one reference in each part of its partition, and whether each count is exact.
 
     The counts come from the summary, whatever the estimate for the whole partition; if the count of the whole is exact,
     so is the sum of the parts.
     """
-    file = held.file
+    file = reference.file
     arrived = summary is None
     if summary is None:
         # The file was added after the split was planned: equal shares for the parts that its bounds reach.
@@ -154,27 +156,27 @@ def _split_shares(
     end = parts[-1].max
     ranks.append((summary.rows, True) if end is None else summary.rank(end))
     counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
-    if all(exact for _, exact in counts) or not (held.exact or arrived):
+    if all(exact for _, exact in counts) or not (reference.exact or arrived):
         return counts
-    return _scaled(counts, held.rows, exact_sum=held.exact)
+    return _scaled(counts, reference.rows, exact_sum=reference.exact)
 
 
 def _scaled(counts: Sequence[tuple[int, bool]], rows: int, *, exact_sum: bool) -> list[tuple[int, bool]]:
     """Return the exact counts unchanged, and the rest of ``rows`` divided among the others in proportion."""
     open_counts = [count for count, exact in counts if not exact]
-    total, left = sum(open_counts), max(0, rows - sum(count for count, exact in counts if exact))
+    total, rows_left = sum(open_counts), max(0, rows - sum(count for count, exact in counts if exact))
     shared: list[tuple[int, bool]] = []
-    passed = given = place = 0
+    passed = assigned = index = 0
     for count, exact in counts:
         if exact:
             shared.append((count, True))
             continue
-        passed, place = passed + count, place + 1
+        passed, index = passed + count, index + 1
         # Without any counts, the rows are divided equally.
-        upto = left * passed // total if total else left * place // len(open_counts)
+        upto = rows_left * passed // total if total else rows_left * index // len(open_counts)
         # A single unknown share of an exact sum is exact: it is what the others leave.
-        shared.append((upto - given, exact_sum and len(open_counts) == 1))
-        given = upto
+        shared.append((upto - assigned, exact_sum and len(open_counts) == 1))
+        assigned = upto
     return shared
 
 
@@ -189,13 +191,13 @@ class SplitPartitions(Struct, frozen=True):
         going = {partition: state.files_of(partition) for partition in self.cuts}
         after = replace(dropped(state, going), partitions=state.partitions.split(self.cuts))
         parts = range(state.partitions.next_id, after.partitions.next_id)
-        held = {partition: {file.id for file in files} for partition, files in going.items()}
+        file_ids = {partition: {file.id for file in files} for partition, files in going.items()}
         for reference in self.references:
             # A reference may be missing if two exact ranks prove it empty; a reference that was not there may not be
             # added.
             if (
                 reference.partition not in parts
-                or reference.file not in held[after.partitions.parents[reference.partition][0]]
+                or reference.file not in file_ids[after.partitions.parents[reference.partition][0]]
             ):
                 raise Code.TRANSACTION_IMPOSSIBLE(
                     f"entry {state.version} brings {reference.file} into partition {reference.partition} by a split"
@@ -245,7 +247,7 @@ def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> di
     These are the keys of the cuts and both ends of the partition, inside the file's bounds, ascending. Partitions that
     no longer exist are left out.
     """
-    found: dict[str, tuple[DataFile, set[bytes]]] = {}
+    cut_files: dict[str, tuple[DataFile, set[bytes]]] = {}
     for partition, keys in cuts.items():
         position = state.partitions.position_of(partition)
         if position is None:
@@ -256,8 +258,8 @@ def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> di
             # A file that is not cut keeps its count.
             if any(file.min_key < key <= file.max_key for key in keys):
                 inside = (key for key in bounds if file.min_key < key <= file.max_key)
-                found.setdefault(file.id, (file, set()))[1].update(inside)
-    return {name: (file, sorted(keys)) for name, (file, keys) in found.items()}
+                cut_files.setdefault(file.id, (file, set()))[1].update(inside)
+    return {name: (file, sorted(keys)) for name, (file, keys) in cut_files.items()}
 
 
 # -- joins ------------------------------------------------------------------------------------------------------
@@ -282,14 +284,14 @@ class ProposeJoin(Struct, frozen=True, tag_field="type", tag="propose_join"):
             text = f"file {name} reaches into partition {partition}, which has no rows of it; compact first"
             return Rejected(Code.PROPOSAL_OUTDATED, text, {"file": name, "partition": partition})
         joined: dict[str, Reference] = {}
-        for one in itertools.chain.from_iterable(map(state.held_by, self.partitions)):
-            name = one.file.id
+        for reference in itertools.chain.from_iterable(map(state.held_by, self.partitions)):
+            name = reference.file.id
             rows, exact = (joined[name].rows, joined[name].exact) if name in joined else (0, True)
-            rows, exact = rows + one.rows, exact and one.exact
-            if one.file.lies_in(whole):
+            rows, exact = rows + reference.rows, exact and reference.exact
+            if reference.file.lies_in(whole):
                 # The count is exact even if its parts were estimates.
-                rows, exact = one.file.rows, True
-            joined[name] = Reference(name, state.partitions.next_id, rows, exact, one.run)
+                rows, exact = reference.file.rows, True
+            joined[name] = Reference(name, state.partitions.next_id, rows, exact, reference.run)
         return JoinPartitions(self.partitions, tuple([joined[name] for name in _in_one_list(self.partitions, state)]))
 
     def _refused(self, state: TableState) -> Rejected | None:
@@ -336,17 +338,17 @@ def reaching_over(partitions: Sequence[int], state: TableState) -> dict[str, int
     """Return the files that prevent a join, by id, each with a partition that it reaches without a reference."""
     first = state.partitions.position_of(partitions[0])
     assert first is not None
-    held: dict[str, tuple[DataFile, set[int]]] = {}
+    reached: dict[str, tuple[DataFile, set[int]]] = {}
     for position, partition in enumerate(partitions, first):
         for file in state.files_of(partition):
-            held.setdefault(file.id, (file, set()))[1].add(position)
-    found: dict[str, int] = {}
-    for name, (file, positions) in held.items():
+            reached.setdefault(file.id, (file, set()))[1].add(position)
+    missing: dict[str, int] = {}
+    for name, (file, positions) in reached.items():
         low = max(first, state.partitions.position(file.min_key))
         high = min(first + len(partitions) - 1, state.partitions.position(file.max_key))
         if len(positions) <= high - low:
-            found[name] = next(state.partitions.ids[p] for p in range(low, high + 1) if p not in positions)
-    return found
+            missing[name] = next(state.partitions.ids[p] for p in range(low, high + 1) if p not in positions)
+    return missing
 
 
 class JoinPartitions(Struct, frozen=True):

@@ -65,9 +65,9 @@ class ProposeRestore(Struct, frozen=True):
         for region, then in _changed_regions(state, self.target):
             regions.append(region)
             for partition in then:
-                for held in self.target.held_by(partition):
-                    references.append(held.reference(next_id))
-                    files[held.file.id] = held.file
+                for old in self.target.held_by(partition):
+                    references.append(old.reference(next_id))
+                    files[old.file.id] = old.file
                 next_id += 1
         if not regions:
             return Repeated(state.version)

@@ -118,10 +118,10 @@ class RaiseWatermark(Struct, frozen=True):
                     return Rejected(Code.PROPOSAL_INVALID, text)
             case Watermark.ORPHAN_CUTOFF:
                 # The output of such a job could be rejected for its age once the work is done.
-                held = sorted(job.id for job in state.jobs.values() if job.began_us < self.value)
-                if held:
-                    text = f"job {held[0]} is open and began before that cutoff; try again when it is closed"
-                    return Rejected(Code.JOB_CONFLICT, text, {"job": held[0]})
+                earlier = sorted(job.id for job in state.jobs.values() if job.began_us < self.value)
+                if earlier:
+                    text = f"job {earlier[0]} is open and began before that cutoff; try again when it is closed"
+                    return Rejected(Code.JOB_CONFLICT, text, {"job": earlier[0]})
             case Watermark.AGE_OFF_CUT:
                 if not state.row_filter.age_field:
                     return Rejected(Code.PROPOSAL_OUTDATED, "the table has no age-off")
@@ -179,11 +179,11 @@ class SetTag(StoredAsIs, frozen=True, tag="set_tag"):
     def resolve(self, state: TableState) -> SetTag | Rejected | Repeated:
         """Return self if the version is retained and no other tag has the name."""
         facts: Facts = {"tag": self.name, "version": self.version}
-        held = state.tags.get(self.name)
-        if held is not None:
-            if held == self.version:
+        tagged = state.tags.get(self.name)
+        if tagged is not None:
+            if tagged == self.version:
                 return Repeated(state.version)
-            text = f"tag {self.name} stands at version {held} already; drop it first, or choose another name"
+            text = f"tag {self.name} stands at version {tagged} already; drop it first, or choose another name"
             return Rejected(Code.TAG_EXISTS, text, facts)
         if not 1 <= self.version <= state.version:
             text = f"there is no version {self.version}; the newest is {state.version}"

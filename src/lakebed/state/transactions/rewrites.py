@@ -66,9 +66,9 @@ class ProposeRewrite(Struct, frozen=True, tag_field="type", tag="propose_rewrite
 
 def _is_input_held(job: str, state: TableState) -> bool:
     """Return whether an input of an open job is referenced inside its range."""
-    found = state.jobs[job]
-    positions = state.partitions.overlapping(found.keys)
-    return any(file.id in found.inputs for p in positions for file in state.files_of(state.partitions.ids[p]))
+    opened = state.jobs[job]
+    positions = state.partitions.overlapping(opened.keys)
+    return any(file.id in opened.inputs for p in positions for file in state.files_of(state.partitions.ids[p]))
 
 
 def _in_runs_of_input(change: Replace, state: TableState) -> Replace:

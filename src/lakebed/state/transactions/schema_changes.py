@@ -109,10 +109,10 @@ def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
     """Return the changes if they are schema changes and there is at least one. Raises UsageError."""
     strangers = [change for change in changes if not isinstance(change, SchemaChange)]
     if strangers or not changes:
-        given = f", not {shown(strangers[0])}" if strangers else ""
+        mention = f", not {shown(strangers[0])}" if strangers else ""
         raise Code.ARGUMENT_INVALID(
             "alter takes AddField, DropField, RenameField, WidenField and AllowNulls values, or one of SetMerge, "
-            f"SetFilter and AgeOff{given}"
+            f"SetFilter and AgeOff{mention}"
         )
     return tuple(changes)
 

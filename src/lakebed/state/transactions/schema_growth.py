@@ -47,9 +47,9 @@ def new_id(name: str, used: Collection[int]) -> int:
 
     for attempt in count():
         digest = sha256(f"{attempt}:{name}".encode()).digest()
-        found = FIRST_CHOSEN_ID + int.from_bytes(digest[:8]) % _NEW_IDS
-        if found not in used:
-            return found
+        candidate = FIRST_CHOSEN_ID + int.from_bytes(digest[:8]) % _NEW_IDS
+        if candidate not in used:
+            return candidate
     raise AssertionError
 
 
@@ -80,11 +80,11 @@ def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
     missing: dict[str, Field] = {}
     for new in files:
         for field in new.added:
-            held = newest.by_name.get(field.name) or missing.get(field.name)
-            if held is None and field.id not in used:
+            existing = newest.by_name.get(field.name) or missing.get(field.name)
+            if existing is None and field.id not in used:
                 missing[field.name] = field
                 used.add(field.id)
-            elif refused := _refusal(field, held):
+            elif refused := _refusal(field, existing):
                 return refused
         if refused := _changed(new, state):
             return refused
@@ -100,14 +100,16 @@ def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
     return Grown(known, AlterSchema(schema, words, state.merge) if missing else None)
 
 
-def _refusal(field: Field, held: Field | None) -> Rejected | None:
+def _refusal(field: Field, existing: Field | None) -> Rejected | None:
     """Return why a file's new field is not the existing field of that name; None if it is."""
-    if held is None or held.id != field.id:
-        what = "was given to another field, or dropped" if held is None else "is another field now"
-        return _rejected(f"column {field.name} was new when its rows were written, and {what}", field.name)
-    if held.type != field.type:
-        facts: Facts = {"found": str(field.type), "expected": str(held.type)}
-        return _rejected(f"column {field.name} is {field.type}; the table has {held.type} by now", field.name, facts)
+    if existing is None or existing.id != field.id:
+        reason = "was given to another field, or dropped" if existing is None else "is another field now"
+        return _rejected(f"column {field.name} was new when its rows were written, and {reason}", field.name)
+    if existing.type != field.type:
+        facts: Facts = {"found": str(field.type), "expected": str(existing.type)}
+        return _rejected(
+            f"column {field.name} is {field.type}; the table has {existing.type} by now", field.name, facts
+        )
     return None
 
 
@@ -125,6 +127,6 @@ def _changed(new: NewFile, state: TableState) -> Rejected | None:
     return None
 
 
-def _rejected(what: str, column: str, facts: Facts | None = None) -> Rejected:
-    text = f"{what}: the schema was changed while its rows were written; write them again"
+def _rejected(reason: str, column: str, facts: Facts | None = None) -> Rejected:
+    text = f"{reason}: the schema was changed while its rows were written; write them again"
     return Rejected(Code.SCHEMA_CHANGED, text, {"column": column, **(facts or {})})
