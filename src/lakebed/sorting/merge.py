@@ -247,7 +247,7 @@ def _ordered_rows(
         with scratch_folder("wide", merge.scratch) as folder:
             places = [(item, folder / f"{index:06d}.arrow") for index, item in enumerate(present)]
             narrow = [
-                put_into_arrow(item, merge.schema, ranges[0], at) if item.is_wide else item for item, at in places
+                put_into_arrow(item, merge.schema, ranges[0], path) if item.is_wide else item for item, path in places
             ]
             yield from _ordered_rows(narrow, merge, ranges)
         return
@@ -288,11 +288,11 @@ def _one_level(
             frame = ordered(frames, schema, condition, where, by_arrival=not merge.keeps_all)
             plan = frame.execution_plan()
             check_plan(operators_of(plan), by_arrival=not merge.keeps_all)
-        yield from _executed(engine, plan, (inputs, schema, where))
+        yield from _executed(engine, plan, inputs, schema, where)
 
 
 def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) -> DataFrame:
-    stored = [found.name for found in item.columns[: len(schema.sort_names)] if found is not None]
+    stored = [field.name for field in item.columns[: len(schema.sort_names)] if field is not None]
     if not item.is_arrow:
         order = [column(name).sort() for name in stored]
         frame = engine.read_parquet(url(item.path), file_extension="", file_sort_order=[order])
@@ -330,7 +330,7 @@ def ordered(
     columns = [column(name) for name in frames[0].schema().names]
     # The engine knows that a literal is in order, and tells the literals of several inputs apart.
     numbered = [
-        frame.select(*columns, lit(pa.scalar(place, pa.int32())).alias(ARRIVAL)) for place, frame in enumerate(frames)
+        frame.select(*columns, lit(pa.scalar(index, pa.int32())).alias(ARRIVAL)) for index, frame in enumerate(frames)
     ]
     return _union(numbered).sort(*sort_order(schema), column(ARRIVAL).sort()).select(*columns)
 
@@ -340,18 +340,22 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _executed(
-    engine: SessionContext, plan: ExecutionPlan, source: tuple[Sequence[MergeInput], Schema, Predicate | None]
+    engine: SessionContext,
+    plan: ExecutionPlan,
+    inputs: Sequence[MergeInput],
+    schema: Schema,
+    where: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
-    with _attributed(*source):
+    with _attributed(inputs, schema, where):
         stream = iter(engine.execute(plan, 0))
     while True:
-        with _attributed(*source):
+        with _attributed(inputs, schema, where):
             batch = next(stream, None)
             rows = None if batch is None else batch.to_pyarrow()
         if rows is None:
             return
         if rows.num_rows:
-            yield as_schema(rows, source[1])
+            yield as_schema(rows, schema)
 
 
 def check_plan(operators: Sequence[str], *, by_arrival: bool = False) -> None:

@@ -69,13 +69,14 @@ def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRa
         return []
     every = [_groups(item, layout.schema, footer) for item, footer in zip(present, footers, strict=True) if footer]
     bounds = [EncodedRange(groups[0].first, groups[-1].keys.max) for groups in every]
-    found: list[Stretch] = []
-    for place, item in enumerate(present):
+    parts: list[Stretch] = []
+    for index, item in enumerate(present):
         if item.file_bytes < bytes_min or item.is_wide:
             continue
-        others = [*bounds[:place], *bounds[place + 1 :]]
-        found += _of_input(item, layout.schema, every[place], (key_range or ALL_KEYS, others, bytes_min))
-    return sorted(found, key=lambda stretch: stretch.keys.min)
+        others = [*bounds[:index], *bounds[index + 1 :]]
+        alone = _alone(every[index], key_range or ALL_KEYS, others)
+        parts += _of_input(item, every[index], alone, schema=layout.schema, bytes_min=bytes_min)
+    return sorted(parts, key=lambda stretch: stretch.keys.min)
 
 
 def gaps(found: Sequence[Stretch], key_range: EncodedRange | None) -> Iterator[EncodedRange]:
@@ -89,22 +90,22 @@ def gaps(found: Sequence[Stretch], key_range: EncodedRange | None) -> Iterator[E
     yield EncodedRange(b"", b"") if begin is None else EncodedRange(begin, whole.max)
 
 
-def _of_input(
-    item: MergeInput,
-    schema: Schema,
-    groups: Sequence[_Group],
-    among: tuple[EncodedRange, Sequence[EncodedRange], int],
-) -> Iterator[Stretch]:
-    """Return the stretches of one input in a key range, beside the bounds of the others, of at least so many bytes."""
-    key_range, others, bytes_min = among
-    alone = [
+def _alone(groups: Sequence[_Group], key_range: EncodedRange, others: Sequence[EncodedRange]) -> list[bool]:
+    """Return for each row group whether it lies in the key range, and outside the bounds of the other inputs."""
+    return [
         key_range.covers(group.keys) and all(other.intersect(group.keys).empty for other in others) for group in groups
     ]
+
+
+def _of_input(
+    item: MergeInput, groups: Sequence[_Group], alone: Sequence[bool], *, schema: Schema, bytes_min: int
+) -> Iterator[Stretch]:
+    """Return the stretches of row groups of one input that are ``alone``, of at least ``bytes_min``."""
     for free, members in groupby(range(len(groups)), key=alone.__getitem__):
-        places = list(members)
-        if not free or sum(groups[place].size_bytes for place in places) < bytes_min:
+        indices = list(members)
+        if not free or sum(groups[index].size_bytes for index in indices) < bytes_min:
             continue
-        low, high = places[0], places[-1] + 1
+        low, high = indices[0], indices[-1] + 1
         # A key may have rows on both sides of a border between row groups.
         while low < high and low and last_key(item.path, groups[low - 1].index, schema) == groups[low].first:
             low += 1
@@ -117,12 +118,12 @@ def _of_input(
 
 def _groups(item: MergeInput, schema: Schema, footer: Footer) -> list[_Group]:
     """Return the row groups, each up to the first key of the next, and the last up to its upper bound."""
-    found = first_keys(item, schema)
+    firsts = first_keys(item, schema)
     # Long keys, and floats with NaN, have no bounds in the footer.
-    last = None if footer.groups[-1].keys.max is not None else last_key(item.path, found[-1][0].group, schema)
+    last = None if footer.groups[-1].keys.max is not None else last_key(item.path, firsts[-1][0].group, schema)
     end = footer.groups[-1].keys.max if last is None else successor(last)
-    ends = [*(successor(first) for _, first in found[1:]), end]
+    ends = [*(successor(first) for _, first in firsts[1:]), end]
     return [
         _Group(span.group, span.file_bytes, first, EncodedRange(first, above))
-        for (span, first), above in zip(found, ends, strict=True)
+        for (span, first), above in zip(firsts, ends, strict=True)
     ]

@@ -150,21 +150,21 @@ def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange 
 
     A group ends where the next one of its file begins, so only the first row of each is read.
     """
-    found: list[GroupSpan] = []
+    selected: list[GroupSpan] = []
     for item in inputs:
         with pq.ParquetFile(item.path, memory_map=True) as file:
             every = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
             # An attached file may have row groups without a row.
             groups = [span for span in every if span.rows]
             if key_range is None or key_range == ALL_KEYS or len(groups) == 1:
-                found += groups
+                selected += groups
                 continue
             firsts = [_first_key(file, span, schema) for span in groups]
         for index, span in enumerate(groups):
             ends_below = index + 1 < len(groups) and firsts[index + 1] < key_range.min
             if not ends_below and (key_range.max is None or firsts[index] < key_range.max):
-                found.append(span)
-    return found
+                selected.append(span)
+    return selected
 
 
 def first_keys(item: MergeInput, schema: Schema) -> list[tuple[GroupSpan, bytes]]:
@@ -217,19 +217,19 @@ def _rows_at(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], sche
     keys = (*schema.row_key, *schema.sort_key)
     stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
     count = max(1, min(offsets[-1] + 1, _SAMPLED_ROWS, _FIRST_BYTES // span.item.row_bytes))
-    found = []
+    batches = []
     begin = taken = 0
     for batch in file.iter_batches(count, row_groups=[span.group], columns=stored, use_threads=False):
         end = begin + batch.num_rows
         until = bisect_left(offsets, end, taken)
-        at = pa.array([offset - begin for offset in offsets[taken:until]], pa.int64())
+        positions = pa.array([offset - begin for offset in offsets[taken:until]], pa.int64())
         # take() copies; a slice would keep its whole batch.
-        columns = [batch.column(name).take(at).cast(key.type) for name, key in zip(stored, keys, strict=True)]
-        found.append(pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names)))
+        columns = [batch.column(name).take(positions).cast(key.type) for name, key in zip(stored, keys, strict=True)]
+        batches.append(pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names)))
         begin, taken = end, until
         if taken == len(offsets):
             break
-    return found
+    return batches
 
 
 def _open_parquet(path: Path, schema: Schema) -> MergeInput:
@@ -238,11 +238,11 @@ def _open_parquet(path: Path, schema: Schema) -> MergeInput:
         metadata = file.metadata
         rows = metadata.num_rows
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-        held = [index for index, group in enumerate(groups) if group.num_rows]
-        widest = max((groups[index].total_byte_size // groups[index].num_rows for index in held), default=1)
+        with_rows = [index for index, group in enumerate(groups) if group.num_rows]
+        widest = max((groups[index].total_byte_size // groups[index].num_rows for index in with_rows), default=1)
         # These are of the first row group alone; the rows of another may be much wider.
         count = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, widest)))
-        first = next(file.iter_batches(count, row_groups=held[:1], use_threads=False), None) if held else None
+        first = next(file.iter_batches(count, row_groups=with_rows[:1], use_threads=False), None) if with_rows else None
     row_bytes = 1 if first is None else max(1, widest, first.nbytes // first.num_rows)
     return MergeInput(
         path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, columns=columns, is_arrow=False
@@ -267,9 +267,9 @@ def _open_arrow(path: Path, schema: Schema) -> MergeInput:
     )
 
 
-def _columns_of_fields(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
+def _columns_of_fields(stored: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
     """Return the column of each field of the schema, by field id; None for a field that was added after the file."""
-    by_id = {stored_id(column): column for column in found}
+    by_id = {stored_id(column): column for column in stored}
     columns = tuple(by_id.get(field.id) for field in schema.fields)
     missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]
     if missing:

@@ -42,8 +42,8 @@ def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[M
             for is_arrow, group in itertools.groupby(inputs, key=lambda item: item.is_arrow)
             for part in ([[item] for item in group] if is_arrow else [list(group)])
         ]
-    held = sum(_held_bytes(item) for item in inputs)
-    fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held))
+    held_bytes = sum(_held_bytes(item) for item in inputs)
+    fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held_bytes))
     if len(inputs) <= fan_in:
         return [list(inputs)]
     # Groups of equal size, or a last group of one file would only be copied.

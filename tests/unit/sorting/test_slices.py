@@ -97,7 +97,7 @@ def test_slices_read_few_pages_twice_whatever_the_first_field_holds(tmp_path, mo
     plans = []
     executed = merge._executed
     monkeypatch.setattr(
-        merge, "_executed", lambda engine, plan, source: plans.append(plan) or executed(engine, plan, source)
+        merge, "_executed", lambda engine, plan, *rest: plans.append(plan) or executed(engine, plan, *rest)
     )
 
     [merged] = merge.merge_runs(
