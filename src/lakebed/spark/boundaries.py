@@ -64,11 +64,11 @@ def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
     The rows of a part without samples go to the sampled keys within its bounds, evenly: a part of unsorted input
     spans nearly all of them, one of sorted input hardly any. With none inside, its lower bound stands for it.
     """
-    found: dict[bytes, float] = {}
+    weights: dict[bytes, float] = {}
     for part in parts:
         for key in part.keys:
-            found[key] = found.get(key, 0.0) + part.rows / len(part.keys)
-    sampled = sorted(found)
+            weights[key] = weights.get(key, 0.0) + part.rows / len(part.keys)
+    sampled = sorted(weights)
     spread = np.zeros(len(sampled) + 1)
     for part in parts:
         if part.keys or not part.rows:
@@ -80,11 +80,11 @@ def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
             spread[low] += part.rows / (high - low)
             spread[high] -= part.rows / (high - low)
         elif part.min is not None:
-            found[part.min] = found.get(part.min, 0.0) + part.rows
+            weights[part.min] = weights.get(part.min, 0.0) + part.rows
     for key, weight in zip(sampled, np.cumsum(spread)[:-1].tolist(), strict=True):
-        found[key] += weight
-    keys = sorted(found)
-    return WeightedKeys(tuple(keys), tuple(found[key] for key in keys))
+        weights[key] += weight
+    keys = sorted(weights)
+    return WeightedKeys(tuple(keys), tuple(weights[key] for key in keys))
 
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
@@ -107,15 +107,15 @@ def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> 
     edges = [0, *(bisect_left(sample.keys, boundary) for boundary in partitions), len(sample.keys)]
     lows: list[bytes] = [b"", *partitions]
     cuts: list[bytes] = []
-    held = 0.0
+    open_rows = 0.0
     for low, first, last in zip(lows, edges[:-1], edges[1:], strict=True):
         rows = float(below[last] - below[first])
         large = rows >= share / 2
-        if held and (large or held + rows > share):
+        if open_rows and (large or open_rows + rows > share):
             _append(cuts, low)
-            held = 0.0
+            open_rows = 0.0
         if not large:
-            held += rows
+            open_rows += rows
             continue
         # The previous partition ended with a cut, or was small: the large one begins at its own boundary.
         _append(cuts, low)
@@ -125,7 +125,7 @@ def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> 
             if position > first:
                 _append(cuts, sample.keys[position])
         # A full share: the next partition begins another reducer.
-        held = share
+        open_rows = share
     return tuple(cuts)
 
 
@@ -150,12 +150,12 @@ def full_partitions(
     edges = [0, *(bisect_left(sample.keys, boundary) for boundary in state.partitions.boundaries), len(sample.keys)]
     arriving = np.diff(below[edges])
     fullness = max(1 / settings.split_rows, row_bytes / settings.split_bytes)
-    found = []
+    large = []
     for position in np.flatnonzero(arriving * fullness > SHARE_MIN).tolist():
         partition, keys = state.partitions.ids[position], state.partitions.range_at(position)
-        held = state.held_by(partition)
-        rows = sum(one.rows for one in held) + float(arriving[position])
-        size = sum(one.file.size_bytes * one.rows / max(1, one.file.rows) for one in held)
+        references = state.held_by(partition)
+        rows = sum(one.rows for one in references) + float(arriving[position])
+        size = sum(one.file.size_bytes * one.rows / max(1, one.file.rows) for one in references)
         size += float(arriving[position]) * row_bytes
         times = max(rows / settings.split_rows, size / settings.split_bytes)
         if times <= 1 or any(not job.keys.intersect(keys).empty for job in state.jobs.values()):
@@ -163,9 +163,9 @@ def full_partitions(
         known = (edges[position + 1] - edges[position]) // PART_KEYS_MIN
         parts = min(max(2, ceil(times / FILL)), known)
         if parts > 1:
-            files, runs = tuple(one.file for one in held), len({one.run for one in held})
-            found.append(LargePartition(partition, keys, round(rows), round(size), runs, parts, files))
-    return tuple(found)
+            files, runs = tuple(one.file for one in references), len({one.run for one in references})
+            large.append(LargePartition(partition, keys, round(rows), round(size), runs, parts, files))
+    return tuple(large)
 
 
 def cut(
@@ -186,13 +186,15 @@ def cut(
     keys = sorted(rows)
     below = np.concatenate([[0.0], np.cumsum([rows[key] for key in keys])])
     wanted = below[-1] * np.arange(1, partition.parts) / partition.parts
-    at = np.clip(np.searchsorted(below, wanted), 1, max(1, len(keys) - 1))
-    at -= (at > 1) & (wanted - below[at - 1] < below[at] - wanted)
-    cuts = [separator(keys, p, rows[keys[p]], FEW_SHARE * below[-1]) for p in np.unique(at).tolist() if p < len(keys)]
-    found = tuple(dict.fromkeys(cuts))
+    positions = np.clip(np.searchsorted(below, wanted), 1, max(1, len(keys) - 1))
+    positions -= (positions > 1) & (wanted - below[positions - 1] < below[positions] - wanted)
+    cuts = [
+        separator(keys, p, rows[keys[p]], FEW_SHARE * below[-1]) for p in np.unique(positions).tolist() if p < len(keys)
+    ]
+    distinct = tuple(dict.fromkeys(cuts))
     return (
-        SplitAt(partition.partition, found)
-        if found
+        SplitAt(partition.partition, distinct)
+        if distinct
         else Unsplittable(partition.partition, "the sample has a single key for it")
     )
 

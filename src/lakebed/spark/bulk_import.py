@@ -141,11 +141,11 @@ class Importer:
         files = find_files(given, self.table.storage, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
         if not are_parquet(files, self.table.storage, replace(reading.options, format=format)):
             return self._staged(self._divided_files(files, format, shuffle, reading), request, quarantine)
-        found, shuffle, conformer = self._parquet(files, shuffle, reading)
+        map_input, shuffle, conformer = self._parquet(files, shuffle, reading)
         if quarantine is None:
-            return self._shuffled(found, shuffle, request)
+            return self._shuffled(map_input, shuffle, request)
         rows = partial(source_rows, shuffle=shuffle)
-        source = SourceToStage(scattered(self.start(), found.tasks), rows, shuffle, conformer, str(given))
+        source = SourceToStage(scattered(self.start(), map_input.tasks), rows, shuffle, conformer, str(given))
         return self._staged(source, request, quarantine)
 
     def _parquet(
@@ -156,7 +156,7 @@ class Importer:
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=False))
         columns = partial(footer_columns, files, shuffle, self.stop)
         if reading.ignore_extra:
-            extra = {name for _, found in columns() for name in found.names} - set(conformer.read)
+            extra = {name for _, schema in columns() for name in schema.names} - set(conformer.read)
             conformer = replace(conformer, ignored=frozenset(extra))
         else:
             shuffle, conformer = self._growing(shuffle, conformer, columns)
@@ -176,8 +176,8 @@ class Importer:
         # Without growth the first file shows whether the options are right, and tasks check the others.
         columns = part_columns(parts if grows else parts[:1], self.table.storage, text, options)
         shuffle, conformer = self._growing(shuffle, conformer, lambda: columns) if grows else (shuffle, conformer)
-        for name, found in columns:
-            RowEncoder(conformer, shuffle.merge).check(found, name)
+        for name, schema in columns:
+            RowEncoder(conformer, shuffle.merge).check(schema, name)
         rows = partial(part_rows, shuffle=shuffle, text=text, options=options)
         name = ", ".join(file.url for file in files[:3])
         return SourceToStage(scattered(self.start(), parts), rows, shuffle, conformer, name, len(files))
@@ -241,8 +241,8 @@ class Importer:
         rejected = [part.rejected for part in staged]
         counted = False
         try:
-            found = staged_input([new for part in staged for new in part.files], self._cores())
-            report = self._shuffled(found, shuffle, request)
+            map_input = staged_input([new for part in staged for new in part.files], self._cores())
+            report = self._shuffled(map_input, shuffle, request)
             counted = not report.repeated
         except UnknownOutcomeError:
             # The import may have been committed; then its rejected rows count.
@@ -278,9 +278,9 @@ class Importer:
         shuffle = self._shuffle(self.table.layout(), merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
         shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
-        found = native_input(files, shuffle, conformer, self.stop, self._cores)
-        made = self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
-        return Ingested(made, sum(found.rows))
+        map_input = native_input(files, shuffle, conformer, self.stop, self._cores)
+        new_files = self._exchange(map_input, self._divided(map_input, weigh(map_input.parts), shuffle))
+        return Ingested(new_files, sum(map_input.rows))
 
     def staged(
         self,
@@ -299,80 +299,81 @@ class Importer:
         conformer = self._limited(conformed(shuffle.layout.schema))
         if columns:
             shuffle, conformer = self._growing(shuffle, conformer, lambda: columns)
-        for name, found in columns:
-            RowEncoder(conformer, shuffle.merge).check(found, name)
+        for name, schema in columns:
+            RowEncoder(conformer, shuffle.merge).check(schema, name)
         staging, frame = Staging(shuffle, conformer, None), scattered(self.start(), tasks)
         staged = stage(frame, staging, rows, self.stop, self.record, progress=self.progress)
         try:
             check(sum(part.taken for part in staged))
-            found = staged_input([new for part in staged for new in part.files], self._cores())
-            sample = weigh(found.parts)
-            self._split_partitions(found, sample)
-            made = self._exchange(found, self._divided(found, sample, shuffle))
+            map_input = staged_input([new for part in staged for new in part.files], self._cores())
+            sample = weigh(map_input.parts)
+            self._split_partitions(map_input, sample)
+            new_files = self._exchange(map_input, self._divided(map_input, sample, shuffle))
         finally:
             self._unstage(staged)
-        return Ingested(made, sum(part.taken for part in staged))
+        return Ingested(new_files, sum(part.taken for part in staged))
 
     def _unstage(self, staged: Sequence[Staged]) -> None:
         """Delete staged files, which are never committed."""
         discard(self.table.storage, self.table.id, [new for part in staged for new in part.files])
 
-    def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
+    def _divided(self, map_input: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         partitions = self.table.state().partitions.boundaries
-        reducers = reducer_count(found.size_bytes, shuffle.layout.file_bytes, found.cores)
+        reducers = reducer_count(map_input.size_bytes, shuffle.layout.file_bytes, map_input.cores)
         boundaries = divide(sample, partitions, reducers)
         return replace(shuffle, boundaries=boundaries, partitions=partitions)
 
-    def _shuffled(self, found: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
-        sample = weigh(found.parts)
+    def _shuffled(self, map_input: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
+        sample = weigh(map_input.parts)
         self.stop.check()
-        partitions_split = self._split_partitions(found, sample)
-        shuffle = self._divided(found, sample, shuffle)
-        files = self._exchange(found, shuffle)
+        partitions_split = self._split_partitions(map_input, sample)
+        shuffle = self._divided(map_input, sample, shuffle)
+        files = self._exchange(map_input, shuffle)
         if self.progress is not None:
-            self.progress(Progress(rows := sum(found.rows), rows, "commit"))
+            self.progress(Progress(rows := sum(map_input.rows), rows, "commit"))
         version, repeated = self.commit(files, request)
         return ImportReport(
             table=self.table.name,
             job=request.key or shuffle.job,
-            rows=0 if repeated else sum(found.rows),
+            rows=0 if repeated else sum(map_input.rows),
             rows_written=0 if repeated else sum(new.file.rows for new in files),
             files=0 if repeated else len(files),
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
-            source_files=found.files,
-            map_tasks=len(found.tasks),
-            reduce_tasks=len(shuffle.boundaries) + 1 if found.tasks else 0,
+            source_files=map_input.files,
+            map_tasks=len(map_input.tasks),
+            reduce_tasks=len(shuffle.boundaries) + 1 if map_input.tasks else 0,
             version=version,
             repeated=repeated,
             partitions_split=partitions_split,
         )
 
-    def _split_partitions(self, found: MapInput, sample: WeightedKeys) -> int:
+    def _split_partitions(self, map_input: MapInput, sample: WeightedKeys) -> int:
         limits = self.table.settings_in_force()
         if self.partition_rows is not None:
             limits = replace(limits, split_rows=self.partition_rows)
-        return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
+        row_bytes = map_input.size_bytes / max(1, sum(map_input.rows))
+        return split_before(self.table, self.table.state(), sample, row_bytes, limits)
 
     def _cores(self) -> int:
         with self.stop.job(session := self.start()):
             return cores_of(session)
 
-    def _exchange(self, found: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
+    def _exchange(self, map_input: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
-        if not found.tasks:
+        if not map_input.tasks:
             return ()
-        total = sum(found.rows)
-        span = JobSpan(0, total, total, tasks=len(found.tasks) + len(shuffle.boundaries) + 1)
+        total = sum(map_input.rows)
+        span = JobSpan(0, total, total, tasks=len(map_input.tasks) + len(shuffle.boundaries) + 1)
         session = self.start()
         with watched(session, in_phase(self.progress, "sort and merge"), span), self.stop.job(session):
-            pieces = scattered(session, found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
+            pieces = scattered(session, map_input.tasks).mapInArrow(map_function(shuffle, map_input.chunks), PIECES)
             placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
-            made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
-        rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
+            table = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
         reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
         tasks = [(rows_of(one.files), one.times) for _, one in sorted(reduced, key=itemgetter(0))]
         record_tasks(self.record, session, tasks)
-        return settle(dict(enumerate(found.rows)), reduced, shuffle.merge)
+        return settle(dict(enumerate(map_input.rows)), reduced, shuffle.merge)
 
     def commit(self, files: Sequence[NewFile], request: ImportRequest) -> tuple[int | None, bool]:
         """Add files: the version, and whether the request was committed before; no version if there is nothing to add.

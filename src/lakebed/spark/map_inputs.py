@@ -82,10 +82,15 @@ def native_input(
     )
     cores = count_cores() if groups else 1
     tasks = divide_groups(groups, shuffle.memory_limit_bytes // MAP_SHARE, cores)
+    keyed = whole_key(conformer.schema, shuffle.merge)
+
+    def sample(group: SourceGroup) -> tuple[bytes, ...]:
+        return sample_keys(files[group.file], group, conformer, keyed, home)
+
     return MapInput(
         tasks=tuple(_file_groups(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
-        parts=_sampled(files, groups, (conformer, whole_key(conformer.schema, shuffle.merge)), (home, stop)),
+        parts=_sampled(groups, sample, keyed.codec, stop),
         size_bytes=sum(file.size_bytes for file in files),
         files=len(files),
         chunks=partial(native_chunks, conformer=conformer),
@@ -118,21 +123,17 @@ def _file_groups(task: Sequence[SourceGroup], files: Sequence[Source]) -> FileGr
 
 
 def _sampled(
-    files: Sequence[Source],
-    groups: Sequence[SourceGroup],
-    forms: tuple[Conformer, Schema],
-    at: tuple[Storage, Stop],
+    groups: Sequence[SourceGroup], sample: Callable[[SourceGroup], tuple[bytes, ...]], codec: KeyCodec, stop: Stop
 ) -> tuple[InputPart, ...]:
-    home, stop = at
-    keyed = forms[1]
+    """Return the parts of the input; ``sample`` returns keys of a row group, ``codec`` encodes keys like them."""
     chosen = set(chosen_groups(groups))
 
     def part(item: tuple[int, SourceGroup]) -> InputPart:
         stop.check()
         position, group = item
         if position in chosen:
-            return InputPart(group.rows, sample_keys(files[group.file], group, forms, home))
-        low, high = (None, None) if group.bounds is None else (_first(v, keyed.codec) for v in group.bounds)
+            return InputPart(group.rows, sample(group))
+        low, high = (None, None) if group.bounds is None else (_first(v, codec) for v in group.bounds)
         return InputPart(group.rows, min=low, max=high)
 
     with ThreadPoolExecutor(SAMPLE_THREADS) as pool:
@@ -192,8 +193,8 @@ def read_footers(files: Sequence[Source], encoder: RowEncoder, home: Storage, st
         return _read_footer(*item, encoder, home)
 
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        found = pool.map(read, enumerate(files))
-        return tuple(group for groups in found for group in groups)
+        by_file = pool.map(read, enumerate(files))
+        return tuple(group for groups in by_file for group in groups)
 
 
 def footer_columns(files: Sequence[Source], shuffle: Shuffle, stop: Stop) -> list[tuple[str, pa.Schema]]:
@@ -259,12 +260,13 @@ def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
     return [(2 * i + 1) * len(groups) // (2 * count) for i in range(count)]
 
 
-def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema], home: Storage) -> tuple[bytes, ...]:
-    """Return keys of a row group at even distances, in the second form, whose row key is row key and sort key."""
-    conformer, whole = forms
+def sample_keys(
+    file: Source, group: SourceGroup, conformer: Conformer, keyed: Schema, home: Storage
+) -> tuple[bytes, ...]:
+    """Return keys of a row group at even distances, in the schema ``keyed``, whose row key is row key and sort key."""
     step = max(1, group.rows // SAMPLE_ROWS)
     names = list(conformer.schema.sort_names)
-    found: list[bytes] = []
+    keys: list[bytes] = []
     passed = 0
     with open_source(file, home) as (source, _):
         for stored in read_row_groups(source, file.url, [group.index], conformer.keys.read):
@@ -273,8 +275,8 @@ def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema
             if len(wanted):
                 # Rows that do not fit are refused when they are read.
                 rows, _ = conformer.keys.separate(plain(stored.take(pa.array(wanted))), file.url)
-                found += whole.codec.encode_columns(rows.select(names)).to_pylist()
-    return tuple(found)
+                keys += keyed.codec.encode_columns(rows.select(names)).to_pylist()
+    return tuple(keys)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------

@@ -211,10 +211,10 @@ class Pipeline:
         from lakebed.spark.datasource.options import read_options
 
         target = self._table(table)
-        given = read_options(self._place, target.name, target.schema, ranges)
-        given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
-        given |= {} if version is None else {"at": str(target.at(version=version).version)}
-        return self.session.read.format("lakebed").options(**given).load()
+        options = read_options(self._place, target.name, target.schema, ranges)
+        options |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
+        options |= {} if version is None else {"at": str(target.at(version=version).version)}
+        return self.session.read.format("lakebed").options(**options).load()
 
     @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:

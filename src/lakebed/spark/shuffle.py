@@ -172,8 +172,8 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read:
         yield _row(reducer, number, (ACCOUNT, 0), pa.py_buffer(encode(account)))
 
 
-def _row(reducer: int, number: int, place: tuple[int, int], payload: pa.Buffer) -> pa.RecordBatch:
-    *numbers, address = (pa.array([value], pa.int32()) for value in (reducer, number, *place, address_of(reducer)))
+def _row(reducer: int, number: int, piece: tuple[int, int], payload: pa.Buffer) -> pa.RecordBatch:
+    *numbers, address = (pa.array([value], pa.int32()) for value in (reducer, number, *piece, address_of(reducer)))
     # Without a copy of the payload.
     ends = pa.py_buffer(array("i", (0, payload.size)))
     content = pa.Array.from_buffers(pa.binary(), 1, [None, ends, payload])
@@ -197,10 +197,10 @@ def reduce_function(shuffle: Shuffle) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         began = clock.now()
         with task_scratch() as scratch:
-            reducer, made = merge_pieces(batches, shuffle, scratch)
-        if made is not None:
-            made = replace(made, times=TaskTimes.since(began))
-            yield pa.record_batch([[reducer], [encode(made)]], schema=_MADE_SCHEMA)
+            reducer, result = merge_pieces(batches, shuffle, scratch)
+        if result is not None:
+            result = replace(result, times=TaskTimes.since(began))
+            yield pa.record_batch([[reducer], [encode(result)]], schema=_MADE_SCHEMA)
 
     return raising(run)
 
@@ -230,9 +230,9 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
             _write_part(_piece_path(scratch, number, chunk), part, payload)
     if not got:
         return reducer, None
-    accounts = {number: _checked(number, found) for number, found in got.items()}
+    accounts = {number: _checked(number, received) for number, received in got.items()}
     # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
-    chunks = sorted({(number, chunk) for number, found in got.items() for chunk, _ in found.pieces})
+    chunks = sorted({(number, chunk) for number, received in got.items() for chunk, _ in received.pieces})
     inputs = [_piece_path(scratch, number, chunk) for number, chunk in chunks]
     run = merge_runs(
         inputs,
@@ -268,12 +268,12 @@ def _doubled(number: int) -> Error:
     )
 
 
-def _checked(number: int, found: _FromMap) -> Account:
+def _checked(number: int, received: _FromMap) -> Account:
     """Return the map task's account. Raises Error unless exactly its pieces came."""
-    if len(found.accounts) != 1:
+    if len(received.accounts) != 1:
         raise _doubled(number)
-    account = found.accounts[0]
-    if {(chunk, part): digest for chunk, part, digest in account.pieces} != found.pieces:
+    account = received.accounts[0]
+    if {(chunk, part): digest for chunk, part, digest in account.pieces} != received.pieces:
         raise _doubled(number)
     return account
 

@@ -64,7 +64,7 @@ def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
     group = map_inputs.read_footers(files, RowEncoder(INTAKE), None, Stop())[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
-    assert map_inputs.sample_keys(files[0], group, (INTAKE, keyed), None) == expected
+    assert map_inputs.sample_keys(files[0], group, INTAKE, keyed, None) == expected
 
 
 def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
@@ -77,7 +77,7 @@ def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_p
     files = find_files(str(tmp_path))
     group = map_inputs.read_footers(files, RowEncoder(conformer), None, Stop())[0]
     keyed = whole_key(schema)
-    assert map_inputs.sample_keys(files[0], group, (conformer, keyed), None) == (keyed.codec.encode(("a!", "a", 1)),)
+    assert map_inputs.sample_keys(files[0], group, conformer, keyed, None) == (keyed.codec.encode(("a!", "a", 1)),)
     assert group.bounds is None
     renamed = Conformer(SCHEMA, {"k": "Key"}, frozenset({"n"}))
     assert map_inputs.read_footers(files, RowEncoder(renamed), None, Stop())[0].bounds == ("a", "b")
