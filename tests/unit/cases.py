@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.maintenance.rewrite.run import RewriteRequest, prepare, rewrite
 from lakebed.maintenance.rewrite.task import RewrittenFile, run_rewrite_task
@@ -22,7 +22,9 @@ def compact(table):
     job = clock.new_id()
     table.commit(OpenJob(Job(job, ALL_KEYS, tuple(file.id for file in merge.inputs), "", 60, 0)))
     batches = table.scan()
-    files = write_files(batches, table.layout(), (table.storage, table.id, job), memory_limit_bytes=2**28, cuts=())
+    files = write_files(
+        batches, table.layout(), FileTarget(table.storage, table.id, job), memory_limit_bytes=2**28, cuts=()
+    )
     table.commit(ProposeOutput(job, files))
     return job
 
@@ -41,7 +43,7 @@ def compact_partition(table, position):
     files = write_files(
         rows,
         table.layout(),
-        (table.storage, table.id, job),
+        FileTarget(table.storage, table.id, job),
         memory_limit_bytes=2**28,
         cuts=state.partitions.boundaries,
     )

@@ -165,7 +165,7 @@ def _write_by(table, schema, data):
     from lakebed.ingest.conformer import Conformer
     from lakebed.ingest.operation import Action, Operation
     from lakebed.ingest.row_encoder import RowEncoder
-    from lakebed.ingest.run import write_files
+    from lakebed.ingest.run import FileTarget, write_files
     from lakebed.ingest.source_rows import RowInput, conformed
     from lakebed.state.transactions import ProposeFiles
 
@@ -173,7 +173,7 @@ def _write_by(table, schema, data):
     files = write_files(
         conformed(RowInput.of(data.to_reader()), encoder),
         replace(table.layout(), schema=encoder.schema),
-        (table.storage, table.id, clock.new_id()),
+        FileTarget(table.storage, table.id, clock.new_id()),
         memory_limit_bytes=2**26,
         cuts=(),
         merge=Latest(),

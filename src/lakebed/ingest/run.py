@@ -95,7 +95,7 @@ class Write:
     def conformer(self, schema: Schema, columns: Columns, *, untyped: bool = False) -> Conformer:
         """Return how rows with these columns become rows of a schema."""
         cast = schema.names if untyped else self.casts_in(schema)
-        extra = {name for _, found in columns for name in found.names} if self.ignore_extra else set()
+        extra = {name for _, schema in columns for name in schema.names} if self.ignore_extra else set()
         conformer = Conformer(schema, self.columns, frozenset(cast))
         return replace(conformer, ignored=frozenset(extra - set(conformer.read)))
 
@@ -172,7 +172,7 @@ class _Target:
         if growth is not None:
             read = [*write.columns.values(), *([] if operation.row_kind is None else [operation.row_kind])]
             if operation.action is Action.STORED:
-                columns = [(name, _without_hidden(found)) for name, found in columns]
+                columns = [(name, _without_hidden(schema)) for name, schema in columns]
             layout = growth.layout(layout, columns, read)
         conformer = write.conformer(layout.schema, columns, untyped=untyped)
         conformer = replace(conformer, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
@@ -184,7 +184,7 @@ class _Target:
         return write_files(
             conformed(stream, self.encoder),
             self.layout,
-            (table.storage, table.id, clock.new_id()),
+            FileTarget(table.storage, table.id, clock.new_id()),
             memory_limit_bytes=table.settings_in_force().memory_limit_bytes,
             cuts=self.state.partitions.boundaries,
             merge=self.state.merge,
@@ -219,8 +219,8 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
     def rows() -> Iterator[pa.RecordBatch]:
         for new in files:
             for batch in sent_rows(table.storage, table.id, new.file, memory_limit_bytes):
-                made = [batch.column(name).cast(column.type) for name, column in stored]
-                yield pa.RecordBatch.from_arrays(made, schema=schema)
+                arrays = [batch.column(name).cast(column.type) for name, column in stored]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return target.written(table, RowInput.of_batches(schema, rows()))
 
@@ -246,22 +246,28 @@ def _unwritten(error: BaseException) -> Error:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FileTarget:
+    """The destination of new data files: the storage, the table, and the job that makes them."""
+
+    storage: Storage
+    table_id: str
+    job: str
+
+
 def write_files(  # noqa: PLR0913 - rows, layout, target, memory, cuts and mode
     batches: Iterator[pa.RecordBatch],
     layout: Layout,
-    target: tuple[Storage, str, str],
+    target: FileTarget,
     *,
     memory_limit_bytes: int,
     cuts: Sequence[bytes],
     merge: MergeMode = KEEP_ALL,
 ) -> tuple[NewFile, ...]:
-    """Sort the rows into one run, merged by the mode, and send its files; ``target`` is the storage, the table id and
-    the job id.
-    """
+    """Sort the rows into one run, merged by the mode, and send its files."""
     from lakebed.sorting.sort import sort_runs
     from lakebed.storage.disk_space import scratch_folder
 
-    storage, table_id, job = target
     with translate_errors(_unwritten), scratch_folder("write") as scratch:
         run = sort_runs(batches, layout, scratch, memory_limit_bytes=memory_limit_bytes, cuts=cuts, mode=merge)
-        return send_run(storage, table_id, run, job=job)
+        return send_run(target.storage, target.table_id, run, job=target.job)

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.ingest.send import TaskResult
 from lakebed.maintenance.compaction.merge_jobs import (
     FailedMerge,
@@ -137,7 +137,7 @@ def find(table: Table) -> tuple[InvalidRows, ...]:
     """
     state, schema = table.state(), table.schema
     files = {file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}
-    found = []
+    invalid_rows = []
     for file in files.values():
         rows = in_keys = 0
         columns: set[str] = set()
@@ -147,8 +147,10 @@ def find(table: Table) -> tuple[InvalidRows, ...]:
             in_keys += split.removed.num_rows
             columns |= split.columns
         if rows:
-            found.append(InvalidRows(file.id, rows, in_keys, tuple(name for name in schema.names if name in columns)))
-    return tuple(found)
+            invalid_rows.append(
+                InvalidRows(file.id, rows, in_keys, tuple(name for name in schema.names if name in columns))
+            )
+    return tuple(invalid_rows)
 
 
 def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
@@ -160,8 +162,8 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
         ContentionError, UnknownOutcomeError, StorageError: the log. Partitions that were committed stay repaired, and
             the next repair does the rest.
     """
-    found = find(table)
-    count = sum(one.in_keys for one in found)
+    invalid_rows = find(table)
+    count = sum(one.in_keys for one in invalid_rows)
     if count and removed is None:
         raise Code.ARGUMENT_MISSING(
             f"table {table.name}: {count} rows have an invalid value in a key or in a field that is not nullable; a "
@@ -173,7 +175,9 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
         folder.mkdir(parents=True, exist_ok=True)
     notes: list[_Removed] = []
     progress = MergeProgress()
-    run_merges(table, _executing(table, folder, notes), _merges(table, {one.file for one in found}), progress, cores=1)
+    run_merges(
+        table, _executing(table, folder, notes), _merges(table, {one.file for one in invalid_rows}), progress, cores=1
+    )
     committed = [one.merge.keys for one in progress.done]
     counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
     for note in notes:
@@ -182,7 +186,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
             note.path.unlink(missing_ok=True)
     return RepairReport(
         table=table.name,
-        files=found,
+        files=invalid_rows,
         mended=sum(note.mended for note in counted),
         removed=sum(note.rows for note in counted),
         removed_files=tuple(str(note.path) for note in counted if note.rows),
@@ -204,8 +208,8 @@ def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
     state = table.state()
     merges = []
     for position, partition in enumerate(state.partitions.ids):
-        found = tuple(file for file in state.files_of(partition) if file.id in invalid)
-        groups = ([found] if found else []) if isinstance(state.merge, KeepAll) else [(file,) for file in found]
+        files = tuple(file for file in state.files_of(partition) if file.id in invalid)
+        groups = ([files] if files else []) if isinstance(state.merge, KeepAll) else [(file,) for file in files]
         for inputs in groups:
             rows, size = sum(file.rows for file in inputs), sum(file.size_bytes for file in inputs)
             merges.append(PartitionMerge(partition, state.partitions.range_at(position), inputs, 1, rows, False, size))  # noqa: FBT003
@@ -238,9 +242,9 @@ def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewF
         nonlocal read
         for file in task.inputs:
             for rows in _undecoded_rows(storage, task.table_id, file, schema):
-                held = rows.filter(inside(schema.codec.encode_columns(rows), task.keys))
-                read += held.num_rows
-                split = _split(held, schema)
+                in_keys = rows.filter(inside(schema.codec.encode_columns(rows), task.keys))
+                read += in_keys.num_rows
+                split = _split(in_keys, schema)
                 note.mended += split.mended.num_rows
                 note.add(split.removed)
                 yield split.good
@@ -250,7 +254,7 @@ def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewF
         files = write_files(
             kept(),
             replace(task.layout, schema=schema),
-            (storage, task.table_id, task.job),
+            FileTarget(storage, task.table_id, task.job),
             memory_limit_bytes=task.memory_limit_bytes,
             cuts=(),
             merge=task.mode,

@@ -26,7 +26,7 @@ from lakebed.engine.row_query import RowQuery
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.ingest.send import commit_files
 from lakebed.ingest.source_rows import RowInput, conformed
 from lakebed.log.outcomes import version_of
@@ -75,10 +75,10 @@ class RefreshReport:
 
 def view_source(view: Table) -> ViewSource:
     """Return the source of a view. Raises UsageError for a table that is not a view."""
-    found = view.state().view
-    if found is None:
+    fed = view.state().view
+    if fed is None:
         raise Code.ARGUMENT_INVALID(f"table {view.name} is no view; make one with create_view_table", table=view.name)
-    return found
+    return fed
 
 
 Backfill = Callable[["Snapshot", str], "Ingested | None"]
@@ -94,13 +94,13 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
         if until == fed.version and not anew:
             return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
         whole = anew or not fed.version
-        made = backfill(snapshot, fed.select) if whole and backfill is not None else None
-        if made is None:
+        ingested = backfill(snapshot, fed.select) if whole and backfill is not None else None
+        if ingested is None:
             reading = _Reading(view, source, snapshot, fed)
-            made = reading.written(reading.all_rows() if whole else reading.new_rows())
-        proposal = ProposeFeed(made.files, base_version, fed.version, until, anew=anew)
+            ingested = reading.written(reading.all_rows() if whole else reading.new_rows())
+        proposal = ProposeFeed(ingested.files, base_version, fed.version, until, anew=anew)
         version = version_of(commit_files(view, proposal), f"view {view.name}")
-    return RefreshReport(view.name, source.name, fed.version, until, made.rows_read, version, anew)
+    return RefreshReport(view.name, source.name, fed.version, until, ingested.rows_read, version, anew)
 
 
 def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -141,12 +141,12 @@ class _Reading:
         """Write the query's result over the rows to files."""
         view, settings = self._view, self._settings
         source = f"the query of view {view.name}"
-        made = RowInput.of_batches(self._query.schema, self._query.rows(self._counted(rows)), source)
+        row_input = RowInput.of_batches(self._query.schema, self._query.rows(self._counted(rows)), source)
         conformer, mode = Conformer(view.schema, value_bytes_max=settings.value_bytes_max), view.log.head.state.merge
         files = write_files(
-            conformed(made, RowEncoder(conformer, mode)),
+            conformed(row_input, RowEncoder(conformer, mode)),
             view.layout(),
-            (view.storage, view.id, clock.new_id()),
+            FileTarget(view.storage, view.id, clock.new_id()),
             memory_limit_bytes=settings.memory_limit_bytes,
             cuts=view.log.head.state.partitions.boundaries,
             merge=mode,

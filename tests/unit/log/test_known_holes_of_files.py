@@ -9,7 +9,7 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.log import group_commit
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
@@ -71,7 +71,7 @@ def claimed(table, within):
 
 def merge(table, within):
     name = claimed(table, within)
-    target = (table.storage, table.id, name)
+    target = FileTarget(table.storage, table.id, name)
     files = write_files(table.scan(within), table.layout(), target, memory_limit_bytes=2**28, cuts=())
     table.commit(ProposeOutput(name, files))
 

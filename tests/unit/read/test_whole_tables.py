@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, NotRetainedError, Schema, clock
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
@@ -96,7 +96,7 @@ class Twin:
         files = write_files(
             pa.Table.from_pylist(merged, SCHEMA.arrow).to_batches(),
             self.table.layout(),
-            (self.table.storage, self.table.id, job),
+            FileTarget(self.table.storage, self.table.id, job),
             memory_limit_bytes=2**28,
             cuts=state.partitions.boundaries,
         )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AddField, AgeOff, DropField, KeyRange, Schema, SetFilter, clock
 from lakebed.errors import Code, Error
-from lakebed.ingest.run import write_files
+from lakebed.ingest.run import FileTarget, write_files
 from lakebed.maintenance.compaction.run import compact, run_merge_task
 from lakebed.maintenance.compaction.run import prepare as prepare_compaction
 from lakebed.maintenance.rewrite import claims
@@ -614,7 +614,7 @@ def with_markers(table):
     rows = [{"k": k, "s": 0, "n": k, KIND: kind} for k, kind in ((1, RowKind.DELETE), (2, RowKind.PARTIAL), (3, None))]
     batches = iter([pa.RecordBatch.from_pylist(rows, schema=schema.arrow)])
     layout = replace(table.layout(), schema=schema)
-    target = (table.storage, table.id, clock.new_id())
+    target = FileTarget(table.storage, table.id, clock.new_id())
     made = write_files(batches, layout, target, memory_limit_bytes=2**28, cuts=())
     table.commit(ProposeFiles(made, base_version=table.version))
     return schema
