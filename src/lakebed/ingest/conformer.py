@@ -142,27 +142,27 @@ class Conformer:
 
     def check(self, found: pa.Schema, source: str) -> None:
         """Raise SchemaMismatchError unless the columns can be made to fit. Reads no row."""
-        given = dict.fromkeys(found.names)
+        names_given = dict.fromkeys(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
-        missing = [name for name in self._required if name not in given]
+        missing = [name for name in self._required if name not in names_given]
         ignored = {*self.ignored, *(column.name for column in found if self.grows and pa.types.is_null(column.type))}
-        extra = [name for name in given if name not in known and name not in ignored]
-        for what, names in (("missing", missing), ("extra", extra), ("duplicate", repeated_names(found.names))):
+        extra = [name for name in names_given if name not in known and name not in ignored]
+        for fault, names in (("missing", missing), ("extra", extra), ("duplicate", repeated_names(found.names))):
             if names:
                 remedy = "; set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)"
-                remedy = remedy if what == "extra" else ""
+                remedy = remedy if fault == "extra" else ""
                 raise Code.COLUMN_MISSING(
-                    f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
+                    f"{source}: {fault} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
                     f"the table has {self._said_of_columns()}{remedy}",
                     columns=names,
                     source=source,
                 )
-        if not given:
+        if not names_given:
             raise Code.COLUMN_MISSING(
                 f"{source}: no columns found; the table has {self._said_of_columns()}", columns=[], source=source
             )
         for wanted in self.schema.fields:
-            if self.column(wanted.name) in given:
+            if self.column(wanted.name) in names_given:
                 self._check_type(found.field(self.column(wanted.name)), wanted, source)
 
     def _said_of_columns(self) -> str:
@@ -200,14 +200,14 @@ class Conformer:
         allowed, or a generated field that is given otherwise; BadKeyError for a key that is too long.
         """
 
-        def refuse(given: pa.RecordBatch, fault: _Fault) -> None:
+        def refuse(rows: pa.RecordBatch, fault: _Fault) -> None:
             count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
             name = self.column(fault.field.name)
-            known = name in given.schema.names and given.column(name)[first].is_valid
-            value = f": {validity.shown(given.column(name), first)[:40]!r}" if known else ""
+            known = name in rows.schema.names and rows.column(name)[first].is_valid
+            value = f": {validity.shown(rows.column(name), first)[:40]!r}" if known else ""
             advice = f"; {fault.remedy}" if fault.remedy else ""
             raise fault.code(
-                f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row "
+                f"{source}: {fault.reason}; {count} of {rows.num_rows} rows in a batch, first row "
                 f"{rows_before + first}{value}{advice}",
                 column=fault.field.name,
                 source=source,
@@ -226,10 +226,10 @@ class Conformer:
         """
         rejected: list[pa.RecordBatch] = []
 
-        def put_aside(given: pa.RecordBatch, fault: _Fault) -> None:
-            rows = validity.mended_rows(given.filter(fault.bad))
-            reason, place = (pa.repeat(text, rows.num_rows) for text in (fault.reason, source))
-            rejected.append(rows.append_column(REASON, reason).append_column(SOURCE, place))
+        def put_aside(batch: pa.RecordBatch, fault: _Fault) -> None:
+            rows = validity.mended_rows(batch.filter(fault.bad))
+            reason, origin = (pa.repeat(text, rows.num_rows) for text in (fault.reason, source))
+            rejected.append(rows.append_column(REASON, reason).append_column(SOURCE, origin))
 
         return self._fitted(batch, source, put_aside), rejected
 
@@ -343,7 +343,7 @@ def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
         )
 
 
-def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
+def _drop_nulls(sieve: _Sieve, wanted: Field, value_name: str) -> None:
     column = sieve.columns[wanted.name]
     if wanted.nullable or not column.null_count:
         return
@@ -356,7 +356,7 @@ def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
         if wanted.name in sieve.keys
         else "fill it, or allow nulls with `lakebed table alter`"
     )
-    reason = f"{what} is null, and is not nullable"
+    reason = f"{value_name} is null, and is not nullable"
     sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, reason, remedy=advice)
 
 
@@ -368,8 +368,8 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
     _drop_nulls(sieve, wanted, f"field {wanted.name}, made of {', '.join(wanted.inputs)} as {wanted.expression},")
     if wanted.name in sieve.given.schema.names:
         _drop_invalid(sieve, wanted, wanted.name)
-        given, made = converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
-        differs = pc.fill_null(pc.not_equal(*map(comparable, (given, made))), fill_value=True)
+        given_values, computed = converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
+        differs = pc.fill_null(pc.not_equal(*map(comparable, (given_values, computed))), fill_value=True)
         sieve.drop(
             wanted,
             differs,

@@ -128,43 +128,43 @@ class RowEncoder:
         functions = dict(self.mode.functions) if isinstance(self.mode, Aggregate) else {}
         return [field for field in self.conformer.schema.values if functions.get(field.name) == "count"]
 
-    def _form(self, found: pa.Schema, source: str) -> _Form:
+    def _form(self, columns: pa.Schema, source: str) -> _Form:
         """Return how rows with these columns are prepared. Raises SchemaMismatchError."""
-        names = tuple(found.names)
+        names = tuple(columns.names)
         if names not in self._forms:
             self._forms[names] = self._new_form(names, source)
         row_kind = self.operation.row_kind
-        if row_kind is not None and not _is_text(found.field(row_kind).type):
+        if row_kind is not None and not _is_text(columns.field(row_kind).type):
             raise Code.COLUMN_TYPE_MISMATCH(
-                f"{source}: column {row_kind} is {found.field(row_kind).type}; row kinds are text",
+                f"{source}: column {row_kind} is {columns.field(row_kind).type}; row kinds are text",
                 column=row_kind,
                 source=source,
-                found=str(found.field(row_kind).type),
+                found=str(columns.field(row_kind).type),
                 expected="string",
             )
         return self._forms[names]
 
     def _new_form(self, names: tuple[str, ...], source: str) -> _Form:
         if not self.operation.marks:
-            given = [
+            constants = [
                 (f.name, pa.scalar(1, f.type)) for f in self._counted if self.conformer.column(f.name) not in names
             ]
-            return _Form(self.conformer, given=tuple(given))
+            return _Form(self.conformer, given=tuple(constants))
         if self.operation.action is Action.STORED:
             return _Form(self._marking(self.conformer.schema))
         self._check_names(names, source)
         if self.operation.action is Action.DELETE:
             return self._form_of_deletes(names, source)
         conformer = self._marking(self.conformer.schema)
-        given = []
+        constants = []
         if self.operation.action is Action.PARTIAL:
             self._check_inputs(names, source)
             for field in self.conformer.schema.values:
                 present = self.conformer.column(field.name) in names
-                given.append((presence_name(field), pa.scalar(present, pa.bool_())))
+                constants.append((presence_name(field), pa.scalar(present, pa.bool_())))
             if self.operation.row_kind is None:
-                given.append((KIND, pa.scalar(int(RowKind.PARTIAL), pa.int8())))
-        return _Form(conformer, given=tuple(given), kept=frozenset(self._read_by(self._named)))
+                constants.append((KIND, pa.scalar(int(RowKind.PARTIAL), pa.int8())))
+        return _Form(conformer, given=tuple(constants), kept=frozenset(self._read_by(self._named)))
 
     @property
     def _named(self) -> tuple[Field, ...]:
@@ -235,18 +235,18 @@ class RowEncoder:
                 source=source,
             )
         own = {self.conformer.column(name) for name in schema.names}
-        given: dict[str, pa.Scalar] = {KIND: pa.scalar(int(RowKind.DELETE), pa.int8())}
+        constants: dict[str, pa.Scalar] = {KIND: pa.scalar(int(RowKind.DELETE), pa.int8())}
         for field in schema.fields:
             if not field.expression and self.conformer.column(field.name) not in read:
-                given[self.conformer.column(field.name)] = pa.scalar(None, field.type)
-        return _Form(self._marking(schema), frozenset(names) & (own - read), tuple(given.items()))
+                constants[self.conformer.column(field.name)] = pa.scalar(None, field.type)
+        return _Form(self._marking(schema), frozenset(names) & (own - read), tuple(constants.items()))
 
     def _with_given_keys(self, names: tuple[str, ...]) -> Schema:
         """Return the schema, in which generated keys that are given without their inputs are plain fields."""
 
         def plain(field: Field) -> Field:
-            given = field.name in names and any(self.conformer.column(name) not in names for name in field.inputs)
-            return replace(field, expression="", inputs=()) if given else field
+            is_given = field.name in names and any(self.conformer.column(name) not in names for name in field.inputs)
+            return replace(field, expression="", inputs=()) if is_given else field
 
         schema = self.conformer.schema
         row_key, sort_key = tuple(map(plain, schema.row_key)), tuple(map(plain, schema.sort_key))

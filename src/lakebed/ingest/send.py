@@ -143,7 +143,7 @@ def commit_files(table: WriteTarget, proposal: FilesProposal, again: Rewrite | N
     in the log then.
     """
     outcome = _commit_files(table, proposal, keep=again is not None)
-    for left in reversed(range(REWRITES_MAX)):
+    for tries_left in reversed(range(REWRITES_MAX)):
         if again is None or not _schema_changed(outcome):
             break
         try:
@@ -151,7 +151,7 @@ def commit_files(table: WriteTarget, proposal: FilesProposal, again: Rewrite | N
         finally:
             _discard_unknown(table, proposal.files)
         proposal = structs.replace(proposal, files=files)
-        outcome = _commit_files(table, proposal, keep=left > 0)
+        outcome = _commit_files(table, proposal, keep=tries_left > 0)
     return outcome
 
 
@@ -237,10 +237,10 @@ def try_commit(table: WriteTarget, proposal: Proposal) -> Outcome:
     end, pause = clock.monotonic_s() + STALL_S, PAUSE_S
     while True:
         outcome = table.log.commit(proposal)
-        left = end - clock.monotonic_s()
-        if not isinstance(outcome, TooManyRuns) or not outcome.job_open or left <= 0:
+        left_s = end - clock.monotonic_s()
+        if not isinstance(outcome, TooManyRuns) or not outcome.job_open or left_s <= 0:
             return outcome
-        clock.sleep(min(pause, left))
+        clock.sleep(min(pause, left_s))
         pause = min(2 * pause, PAUSE_MAX_S)
 
 

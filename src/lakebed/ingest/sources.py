@@ -60,10 +60,10 @@ def find_files(
 
     Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
-    found = [file for item in items_of(source) for file in sorted(_find(item, home, suffixes), key=lambda f: f.url)]
-    if twice := repeated_names(file.url for file in found):
+    files = [file for item in items_of(source) for file in sorted(_find(item, home, suffixes), key=lambda f: f.url)]
+    if twice := repeated_names(file.url for file in files):
         raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be imported twice", name=twice[0])
-    return tuple(found)
+    return tuple(files)
 
 
 def items_of(source: object) -> list[str]:
@@ -78,15 +78,15 @@ def items_of(source: object) -> list[str]:
 
 
 def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[Source]:
-    place, path = open_external(item, home)
+    store, path = open_external(item, home)
     try:
-        there = place.look(path)
+        there = store.look(path)
         globbed = there is None and _GLOB.search(path)
-        matches = _expand(place, path) if globbed else [] if there is None else [there]
+        matches = _expand(store, path) if globbed else [] if there is None else [there]
         files: list[ExternalFile] = []
         for match in matches:
             if match.is_folder:
-                files += _below(place, match.path, suffixes)
+                files += _below(store, match.path, suffixes)
             else:
                 _check_file(match)
                 files.append(match)
@@ -100,8 +100,8 @@ def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[So
         ) from error
     if not files:
         of = "Parquet files" if suffixes == SUFFIXES else "data files (.csv, .parquet …)"
-        what = "nothing matches" if _GLOB.search(item) else f"there is no file or folder with {of} at"
-        raise Code.SOURCE_NOT_FOUND(f"{what} {item}", name=item)
+        reason = "nothing matches" if _GLOB.search(item) else f"there is no file or folder with {of} at"
+        raise Code.SOURCE_NOT_FOUND(f"{reason} {item}", name=item)
     prefix = _prefix(item)
     return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
 
@@ -122,11 +122,11 @@ def _without_own(files: list[ExternalFile], item: str, home: Storage | None) -> 
     return kept
 
 
-def _check_file(found: ExternalFile) -> None:
+def _check_file(file: ExternalFile) -> None:
     """Raise UsageError for a device, a pipe or a socket, which has no end."""
-    if not found.regular:
+    if not file.regular:
         raise Code.SOURCE_UNSUPPORTED(
-            f"{found.path} is not a regular file: a device, a pipe or a socket cannot be read twice"
+            f"{file.path} is not a regular file: a device, a pipe or a socket cannot be read twice"
         )
 
 
@@ -148,9 +148,9 @@ def _why_not_parquet(file: Source, home: Storage | None) -> str | None:
     """Return why it cannot be a Parquet file, which ends with its footer's length and a magic number; else None."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
-    place, path = open_external(file.url, home)
+    store, path = open_external(file.url, home)
     try:
-        with place.open(path) as source:
+        with store.open(path) as source:
             end = source.read_at(8, file.size_bytes - 8)
     except OSError as error:
         raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
@@ -188,14 +188,14 @@ def _prefix(item: str) -> str:
     return "s3://" if kind_of(item) == "s3" else f"{scheme}://"
 
 
-def _expand(place: ExternalFiles, pattern: str) -> list[ExternalFile]:
+def _expand(store: ExternalFiles, pattern: str) -> list[ExternalFile]:
     parts = PurePosixPath(pattern).parts
     fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
     base, rest = str(PurePosixPath(*parts[:fixed])), parts[fixed:]
-    if isinstance(place, ArrowFiles) and place.local:
-        found = [place.look(str(path)) for path in sorted(Path(base).glob("/".join(rest)))]
-        return [one for one in found if one is not None]
-    return [one for one in place.below(base) if _matches(PurePosixPath(one.path).relative_to(base).parts, rest)]
+    if isinstance(store, ArrowFiles) and store.local:
+        matches = [store.look(str(path)) for path in sorted(Path(base).glob("/".join(rest)))]
+        return [one for one in matches if one is not None]
+    return [one for one in store.below(base) if _matches(PurePosixPath(one.path).relative_to(base).parts, rest)]
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -206,8 +206,8 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _below(place: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iterator[ExternalFile]:
-    for entry in place.below(folder):
+def _below(store: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iterator[ExternalFile]:
+    for entry in store.below(folder):
         if entry.is_folder or not entry.regular or not entry.path.lower().endswith(suffixes):
             continue
         inside = PurePosixPath(entry.path).relative_to(folder).parts
@@ -219,9 +219,9 @@ def _below(place: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iter
 
 
 def _look_at(file: Source, home: Storage | None) -> ExternalFile | None:
-    place, path = open_external(file.url, home)
+    store, path = open_external(file.url, home)
     try:
-        return place.look(path)
+        return store.look(path)
     except OSError as error:
         raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
 
@@ -261,11 +261,11 @@ def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.
     import pyarrow.parquet as pq
 
     check_unchanged(file, home)
-    place, path = open_external(file.url, home)
+    store, path = open_external(file.url, home)
     try:
         # Page CRCs are verified where a file has them.
         with (
-            place.open(path) as source,
+            store.open(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
             yield source, parquet

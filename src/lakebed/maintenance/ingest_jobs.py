@@ -169,8 +169,8 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         age_off(table)
     progress = _IngestProgress()
 
-    def on_done(ready: _Ready, made: Sequence[Ingested | Error]) -> list[_Try]:
-        (result,) = made
+    def on_done(ready: _Ready, results: Sequence[Ingested | Error]) -> list[_Try]:
+        (result,) = results
         if isinstance(result, Error):
             return _failed(table, ready.tried, result, progress)
         return _commit(table, ready, result, progress)
@@ -213,16 +213,16 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
 def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
     """Return the jobs with only those of their requests whose files have not changed."""
     state = table.state()
-    found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
+    good = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
     limits = settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
     target = IngestTarget(table.id, table.layout(), *limits, Growth.of(state, settings), state.merge)
     ready = []
-    for one in tries:
-        requests = [request for request in one.job.requests if request.id in found]
+    for tried in tries:
+        requests = [request for request in tried.job.requests if request.id in good]
         if requests:
-            job = job_of(requests, one.job.method)
-            ready.append(_Ready(_Try(job, one.refusals), (_task(job, state, target),), state.version))
+            job = job_of(requests, tried.job.method)
+            ready.append(_Ready(_Try(job, tried.refusals), (_task(job, state, target),), state.version))
     return ready
 
 
@@ -230,13 +230,13 @@ def _reject_missing(
     table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
 ) -> set[str]:
     """Return the ids of the requests that are open and whose files have not changed; reject the others."""
-    held = [request for request in requests if request.id in state.open_requests]
-    files = [(request, file) for request in held for file in request.files]
+    open_requests = [request for request in requests if request.id in state.open_requests]
+    files = [(request, file) for request in open_requests for file in request.files]
 
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        found = list(pool.map(lambda file: _change_of_source(file, table.storage), [file for _, file in files]))
-    good = {request.id for request in held}
-    for (request, file), reason in zip(files, found, strict=True):
+        reasons = list(pool.map(lambda file: _change_of_source(file, table.storage), [file for _, file in files]))
+    good = {request.id for request in open_requests}
+    for (request, file), reason in zip(files, reasons, strict=True):
         if reason is None or request.id not in good:
             continue
         good.remove(request.id)
@@ -265,15 +265,15 @@ def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask
     return IngestTask(clock.new_id(), method, tuple(parts), target)
 
 
-def _commit(table: Table, ready: _Ready, made: Ingested, progress: _IngestProgress) -> list[_Try]:
-    one = ready.tried
-    outcome = commit_files(table, ProposeFiles(made.files, None, ready.base_version, one.job.ids))
+def _commit(table: Table, ready: _Ready, ingested: Ingested, progress: _IngestProgress) -> list[_Try]:
+    tried = ready.tried
+    outcome = commit_files(table, ProposeFiles(ingested.files, None, ready.base_version, tried.job.ids))
     if isinstance(outcome, NotCommitted):
         # The refusal is final. Other processes may have carried out all or some of its requests.
-        left = [request for request in one.job.requests if request.id in table.state().open_requests]
-        if left and one.refusals < REFUSALS_MAX:
-            return [_Try(job_of(left, one.job.method), one.refusals + 1)]
-        if left:
+        requests = [request for request in tried.job.requests if request.id in table.state().open_requests]
+        if requests and tried.refusals < REFUSALS_MAX:
+            return [_Try(job_of(requests, tried.job.method), tried.refusals + 1)]
+        if requests:
             progress.errors.append(outcome.error(f"table {table.name}"))
         return []
     if isinstance(outcome, TooManyRuns):
@@ -281,29 +281,31 @@ def _commit(table: Table, ready: _Ready, made: Ingested, progress: _IngestProgre
         progress.errors.append(refusal(outcome, f"ingest into {table.name}"))
         return []
     progress.version = version_of(outcome, f"ingest into {table.name}")
-    progress.done.append(one.job)
-    progress.files += made.files
-    progress.rows_read += made.rows_read
+    progress.done.append(tried.job)
+    progress.files += ingested.files
+    progress.rows_read += ingested.rows_read
     return []
 
 
-def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
+def _failed(table: Table, tried: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
     """Divide a job that failed, count the failure, or leave the request open; return the jobs to retry."""
     url = error.facts.get("name") or error.facts.get("source")
-    named = any(file.url == url for request in one.job.requests for file in request.files)
-    if len(one.job.requests) > 1 and (named or not _is_no_files_fault(error)):
-        return [_Try(job, one.refusals) for job in divided(one.job, url if named else None)]
+    named = any(file.url == url for request in tried.job.requests for file in request.files)
+    if len(tried.job.requests) > 1 and (named or not _is_no_files_fault(error)):
+        return [_Try(job, tried.refusals) for job in divided(tried.job, url if named else None)]
     if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
         # If the file has changed meanwhile, the check before the next attempt reports it.
-        if named and any(isinstance(_change_of_source(file, table.storage), str) for file in one.job.requests[0].files):
-            return [one]
+        if named and any(
+            isinstance(_change_of_source(file, table.storage), str) for file in tried.job.requests[0].files
+        ):
+            return [tried]
         progress.errors.append(error)
         return []
-    (request,) = one.job.requests
+    (request,) = tried.job.requests
     reason = error.message[:REASON_CHARS_MAX]
     table.try_commit(FailRequest(request.id, reason))
-    held = table.state().open_requests.get(request.id)
-    if held is not None and held.failures >= table.settings_in_force().ingest_tries_max:
+    failed = table.state().open_requests.get(request.id)
+    if failed is not None and failed.failures >= table.settings_in_force().ingest_tries_max:
         _reject(table, request, request.files[0].url, reason, progress)
     else:
         progress.failed.append(FailedRequest(request.id, request.files[0].url, reason, rejected=False))

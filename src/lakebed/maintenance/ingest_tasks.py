@@ -126,6 +126,6 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> Ingest
 
 def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> pa.RecordBatch:
     """Return the rows whose keys are in none of the ranges."""
-    for one in ranges:
-        batch = batch.filter(pc.invert(inside(schema.codec.encode_columns(batch), one)))
+    for keys in ranges:
+        batch = batch.filter(pc.invert(inside(schema.codec.encode_columns(batch), keys)))
     return batch

@@ -151,11 +151,11 @@ def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
     last = max(table.log.backend.versions(), default=0)
     known = table.state()
     _check_reached(table, known, last)
-    found = [
+    objects = [
         FoundObject(listed.name, listed.size_bytes, to_us(listed.last_modified))
         for listed in table.storage.list(data_folder(table.id))
     ]
-    listing = ObjectListing(found, to_us(table.storage.now()), known)
+    listing = ObjectListing(objects, to_us(table.storage.now()), known)
     planned, version = _plan(table, listing), None
     if planned.orphans and not dry_run:
         version = _raise_cutoff(table, listing)
@@ -226,14 +226,14 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
     Raises StorageError, DamagedError: the next run continues.
     """
     named = instance.table_ids()
-    found: defaultdict[str, list[Listed]] = defaultdict(list)
+    unnamed: defaultdict[str, list[Listed]] = defaultdict(list)
     for listed in instance.storage.list(TABLES_FOLDER):
         table_id = table_of_object(listed.name)
         if table_id is not None and table_id not in named:
-            found[table_id].append(listed)
+            unnamed[table_id].append(listed)
     # Read again: a table that was created meanwhile now has a name.
     named, tables, purged = instance.table_ids(), [], None
-    for table_id, there in sorted(found.items()):
+    for table_id, there in sorted(unnamed.items()):
         objects = [listed for listed in there if _goes(table_id, listed.name)]
         whole_log = _is_whole(table_id, [listed.name for listed in there])
         if table_id in named or not (objects or whole_log):

@@ -113,18 +113,18 @@ class OrphanPlan:
 
     def doubts(self) -> list[str]:
         """Return the reasons for which nothing should be deleted without a manual check."""
-        found = []
+        reasons = []
         if self.missing:
-            found.append(f"{len(self.missing)} data files are not there, such as {self.missing[0]}: verify the table")
+            reasons.append(f"{len(self.missing)} data files are not there, such as {self.missing[0]}: verify the table")
         if self.unknown:
-            found.append(
+            reasons.append(
                 f"{len(self.unknown)} objects are of no kind known here, such as {self.unknown[0]}: move them away, or "
                 "upgrade"
             )
         count = len(self.orphans)
         if count > ORPHANS_MAX or count > ORPHANS_SHARE_MAX * self.objects:
-            found.append(f"{count} of {self.objects} objects are orphans, more than 5% or {ORPHANS_MAX:,}")
-        return found
+            reasons.append(f"{count} of {self.objects} objects are orphans, more than 5% or {ORPHANS_MAX:,}")
+        return reasons
 
 
 # -- files ------------------------------------------------------------------------------------------------------

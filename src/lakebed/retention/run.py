@@ -246,11 +246,11 @@ def _delete(table: Table, files: Sequence[DataFile]) -> int | None:
 def _purge(table: Table, ids: Sequence[str]) -> int | None:
     for _ in range(REFUSALS_MAX):
         files = table.state().files
-        left = tuple(name for name in ids if name in files)
-        if not left:
+        present = tuple(name for name in ids if name in files)
+        if not present:
             # Another collector purged them.
             return None
-        outcome = table.try_commit(PurgeFiles(left))
+        outcome = table.try_commit(PurgeFiles(present))
         if not isinstance(outcome, NotCommitted):
             return version_of(outcome, f"table {table.name}")
     return None

@@ -118,8 +118,8 @@ class LocalStorage:
         """Put over that version, durably, under a lock that excludes other processes of this machine and of NFS."""
         target = self._checked_path(name)
         with explained("replace", target), locked(target) as has_directory:
-            found = self.get_versioned(name) if has_directory else None
-            same = found is not None and found.version == version
+            current = self.get_versioned(name) if has_directory else None
+            same = current is not None and current.version == version
             if same:
                 self._replace(target, data)
             try:
@@ -136,9 +136,9 @@ class LocalStorage:
         target = self._path(name)
         # No context manager, for speed: every read of a table looks for two objects that seldom exist.
         try:
-            if (found := self._found(target)) is None:
+            if (status := self._found(target)) is None:
                 return None
-            check_get(target, found.st_size)
+            check_get(target, status.st_size)
             with open(target, "rb") as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -155,8 +155,8 @@ class LocalStorage:
         """Return the file's modification time; None if it does not exist."""
         target = self._path(name)
         with explained("stat", target):
-            found = self._found(target)
-        return last_modified_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
+            status = self._found(target)
+        return last_modified_of(status) if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def now(self) -> datetime:
         """Return the file system's clock; on a network mount, the server's."""
@@ -197,8 +197,8 @@ class LocalStorage:
         with explained("fetch", target):
             if not os.path.isfile(target):
                 raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
-            found = digest_file(Path(target)).digest if digest is not None else None
-        check_digest(self.object_url(name), name, digest, found)
+            computed = digest_file(Path(target)).digest if digest is not None else None
+        check_digest(self.object_url(name), name, digest, computed)
         yield Path(target)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -214,8 +214,8 @@ class LocalStorage:
         for name, entry in self._walk(prefix):
             if not hidden(name) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError, UsageError):
-                    found = entry.stat(follow_symlinks=False)
-                    yield Listed(check_name(name), found.st_size, last_modified_of(found))
+                    status = entry.stat(follow_symlinks=False)
+                    yield Listed(check_name(name), status.st_size, last_modified_of(status))
 
     def object_url(self, name: str) -> str:
         """Return ``file:///…``, percent-encoded."""
@@ -226,8 +226,8 @@ class LocalStorage:
         for name, entry in self._walk(prefix):
             if is_temporary(name):
                 with suppress(FileNotFoundError):
-                    found = entry.stat(follow_symlinks=False)
-                    yield Listed(name, found.st_size, last_modified_of(found))
+                    status = entry.stat(follow_symlinks=False)
+                    yield Listed(name, status.st_size, last_modified_of(status))
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Delete temporaries, locks and probe objects that processes left when they died in a put or a probe."""
@@ -274,13 +274,13 @@ class LocalStorage:
     def _found(self, target: str) -> os.stat_result | None:
         """Return the stat of a path of :meth:`_path`; None if there is nothing. Raises as :meth:`_checked_path`."""
         try:
-            found = os.lstat(target)
-            if stat.S_ISLNK(found.st_mode):
+            status = os.lstat(target)
+            if stat.S_ISLNK(status.st_mode):
                 self._check_within(target)
-                found = os.stat(target)
+                status = os.stat(target)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found
+        return status
 
     def _check_within(self, path: str) -> None:
         if not f"{os.path.realpath(path)}/".startswith(f"{self._root.rstrip('/')}/"):

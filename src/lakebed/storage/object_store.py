@@ -128,15 +128,15 @@ class ObjectStorage:
                 if is_missing_root(error):
                     raise
                 raise self._missing(name) from error
-        found = [bytes(part) for part in read]
-        if [len(part) for part in found] != list(lengths):
+        contents = [bytes(part) for part in read]
+        if [len(part) for part in contents] != list(lengths):
             raise OSError(f"{self.object_url(name)} ended before the byte ranges {list(byte_ranges)}")
-        return found
+        return contents
 
     def last_modified(self, name: str) -> datetime | None:
         """Return the object's Last-Modified; None if it does not exist."""
-        found = self._head(name)
-        return None if found is None else self._whole(found["last_modified"])
+        meta = self._head(name)
+        return None if meta is None else self._whole(meta["last_modified"])
 
     def now(self) -> datetime:
         """Return the last-modified time of an object put for this purpose: three requests."""
@@ -171,9 +171,9 @@ class ObjectStorage:
             finally:
                 os.close(descriptor)
         digests = reader.result()
-        found = self._head(name)
-        if found is None or found["size"] != digests.size_bytes:
-            sent = "does not exist" if found is None else f"has {found['size']} bytes"
+        meta = self._head(name)
+        if meta is None or meta["size"] != digests.size_bytes:
+            sent = "does not exist" if meta is None else f"has {meta['size']} bytes"
             raise Code.TRANSFER_INTERRUPTED(
                 f"{url} {sent} after {digests.size_bytes} bytes were sent", name=name, transient=True
             )
@@ -182,7 +182,7 @@ class ObjectStorage:
             digests.digest,
             digests.footer_bytes,
             digests.footer_digest,
-            self._whole(found["last_modified"]),
+            self._whole(meta["last_modified"]),
         )
 
     @contextmanager
@@ -212,7 +212,7 @@ class ObjectStorage:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """List in pages of a thousand, fetched as they are read."""
-        return (found for found in self._listed(check_prefix(prefix)) if not hidden(found.name))
+        return (entry for entry in self._listed(check_prefix(prefix)) if not hidden(entry.name))
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
         """Return none: a store does not list incomplete uploads."""
@@ -224,7 +224,7 @@ class ObjectStorage:
         if check_prefix(prefix):
             return 0
         old = [
-            found.name for folder in (_CLOCKS, PROBE) for found in self._listed(folder) if found.last_modified < before
+            entry.name for folder in (_CLOCKS, PROBE) for entry in self._listed(folder) if entry.last_modified < before
         ]
         self.delete(old)
         return len(old)
@@ -238,9 +238,9 @@ class ObjectStorage:
 
     def _listed(self, folder: str) -> Iterator[Listed]:
         url = f"{self.url}/{folder}" if folder else self.url
-        for found in listed_objects(self.clients, self._below + folder, url):
-            if name := found["path"][len(self._below) :]:
-                yield Listed(name, found["size"], self._whole(found["last_modified"]))
+        for meta in listed_objects(self.clients, self._below + folder, url):
+            if name := meta["path"][len(self._below) :]:
+                yield Listed(name, meta["size"], self._whole(meta["last_modified"]))
 
     def _missing(self, name: str) -> Error:
         return Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)

@@ -47,17 +47,17 @@ class HiddenRows:
         completes = state.merge != Latest(by="sort_key")
         if not state.filter_version or not kept_by_jobs(state, complete=completes):
             return None
-        found = state.row_filter
-        aged_us = state.age_off_cut_us - found.age_s * _US // AGED_SHARE if state.age_off_cut_us else 0
+        row_filter = state.row_filter
+        aged_us = state.age_off_cut_us - row_filter.age_s * _US // AGED_SHARE if state.age_off_cut_us else 0
         return cls(state, strategy, FileTimes.of(state), aged_us)
 
     def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
         """Return a partition's files to merge for hidden rows, in order of arrival; none is in a job (``busy``)."""
-        held = self.state.held_by(partition)
+        references = self.state.held_by(partition)
         if isinstance(self.state.merge, KeepAll):
-            return [one for one in held if one.file.id not in busy and self.is_due(one.file)]
-        is_free = all(one.file.id not in busy for one in held)
-        return list(held) if is_free and any(self.is_due(one.file) for one in held) else []
+            return [one for one in references if one.file.id not in busy and self.is_due(one.file)]
+        is_free = all(one.file.id not in busy for one in references)
+        return list(references) if is_free and any(self.is_due(one.file) for one in references) else []
 
     def is_due(self, file: DataFile) -> bool:
         """Return whether the file is to be rewritten without its hidden rows."""

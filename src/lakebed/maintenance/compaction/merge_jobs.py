@@ -151,7 +151,7 @@ def run_merges(
             return []
         # The clock of the store dates the files. Read for each batch, because the orphan cutoff stays below it.
         began_us = to_us(table.storage.now())
-        opened = runner.in_threads(lambda one: open_one(one, began_us), planned)
+        opened = runner.in_threads(lambda merge: open_one(merge, began_us), planned)
         return [job for job in opened if job is not None]
 
     def open_one(planned: _Planned, began_us: int) -> _OpenMerge | None:
@@ -164,10 +164,10 @@ def run_merges(
         progress.skipped.append(job)
         return None
 
-    def on_done(job: _OpenMerge, made: Sequence[TaskResult]) -> tuple[_Planned, ...]:
-        failure = _failure(job, made)
+    def on_done(job: _OpenMerge, results: Sequence[TaskResult]) -> tuple[_Planned, ...]:
+        failure = _failure(job, results)
         ours.remove(job.id)
-        files = tuple(new for result in made if not isinstance(result, Error) for new in result)
+        files = tuple(new for result in results if not isinstance(result, Error) for new in result)
         if failure is None:
             _commit(table, job, files, progress)
         else:
@@ -231,12 +231,12 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
     return _OpenMerge(job_id, merge, tasks, drops_rows=bool(kept) or not isinstance(merge.mode, KeepAll))
 
 
-def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
+def _failure(job: _OpenMerge, results: Sequence[TaskResult]) -> Error | None:
     """Return why the job cannot be committed; None if it can."""
-    error = next((result for result in made if isinstance(result, Error)), None)
+    error = next((result for result in results if isinstance(result, Error)), None)
     if error is not None:
         return error
-    rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
+    rows = sum(new.file.rows for files in results if not isinstance(files, Error) for new in files)
     expected = job.merge.rows
     lost_or_doubled = rows > expected if job.drops_rows else rows != expected
     if job.merge.exact and lost_or_doubled:

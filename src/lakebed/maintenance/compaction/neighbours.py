@@ -60,52 +60,52 @@ def concatenated_neighbours(stretch: Stretch, size_bytes_min: int) -> Stretch:
     A run whose files average less than ``size_bytes_min`` is not concatenated, because it will be merged soon; neither
     is a run with deletes or partial rows.
     """
-    found: Stretch = []
+    runs: Stretch = []
     links: list[Run] = []
     spans: list[tuple[bytes, bytes]] = []
 
     def close() -> None:
         if links:
-            found.append(Run.of((one for run in links for one in run.held), len(links)))
+            runs.append(Run.of((one for run in links for one in run.held), len(links)))
         links.clear()
         spans.clear()
 
     for run in stretch:
         if run.size_bytes < size_bytes_min * len(run.held) or markers_of(run):
             close()
-            found.append(run)
+            runs.append(run)
             continue
         if not _apart(spans, run):
             close()
         links.append(run)
         insort(spans, (run.min_key, run.max_key))
     close()
-    return found
+    return runs
 
 
 def _apart(spans: Sequence[tuple[bytes, bytes]], run: Run) -> bool:
     """Return whether a run overlaps none of these ascending, disjoint spans of keys."""
-    place = bisect_left(spans, (run.min_key, run.max_key))
-    above = place == len(spans) or run.max_key < spans[place][0]
-    return above and (place == 0 or spans[place - 1][1] < run.min_key)
+    index = bisect_left(spans, (run.min_key, run.max_key))
+    above = index == len(spans) or run.max_key < spans[index][0]
+    return above and (index == 0 or spans[index - 1][1] < run.min_key)
 
 
 def windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
     """Return the windows that the strategy merges: disjoint, each of two or more neighbours in order of arrival."""
     if strategy is Strategy.FULL:
         return [tuple(stretch) for stretch in stretches if len(stretch) > 1]
-    found: list[Batch] = []
+    selected: list[Batch] = []
     for runs in _small(stretches, settings):
         match strategy:
             case Strategy.BASIC:
-                found += _lightest(runs, settings.compaction_batch_runs)
+                selected += _lightest(runs, settings.compaction_batch_runs)
             case Strategy.SIZE_RATIO:
-                found += _size_ratio(runs, settings.compaction_batch_runs, settings.compaction_ratio)
+                selected += _size_ratio(runs, settings.compaction_batch_runs, settings.compaction_ratio)
             case Strategy.BY_BYTES:
-                found += by_bytes(runs, settings.compaction_run_bytes)
+                selected += by_bytes(runs, settings.compaction_run_bytes)
             case _:
                 assert_never(strategy)
-    return found
+    return selected
 
 
 def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: Settings) -> list[Batch]:
@@ -114,16 +114,16 @@ def overdue_windows(strategy: Strategy, stretches: Sequence[Stretch], settings: 
     """
     if strategy is Strategy.SIZE_RATIO:
         ratio, batch = settings.compaction_ratio, settings.compaction_batch_runs
-        found: list[Batch] = []
+        selected: list[Batch] = []
         for runs in _small(stretches, settings):
             parts = alike([run.size_bytes for run in runs], ratio)
             # More runs than a batch, no batch of which is of like size.
-            found += [window for part in parts for window in _lightest(runs[part.start : part.stop], batch)]
+            selected += [window for part in parts for window in _lightest(runs[part.start : part.stop], batch)]
             count = of_like_size(sorted(run.size_bytes for run in runs), ratio)
             if count and not parts:
-                found += _lightest(runs, min(count, batch))[:1]
-        if found:
-            return found
+                selected += _lightest(runs, min(count, batch))[:1]
+        if selected:
+            return selected
     bound = runs_bound(settings)
     total = sum(map(len, stretches))
     if total <= bound:
@@ -138,7 +138,7 @@ def alike(sizes: Sequence[int], ratio: float) -> list[range]:
 
     If a window is not of like size, neither is any window inside it with the same largest size.
     """
-    found = []
+    parts_alike = []
     parts = [range(len(sizes))]
     while parts:
         part = parts.pop()
@@ -146,10 +146,10 @@ def alike(sizes: Sequence[int], ratio: float) -> list[range]:
             continue
         largest = max(part, key=sizes.__getitem__)
         if ratio * sizes[largest] <= sum(sizes[part.start : part.stop]) - sizes[largest]:
-            found.append(part)
+            parts_alike.append(part)
         else:
             parts += [range(largest + 1, part.stop), range(part.start, largest)]
-    return found
+    return parts_alike
 
 
 def _small(stretches: Iterable[Stretch], settings: Settings) -> Iterator[Stretch]:
@@ -175,11 +175,11 @@ def _lightest(runs: Stretch, count: int, allowed: Callable[[Sequence[int]], bool
     """Return disjoint windows of ``count`` runs: the fewest bytes first and, of equal ones, the oldest first."""
     sizes = [run.size_bytes for run in runs]
     passed = list(itertools.accumulate(sizes, initial=0))
-    starts = sorted(range(len(runs) - count + 1), key=lambda at: passed[at + count] - passed[at])
+    starts = sorted(range(len(runs) - count + 1), key=lambda start: passed[start + count] - passed[start])
     taken = [False] * len(runs)
-    found: list[Batch] = []
-    for at in starts:
-        if not any(taken[at : at + count]) and allowed(sizes[at : at + count]):
-            taken[at : at + count] = [True] * count
-            found.append(tuple(runs[at : at + count]))
-    return found
+    selected: list[Batch] = []
+    for start in starts:
+        if not any(taken[start : start + count]) and allowed(sizes[start : start + count]):
+            taken[start : start + count] = [True] * count
+            selected.append(tuple(runs[start : start + count]))
+    return selected

@@ -163,18 +163,18 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     together = _whole_files(state, several, chosen, settings)[:room]
     claimed = {file.id for merge in together for file in merge.inputs}
     rules = _Rules(chosen, settings, hidden, frozenset(claimed))
-    found = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
+    partition_plans = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
     # A query merges all runs of its partition, so the partition with the most runs gains most.
-    found.sort(key=lambda one: -one.runs)
-    plans = [one.plan for one in found]
+    partition_plans.sort(key=lambda one: -one.runs)
+    plans = [one.plan for one in partition_plans]
     merges = list(chain.from_iterable(one.merges for one in plans))
     room -= len(together)
     reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
-    left = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
+    postponed = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
     return CompactionPlan(
         tuple(merges[:room]),
         tuple(chain.from_iterable(one.concatenations for one in plans)),
-        (*chain.from_iterable(one.skipped for one in plans), *left),
+        (*chain.from_iterable(one.skipped for one in plans), *postponed),
         tuple(together),
     )
 
@@ -201,9 +201,9 @@ def _whole_files(
 
 def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
     """Merge these partitions independently of strategies, so that their files then lie inside them."""
-    held = {partition: state.held_by(partition) for partition in partitions}
+    references = {partition: state.held_by(partition) for partition in partitions}
     return CompactionPlan(
-        tuple(_merge(state, partition, tuple(runs_of(every))) for partition, every in held.items() if every)
+        tuple(_merge(state, partition, tuple(runs_of(every))) for partition, every in references.items() if every)
     )
 
 
@@ -224,11 +224,11 @@ def pressing(state: TableState, settings: Settings) -> bool:
 
 def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
     """Return the open jobs that work in each partition."""
-    found: dict[int, list[Job]] = {}
+    jobs: dict[int, list[Job]] = {}
     for job in state.jobs.values():
         for position in state.partitions.overlapping(job.keys):
-            found.setdefault(state.partitions.ids[position], []).append(job)
-    return found
+            jobs.setdefault(state.partitions.ids[position], []).append(job)
+    return jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,18 +265,18 @@ def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rule
         return _PartitionPlan(runs, CompactionPlan(skipped=(skipped,)))
     busy = rules.claimed.union(*(job.inputs for job in jobs))
     due = (_due if isinstance(state.merge, KeepAll) else _due_neighbours)(state, partition, busy, rules)
-    found = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
+    wanted = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
-    merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
-    merges = tuple(_merge(state, partition, batch) for batch in found[:room])
+    merged = {one.file.id for batch in wanted[:room] for run in batch for one in run.held}
+    merges = tuple(_merge(state, partition, batch) for batch in wanted[:room])
     concatenations = tuple(
         Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
         for run in due.runs
         if run.concatenated > 1 and run.held[0].file.id not in merged
     )
     reason = f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"
-    left = (Skipped(partition, reason),) if len(found) > room else ()
-    return _PartitionPlan(runs, CompactionPlan(merges, concatenations, left))
+    postponed = (Skipped(partition, reason),) if len(wanted) > room else ()
+    return _PartitionPlan(runs, CompactionPlan(merges, concatenations, postponed))
 
 
 def _due(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
@@ -290,22 +290,22 @@ def _due(state: TableState, partition: int, busy: Collection[str], rules: _Rules
 def _due_neighbours(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
     """Return what is due in a partition of a table that merges rows."""
     strategy, settings = rules.strategy, rules.settings
-    held = state.held_by(partition)
+    references = state.held_by(partition)
     size_bytes_min = settings.file_bytes // CONCATENATED_SHARE
-    stretches = [concatenated_neighbours(stretch, size_bytes_min) for stretch in stretches_of(held, busy)]
+    stretches = [concatenated_neighbours(stretch, size_bytes_min) for stretch in stretches_of(references, busy)]
     whole = list(chain.from_iterable(stretches))
-    if len(whole) == 1 and len(whole[0].held) == len(held) and _drops_markers(state) and markers_of(whole[0]):
+    if len(whole) == 1 and len(whole[0].held) == len(references) and _drops_markers(state) and markers_of(whole[0]):
         return _Due(whole, [(whole[0],)])
     return _Due(whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings))
 
 
 def _with_hidden_rows(
-    partition: int, busy: frozenset[str], found: Sequence[Batch], hidden: HiddenRows | None
+    partition: int, busy: frozenset[str], batches: Sequence[Batch], hidden: HiddenRows | None
 ) -> list[Batch]:
     """Return a batch of the files that are due only for their hidden rows, excluding files of other batches."""
     if hidden is None:
         return []
-    chosen = {one.file.id for batch in found for run in batch for one in run.held}
+    chosen = {one.file.id for batch in batches for run in batch for one in run.held}
     files = hidden.due(partition, busy | chosen)
     return [tuple(runs_of(files))] if files else []
 
@@ -314,18 +314,18 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
     position = state.partitions.position_of(partition)
     assert position is not None
     chosen = {one.file.id for run in batch for one in run.held}
-    held = state.files_of(partition)
+    files = state.files_of(partition)
     return PartitionMerge(
         partition=partition,
         keys=state.partitions.range_at(position),
         # In the order of the partition, which is the order of arrival.
-        inputs=tuple(file for file in held if file.id in chosen),
+        inputs=tuple(file for file in files if file.id in chosen),
         runs=sum(run.concatenated for run in batch),
         rows=sum(run.rows for run in batch),
         exact=all(run.exact for run in batch),
         size_bytes=sum(run.size_bytes for run in batch),
         mode=state.merge,
-        complete=held[0].id in chosen and _may_complete(state),
+        complete=files[0].id in chosen and _may_complete(state),
     )
 
 

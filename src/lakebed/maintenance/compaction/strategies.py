@@ -101,7 +101,7 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
     run whose files average less than ``size_bytes_min`` is not concatenated either.
     """
     apart: list[Run] = []
-    found: list[list[Run]] = []
+    groups: list[list[Run]] = []
     # In the order of least keys, each run is appended to the group that ends first: this makes the fewest groups.
     ends: list[tuple[bytes, int]] = []
     for run in sorted(runs, key=lambda run: (run.min_key, run.max_key)):
@@ -110,12 +110,12 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
             continue
         if ends and ends[0][0] < run.min_key:
             _, index = heapq.heappop(ends)
-            found[index].append(run)
+            groups[index].append(run)
         else:
-            index = len(found)
-            found.append([run])
+            index = len(groups)
+            groups.append([run])
         heapq.heappush(ends, (run.max_key, index))
-    return apart + [Run.of((one for run in links for one in run.held), len(links)) for links in found]
+    return apart + [Run.of((one for run in links for one in run.held), len(links)) for links in groups]
 
 
 def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
@@ -161,9 +161,9 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
     if strategy is Strategy.SIZE_RATIO:
         small = [run for run in least_first if run.size_bytes < settings.compaction_run_bytes]
         alike = of_like_size([run.size_bytes for run in small], settings.compaction_ratio)
-        found = _basic(small[:alike], settings.compaction_batch_runs)
-        if found:
-            return found
+        alike_batches = _basic(small[:alike], settings.compaction_batch_runs)
+        if alike_batches:
+            return alike_batches
     bound = runs_bound(settings)
     if len(least_first) <= bound:
         return []
@@ -176,7 +176,7 @@ def runs_bound(settings: Settings) -> int:
 
 
 def _basic(small: Sequence[Run], batch: int) -> list[Batch]:
-    return [tuple(small[at : at + batch]) for at in range(0, len(small) - batch + 1, batch)]
+    return [tuple(small[start : start + batch]) for start in range(0, len(small) - batch + 1, batch)]
 
 
 def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
@@ -184,27 +184,27 @@ def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
     if count <= batch:
         return [tuple(small[:count])] if count else []
     passed = list(accumulate((run.size_bytes for run in small), initial=0))
-    found: list[Batch] = []
+    selected: list[Batch] = []
     begin = 0
     while begin + batch <= count:
         end = begin + batch
         if ratio * small[end - 1].size_bytes <= passed[end - 1] - passed[begin]:
-            found.append(tuple(small[begin:end]))
+            selected.append(tuple(small[begin:end]))
             begin = end
         else:
             begin += 1
-    return found
+    return selected
 
 
 def by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
     """Return batches of as many successive runs as together reach the target."""
-    found: list[Batch] = []
-    held: list[Run] = []
+    selected: list[Batch] = []
+    batch: list[Run] = []
     size_bytes = 0
     for run in small:
-        held.append(run)
+        batch.append(run)
         size_bytes += run.size_bytes
         if size_bytes >= target_bytes:
-            found.append(tuple(held))
-            held, size_bytes = [], 0
-    return found
+            selected.append(tuple(batch))
+            batch, size_bytes = [], 0
+    return selected

@@ -121,14 +121,14 @@ def _neighbours(state: TableState, seen: Sequence[_Seen], small: Sequence[_Seen]
     partitions, which use the order of their lists.
     """
     wanted = {one.file.id for one in small}
-    ordered = sorted((state.files[one.file.id].sequence_hi, place) for place, one in enumerate(seen))
+    ordered = sorted((state.files[one.file.id].sequence_hi, index) for index, one in enumerate(seen))
     groups: list[list[_Seen]] = [[]]
     # The partitions of the last group, each with the position after its last file; and those of files that arrived
     # since the first of the group and are not in it.
     ends: dict[int, int] = {}
     barred: set[int] = set()
     for _, every in itertools.groupby(ordered, key=lambda one: one[0]):
-        came = [seen[place] for _, place in every]
+        came = [seen[index] for _, index in every]
         reached = {partition for one in came for partition in one.partitions}
         if len(came) > 1 or came[0].file.id not in wanted:
             if reached.isdisjoint(ends):
@@ -137,12 +137,14 @@ def _neighbours(state: TableState, seen: Sequence[_Seen], small: Sequence[_Seen]
                 groups.append([])
                 ends, barred = {}, set()
             continue
-        [one] = came
-        if not barred.isdisjoint(reached) or any(ends.get(partition, place) != place for partition, place in one.pairs):
+        [file] = came
+        if not barred.isdisjoint(reached) or any(
+            ends.get(partition, index) != index for partition, index in file.pairs
+        ):
             groups.append([])
             ends, barred = {}, set()
-        groups[-1].append(one)
-        ends.update((partition, place + 1) for partition, place in one.pairs)
+        groups[-1].append(file)
+        ends.update((partition, index + 1) for partition, index in file.pairs)
     return list(groups)
 
 
@@ -157,11 +159,11 @@ def _files_seen(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
     rows: dict[str, int] = {}
     held_in: dict[str, list[tuple[int, int]]] = {}
     for partition in partitions:
-        for index, one in enumerate(state.held_by(partition)):
-            name = one.file.id
+        for index, reference in enumerate(state.held_by(partition)):
+            name = reference.file.id
             if name not in files:
-                files[name], rows[name], held_in[name] = one.file, 0, []
-            rows[name] = rows[name] + one.rows if one.exact and rows[name] >= 0 and name not in busy else -1
+                files[name], rows[name], held_in[name] = reference.file, 0, []
+            rows[name] = rows[name] + reference.rows if reference.exact and rows[name] >= 0 and name not in busy else -1
             held_in[name].append((partition, index))
     return [_Seen(file, rows[name], *zip(*held_in[name], strict=True)) for name, file in files.items()]
 
@@ -176,16 +178,16 @@ def _saved(group: Sequence[_Seen]) -> int:
 
 
 def _job(state: TableState, group: Sequence[_Seen]) -> WholeFiles:
-    held: dict[int, int] = {}
-    for partition, place in (pair for seen in group for pair in seen.pairs):
-        held[partition] = min(place, held.get(partition, place))
+    first_indices: dict[int, int] = {}
+    for partition, index in (pair for seen in group for pair in seen.pairs):
+        first_indices[partition] = min(index, first_indices.get(partition, index))
     positions = sorted(
-        position for partition in held if (position := state.partitions.position_of(partition)) is not None
+        position for partition in first_indices if (position := state.partitions.position_of(partition)) is not None
     )
     low, high = state.partitions.range_at(positions[0]), state.partitions.range_at(positions[-1])
     return WholeFiles(
         tuple(seen.file for seen in group),
         tuple(state.partitions.ids[position] for position in positions),
         EncodedRange(low.min, high.max),
-        oldest=not any(held.values()),
+        oldest=not any(first_indices.values()),
     )

@@ -79,14 +79,14 @@ class Claims:
                 return
             self._check_count(len(self.jobs) + len(wanted))
             others = [job for name, job in state.jobs.items() if name not in self.jobs]
-            held = {index: found for index, one in enumerate(wanted) if (found := conflicts(one, others))}
-            free = [one for index, one in enumerate(wanted) if index not in held]
-            if held and release_jobs(self.table):
+            claimed = {index: jobs for index, one in enumerate(wanted) if (jobs := conflicts(one, others))}
+            free = [one for index, one in enumerate(wanted) if index not in claimed]
+            if claimed and release_jobs(self.table):
                 # A dead process held them.
                 continue
-            self._check_others(held.values())
+            self._check_others(claimed.values())
             if clock.monotonic_s() > end:
-                raise self._held_up(held)
+                raise self._held_up(claimed)
             if free:
                 self._open(free, began_us, len(self.jobs) + len(wanted))
                 continue
@@ -119,8 +119,8 @@ class Claims:
                 "together: compact the table first, or rewrite one range of keys after another"
             )
 
-    def _check_others(self, held: Iterable[list[str]]) -> None:
-        for names in held:
+    def _check_others(self, claimed: Iterable[list[str]]) -> None:
+        for names in claimed:
             for name in names:
                 if name.startswith(JOB_PREFIX):
                     raise Code.JOB_CONFLICT(
@@ -129,8 +129,8 @@ class Claims:
                         job=name,
                     )
 
-    def _held_up(self, held: Mapping[int, Sequence[str]]) -> Error:
-        job = next((names[0] for names in held.values()), "of compactions, one after another,")
+    def _held_up(self, claimed: Mapping[int, Sequence[str]]) -> Error:
+        job = next((names[0] for names in claimed.values()), "of compactions, one after another,")
         return Code.JOB_CONFLICT(
             f"job {job} of table {self.table.name} still holds files of the rewrite after {WAIT_S:.0f} s; nothing was "
             "changed. Rewrite again when it has ended; if its process died on another host, it is closed after "

@@ -121,16 +121,18 @@ def _grouped(state: TableState, name: str, positions: Sequence[int]) -> Iterator
 
 def _rewrite(state: TableState, name: str, group: Sequence[int]) -> FileRewrite:
     ranges = [state.partitions.range_at(position) for position in group]
-    held = [one for position in group if (one := _file_in_partition(state, position, name)) is not None]
+    references = [
+        reference for position in group if (reference := _file_in_partition(state, position, name)) is not None
+    ]
     slices = tuple(iter_ranges(ranges))
     return FileRewrite(
-        file=held[0].file,
+        file=references[0].file,
         partitions=tuple(state.partitions.ids[position] for position in group),
         keys=EncodedRange(ranges[0].min, ranges[-1].max),
         slices=slices,
         cuts=tuple(cut for keys in slices for cut in state.partitions.inside(keys)),
-        rows=sum(one.rows for one in held),
-        exact=all(one.exact for one in held),
+        rows=sum(one.rows for one in references),
+        exact=all(one.exact for one in references),
     )
 
 

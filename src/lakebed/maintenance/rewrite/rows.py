@@ -112,10 +112,10 @@ class RowRewriter:
         return self._changed(rows, chosen) if chosen.any() else rows
 
     def _changed(self, rows: pa.RecordBatch, chosen: Mask) -> pa.RecordBatch:
-        some = rows.filter(pa.array(chosen))
-        values = self._values(some)
+        selected = rows.filter(pa.array(chosen))
+        values = self._values(selected)
         places = np.arange(rows.num_rows)
-        places[chosen] = rows.num_rows + np.arange(some.num_rows)
+        places[chosen] = rows.num_rows + np.arange(selected.num_rows)
         taken = pa.array(places)
         names = {one.column for one in self.assignments}
         columns = [
@@ -132,11 +132,11 @@ class RowRewriter:
             return self._conformer.conform(assigned(rows, self.assignments), "rewrite")
         except (SchemaMismatchError, UsageError):
             row = rows.slice(self._first_failing(rows), 1)
-        what = f"the row with key {tuple(row.select(self.schema.row_key_names).to_pylist()[0].values())!r}"
+        row_name = f"the row with key {tuple(row.select(self.schema.row_key_names).to_pylist()[0].values())!r}"
         try:
-            return self._conformer.conform(assigned(row, self.assignments), what)
+            return self._conformer.conform(assigned(row, self.assignments), row_name)
         except (SchemaMismatchError, UsageError) as error:
-            text = error.message if what in error.message else f"{what}: {error.message}"
+            text = error.message if row_name in error.message else f"{row_name}: {error.message}"
             raise error.restated(f"{text}. Nothing was changed") from error
 
     def _first_failing(self, rows: pa.RecordBatch) -> int:
@@ -166,14 +166,14 @@ def _mask_of_ranges(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema
     """Return a mask of the rows, sorted by key, in one of the ranges, which are disjoint and in key order."""
     if ranges[0] == ALL_KEYS or not rows.num_rows:
         return np.ones(rows.num_rows, np.bool_)
-    found = np.zeros(rows.num_rows, np.bool_)
+    mask = np.zeros(rows.num_rows, np.bool_)
     codec = schema.codec
     low, high = codec.encode_row(rows, 0), codec.encode_row(rows, rows.num_rows - 1)
     begin = max(0, bisect_right(ranges, low, key=lambda keys: keys.min) - 1)
-    some = ranges[begin : bisect_right(ranges, high, key=lambda keys: keys.min)]
-    bounds = [bound for keys in some for bound in (keys.min, keys.max) if bound is not None]
+    reached = ranges[begin : bisect_right(ranges, high, key=lambda keys: keys.min)]
+    bounds = [bound for keys in reached for bound in (keys.min, keys.max) if bound is not None]
     if not bounds:
-        return found
+        return mask
     count = len(bounds)
     ends = lower_ranks(
         rows.select(list(schema.row_key_names)),
@@ -185,5 +185,5 @@ def _mask_of_ranges(rows: pa.RecordBatch, ranges: Sequence[EncodedRange], schema
     for position in range(0, len(ends), 2):
         # The last range may have no end.
         stop = ends[position + 1] if position + 1 < len(ends) else rows.num_rows
-        found[ends[position] : stop] = True
-    return found
+        mask[ends[position] : stop] = True
+    return mask

@@ -148,8 +148,8 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
         ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
     scope = RewriteScope(tuple(ranges), keys, state.next_sequence)
     planned = tuple(plan(state, scope))
-    for one in planned:
-        _check_markers(table, change, one)
+    for file_rewrite in planned:
+        _check_markers(table, change, file_rewrite)
     return PreparedRewrite(scope, change, Layout.of(schema, settings), state.version, planned)
 
 
@@ -168,8 +168,8 @@ def rewrite(
     progress = _Progress()
     try:
         claims.take()
-        held = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
-        claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in held]
+        jobs = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
+        claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in jobs]
         _run_tasks(claims, claimed, execute, progress, cores)
         check()
     except BaseException as error:
@@ -235,29 +235,29 @@ def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[
         )
 
 
-def _check_markers(table: Table, change: RowChange, one: FileRewrite) -> None:
-    if change.changes and one.file.markers:
+def _check_markers(table: Table, change: RowChange, file_rewrite: FileRewrite) -> None:
+    if change.changes and file_rewrite.file.markers:
         raise Code.MERGE_MODE_MISMATCH(
-            f"file {one.file.id} of table {table.name} has deletes or partial rows, to which set cannot be applied "
-            "before they are merged with older rows: compact the table with the strategy full, then rewrite it",
-            file=one.file.id,
+            f"file {file_rewrite.file.id} of table {table.name} has deletes or partial rows, to which set cannot be "
+            "applied before they are merged with older rows: compact the table with the strategy full, then rewrite it",
+            file=file_rewrite.file.id,
         )
 
 
-def _task(table: Table, prepared: PreparedRewrite, job: str, one: FileRewrite) -> RewriteTask:
-    _check_markers(table, prepared.change, one)
+def _task(table: Table, prepared: PreparedRewrite, job: str, file_rewrite: FileRewrite) -> RewriteTask:
+    _check_markers(table, prepared.change, file_rewrite)
     settings = table.settings_in_force()
     return RewriteTask(
         job=job,
         table_id=table.id,
-        file=one.file,
-        slices=one.slices,
-        cuts=one.cuts,
+        file=file_rewrite.file,
+        slices=file_rewrite.slices,
+        cuts=file_rewrite.cuts,
         change=prepared.change,
         layout=prepared.layout,
         value_bytes_max=settings.value_bytes_max,
         memory_limit_bytes=settings.memory_limit_bytes,
-        rows=one.rows,
+        rows=file_rewrite.rows,
     )
 
 
@@ -267,8 +267,8 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
     def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:
         return () if progress.errors else batch
 
-    def on_done(job: _Claimed, made: Sequence[RewrittenFile | Error]) -> tuple[_Claimed, ...]:
-        (result,) = made
+    def on_done(job: _Claimed, results: Sequence[RewrittenFile | Error]) -> tuple[_Claimed, ...]:
+        (result,) = results
         if isinstance(result, Error):
             progress.errors.append(result)
             return ()

@@ -127,18 +127,18 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
     large, waiting = [], []
     sums = partition_sums(state)
     for position, partition in enumerate(state.partitions.ids):
-        held = sums.get(partition)
-        if held is None:
+        sizes = sums.get(partition)
+        if sizes is None:
             continue
-        parts = max(_parts(held.rows, settings.split_rows), _parts(held.size_bytes, settings.split_bytes))
+        parts = max(_parts(sizes.rows, settings.split_rows), _parts(sizes.size_bytes, settings.split_bytes))
         if parts < 2:
             continue
         keys = state.partitions.range_at(position)
-        far = max(held.rows / settings.split_rows, held.size_bytes / settings.split_bytes) > FAR_ABOVE
+        far = max(sizes.rows / settings.split_rows, sizes.size_bytes / settings.split_bytes) > FAR_ABOVE
         job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
         if job is None or far:
             files = state.files_of(partition)
-            large.append(LargePartition(partition, keys, held.rows, held.size_bytes, held.runs, parts, files))
+            large.append(LargePartition(partition, keys, sizes.rows, sizes.size_bytes, sizes.runs, parts, files))
         else:
             waiting.append(NotSplit(partition, f"job {job.id} is open in the partition"))
     return SplitPlan(tuple(large), tuple(waiting))
@@ -184,20 +184,20 @@ def small(state: TableState, settings: Settings) -> tuple[SmallPartitions, ...]:
     if not sums or not rows_max:
         return ()
     busy = {position for job in state.jobs.values() for position in state.partitions.overlapping(job.keys)}
-    found: list[SmallPartitions] = []
+    groups: list[SmallPartitions] = []
     group: list[int] = []
     rows = size_bytes = 0
     for position, partition in enumerate(state.partitions.ids):
-        held = sums.get(partition)
-        more_rows, more_bytes = (held.rows, held.size_bytes) if held else (0, 0)
+        sizes = sums.get(partition)
+        more_rows, more_bytes = (sizes.rows, sizes.size_bytes) if sizes else (0, 0)
         full = rows + more_rows > rows_max or size_bytes + more_bytes > bytes_max or len(group) == JOINED_MAX
         if full or position in busy:
-            found += _together(group, rows, size_bytes, state)
+            groups += _together(group, rows, size_bytes, state)
             group, rows, size_bytes = [], 0, 0
         if position not in busy:
             group.append(partition)
             rows, size_bytes = rows + more_rows, size_bytes + more_bytes
-    return (*found, *_together(group, rows, size_bytes, state))
+    return (*groups, *_together(group, rows, size_bytes, state))
 
 
 def _together(partitions: Sequence[int], rows: int, size_bytes: int, state: TableState) -> list[SmallPartitions]:

@@ -54,7 +54,7 @@ class SplitReport(FactsView):
     @property
     def compact_first(self) -> tuple[int, ...]:
         """Partitions that can be split once they are compacted."""
-        return tuple(found.partition for found in self.not_split if isinstance(found, CompactFirst))
+        return tuple(skipped.partition for skipped in self.not_split if isinstance(skipped, CompactFirst))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def split(table: Table) -> SplitReport:
         DamagedError: a summary, or a file whose summary is gone, is damaged.
         ContentionError, UnknownOutcomeError, StorageError: the log; partitions cut before stay cut.
     """
-    found = due(table.state(), table.settings_in_force())
-    report = cut_partitions(table, found.large, choose)
-    return replace(report, not_split=(*found.waiting, *report.not_split))
+    planned = due(table.state(), table.settings_in_force())
+    report = cut_partitions(table, planned.large, choose)
+    return replace(report, not_split=(*planned.waiting, *report.not_split))
 
 
 def cut_partitions(
@@ -97,10 +97,10 @@ def cut_partitions(
     done: list[SplitPartitionReport] = []
     not_split: list[NotSplit] = []
     version: int | None = None
-    for some in _at_once(large):
-        files = dict.fromkeys(file for partition in some for file in partition.files)
+    for group in _at_once(large):
+        files = dict.fromkeys(file for partition in group for file in partition.files)
         summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=boundaries)
-        chosen = [choose(partition, [summaries[file.id] for file in partition.files]) for partition in some]
+        chosen = [choose(partition, [summaries[file.id] for file in partition.files]) for partition in group]
         cuts = [one for one in chosen if isinstance(one, SplitAt)]
         summaries = _exact(table, cuts, summaries)
         not_split += [one for one in chosen if not isinstance(one, SplitAt)]
@@ -140,20 +140,20 @@ def join(table: Table) -> JoinReport:
 
 def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
     """Return the partitions in groups that are split together."""
-    some: list[LargePartition] = []
+    group: list[LargePartition] = []
     files: set[str] = set()
     references = 0
     for partition in large:
         names = {file.id for file in partition.files}
         more = len(names) * partition.parts
-        if some and (len(files | names) > FILES_AT_ONCE or references + more > REFERENCES_AT_ONCE):
-            yield some
-            some, files, references = [], set(), 0
-        some.append(partition)
+        if group and (len(files | names) > FILES_AT_ONCE or references + more > REFERENCES_AT_ONCE):
+            yield group
+            group, files, references = [], set(), 0
+        group.append(partition)
         files |= names
         references += more
-    if some:
-        yield some
+    if group:
+        yield group
 
 
 def _proposed(
