@@ -85,7 +85,7 @@ LONGEST_FIRST = (
     "s3/test_logs.py",
     "service/test_client.py",
     "unit/cli/test_completion_in_shells.py",
-    "unit/web/test_doors.py",
+    "unit/web/test_request_authentication.py",
     "service/test_sandbox.py",
     "adversarial/test_random_tables.py",
     "unit/read/test_filters.py",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebed.security.principal import Authenticator
     from lakebed.security.stored import AccessList
     from lakebed.table.instance import Instance
-    from lakebed.web.doors import Exposure
+    from lakebed.web.request_authentication import Exposure
 
 _FILE = click.Path(path_type=Path)
 
@@ -78,7 +78,7 @@ class Protection:
     def exposure(self, *, is_open: bool, host: str) -> Exposure:
         """Return the additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
         with optional_imports():
-            from lakebed.web.doors import Exposure
+            from lakebed.web.request_authentication import Exposure
 
         names = frozenset({"localhost", "127.0.0.1", "::1", host}) if is_open else None
         return Exposure(names, self.origins, self._audit())

@@ -166,11 +166,11 @@ def serve(
 
             bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
             pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
-            door = FlightServer(
+            flight_server = FlightServer(
                 service, host, flight_port, authenticator=authenticator, limits=bounds, tls=pair, audit=exposure.audit
             )
-            stack.callback(door.stop)
-            print(f"lakebed: Flight SQL at {door.url}", file=sys.stderr)
+            stack.callback(flight_server.stop)
+            print(f"lakebed: Flight SQL at {flight_server.url}", file=sys.stderr)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         app = make_app(service, authenticator, limits, monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)

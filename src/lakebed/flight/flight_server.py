@@ -50,7 +50,7 @@ _ACTIONS = {
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Answers calls from its construction to :meth:`stop`; :attr:`port` is that of the socket."""
 
-    def __init__(  # noqa: PLR0913 - a door, who may pass it, and how much
+    def __init__(  # noqa: PLR0913 - an address, its authentication, and limits
         self,
         service: Service,
         host: str = "127.0.0.1",

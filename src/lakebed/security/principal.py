@@ -1,6 +1,6 @@
 """Principals: the callers of a service, and their permissions.
 
-A door of the service (HTTP, Flight SQL) authenticates each request by an :class:`Authenticator`, asks the
+An interface of the service (HTTP, Flight SQL) authenticates each request by an :class:`Authenticator`, asks the
 :class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` and :meth:`Principal.sql`
 alone.
 """

@@ -43,13 +43,13 @@ from lakebed.web.api import (
     writes,
 )
 from lakebed.web.api.commits import Committers
-from lakebed.web.doors import Doors, Exposure
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.web.limits import RequestLimits, StatementSlots
 from lakebed.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
 from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_page
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.provided import requested_table
+from lakebed.web.request_authentication import Exposure, RequestAuthenticator
 from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
@@ -90,9 +90,9 @@ def make_app(
 
     While it runs, the ``monitor`` receives what this process measures; by default a new one.
     """
-    found = authenticator or Open()
+    authenticator = authenticator or Open()
     outside = exposure or Exposure()
-    doors = Doors(found, SealedSessions(service.instance.storage), outside.hosts)
+    request_authenticator = RequestAuthenticator(authenticator, SealedSessions(service.instance.storage), outside.hosts)
     bounds = limits or RequestLimits()
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
@@ -107,14 +107,14 @@ def make_app(
         "queries": submitted,
         "statements": StatementSlots(bounds.sql_statements),
         "memory": memory,
-        "doors": doors,
-        "authenticator": found,
+        "request_authenticator": request_authenticator,
+        "authenticator": authenticator,
         "monitor": watching,
         "committers": committers,
     }
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
-        return doors.principal(request)
+        return request_authenticator.principal(request)
 
     async def set_threads() -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = bounds.threads
@@ -125,7 +125,7 @@ def make_app(
         dependencies={name: _always(value) for name, value in provided.items()}
         | {"principal": _each_time(principal), "requested": _each_time(requested_table)},
         # Not guards: Litestar copies the handler for each guard of each request.
-        before_request=doors.admit,
+        before_request=request_authenticator.admit,
         cors_config=CORSConfig(list(outside.origins), allow_headers=_CORS_HEADERS) if outside.origins else None,
         on_startup=[set_threads, submitted.start, watching.install],
         on_shutdown=[lookups.close, submitted.close, committers.close, memory.close, watching.uninstall],

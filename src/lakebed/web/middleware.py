@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 
 from lakebed import clock, telemetry
-from lakebed.web.doors import PRINCIPAL
+from lakebed.web.request_authentication import PRINCIPAL
 
 if TYPE_CHECKING:
     from litestar import Request

@@ -11,7 +11,7 @@ from litestar.routes import HTTPRoute
 
 import lakebed
 from lakebed.service.service import Service
-from lakebed.web import doors
+from lakebed.web import request_authentication
 from lakebed.web.app import make_app
 from lakebed.web.threads import Lookups
 from tests.unit.web.cases import served
@@ -73,10 +73,10 @@ def test_no_more_threads_than_allowed_work():
 def test_requests_leave_nothing_behind(tmp_path):
     with served(tmp_path) as client:
         assert client.get("/v1/tables/t/get?key=a&key=1").status_code == 200
-        before = doors._parameters.cache_info().currsize
+        before = request_authentication._parameters.cache_info().currsize
         for _ in range(5):
             assert client.get("/v1/tables/t/scan?limit=1").status_code == 200
-        assert doors._parameters.cache_info().currsize <= before + 1
+        assert request_authentication._parameters.cache_info().currsize <= before + 1
 
 
 def test_the_application_uses_nothing_deprecated(tmp_path):

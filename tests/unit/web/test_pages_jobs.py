@@ -85,12 +85,12 @@ def test_a_parked_job_is_retried_by_a_form_of_this_service(browser, instance, ru
 def test_a_principal_sees_jobs_of_its_tables_and_may_not_retry(instance, runs):
     tables = {"there": "stations", "not": "others"}
 
-    class Doors:
+    class FakeAuthenticator:
         def authenticate(self, authorization: str | None) -> Principal:
             table = tables[authorization or "there"]
             return Principal("ann", (Role("r", Permission.READ, frozenset({table})),))
 
-    with TestClient(make_app(Service(instance, maintain=False), Doors())) as client:
+    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
         assert len(client.get("/jobs.json").json()["runs"]) == 3
         assert "<form" not in client.get("/jobs").text
         assert client.post(f"/jobs/{runs['failed']}/retry", headers=HERE).status_code == 403
@@ -142,11 +142,11 @@ def test_hooks_are_shown_with_their_failures(instance, stations):
             break
         time.sleep(0.01)
 
-    class Doors:
+    class FakeAuthenticator:
         def authenticate(self, authorization: str | None) -> Principal:
             return Principal.everywhere("p", Permission.READ if authorization else Permission.ADMIN)
 
-    with TestClient(make_app(service, Doors())) as client:
+    with TestClient(make_app(service, FakeAuthenticator())) as client:
         (shown,) = client.get("/jobs.json").json()["hooks"]
         assert (shown["table"], shown["delivered"], shown["target"]) == ("stations", 0, "http://127.0.0.1:1/hidden")
         assert shown["failures"] >= 1

@@ -152,11 +152,11 @@ def test_a_principal_sees_the_tables_that_it_may_read_whole(instance, stations):
         Role("part", Permission.READ, frozenset({"partly"}), where="id > 'm'"),
     )
 
-    class Doors:
+    class FakeAuthenticator:
         def authenticate(self, _: str | None) -> Principal:
             return Principal("ann", roles)
 
-    with TestClient(make_app(Service(instance, maintain=False), Doors())) as client:
+    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
         twin = client.get("/index.json").json()
     assert [one["status"]["name"] for one in twin["tables"]] == ["stations"]
     assert twin["totals"]["tables"] == 1

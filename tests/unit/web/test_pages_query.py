@@ -134,11 +134,11 @@ def test_a_read_that_takes_too_long_ends():
 def test_a_principal_sees_its_rows_and_no_funnel(instance, stations):
     role = Role("part", Permission.READ, frozenset({"stations"}), where="at = 1", hidden=frozenset({"reading"}))
 
-    class Doors:
+    class FakeAuthenticator:
         def authenticate(self, _: str | None) -> Principal:
             return Principal("ann", (role,))
 
-    with TestClient(make_app(Service(instance, maintain=False), Doors())) as client:
+    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
         page = client.get("/query.json?kind=range&table=stations&explain=true&run=true").json()
         assert page["result"]["rows"] == [["alpha", 1], ["gamma", 1], ["omega", 1]]
         assert page["funnel"] is None

@@ -137,11 +137,11 @@ def test_a_form_of_this_service_or_of_a_program_is_taken(browser, stations, head
 def test_only_admins_see_and_use_the_forms(instance, stations):
     roles = {"read": Role("r", Permission.READ), "part": Role("p", Permission.READ, where="id > 'm'")}
 
-    class Doors:
+    class FakeAuthenticator:
         def authenticate(self, authorization: str | None) -> Principal:
             return Principal("ann", (roles[authorization or "read"],))
 
-    with TestClient(make_app(Service(instance, maintain=False), Doors())) as client:
+    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
         page = client.get("/tables/stations", headers=BROWSER).text
         assert "<form" not in page
         assert "split_rows" in page

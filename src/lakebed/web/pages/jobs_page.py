@@ -19,10 +19,10 @@ from lakebed.service.status import HookStatus, Work
 from lakebed.tracker.listing import job_runs
 from lakebed.tracker.runs import JobRun, RunOutcome, TaskRun
 from lakebed.web.access import may_see, retry_run, seen_run
-from lakebed.web.doors import check_form
 from lakebed.web.pages import rendering
 from lakebed.web.pages.charts import Timeline, WorkSpan, timeline
 from lakebed.web.provided import AnyRequest, PathText, ThePrincipal, TheService
+from lakebed.web.request_authentication import check_form
 
 RUNS_READ = 1_000
 

@@ -93,7 +93,7 @@ class QueryPage:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryDoors:
+class QueryContext:
     """The objects by which a request reads."""
 
     service: Service
@@ -161,37 +161,37 @@ def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, F
     return grid, funnel_of(took, len(snapshot.state.partitions))
 
 
-def rows_of_sql(doors: QueryDoors, asked: AskedRows) -> Grid:
+def rows_of_sql(context: QueryContext, asked: AskedRows) -> Grid:
     """Return the first rows of a statement, which runs in a process of its own."""
-    service, limits = doors.service, doors.limits
+    service, limits = context.service, context.limits
     bounds = Limits(limits.sql_memory_bytes, limits.request_s)
-    reader = doors.principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
+    reader = context.principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
     with closing(reader):
         return grid_of(reader.schema, reader, asked.rows_max, limits.request_s)
 
 
-def page_of(doors: QueryDoors, asked: AskedRows) -> QueryPage:
+def page_of(context: QueryContext, asked: AskedRows) -> QueryPage:
     """Return the page with the form as it was filled in, and the rows if they were asked for."""
-    began_s, principal = clock.monotonic_s(), doors.principal
+    began_s, principal = clock.monotonic_s(), context.principal
     result, funnel, error = None, None, ""
     table: Table | None = None
     try:
         if asked.table:
-            table = principal.readable(doors.tables.table(principal, Permission.READ, asked.table))
+            table = principal.readable(context.tables.table(principal, Permission.READ, asked.table))
         if asked.run and asked.kind == "sql":
             if not asked.sql:
                 raise Code.ARGUMENT_MISSING("write a statement first, such as SELECT 1")
-            result = rows_of_sql(doors, asked)
+            result = rows_of_sql(context, asked)
         elif asked.run:
             if table is None:
                 raise Code.ARGUMENT_MISSING("choose a table first")
-            result, funnel = rows_of(table, asked, doors.limits.request_s)
+            result, funnel = rows_of(table, asked, context.limits.request_s)
     except _SHOWN_ON_THE_PAGE as failed:
         error = failed.message
     schema = None if table is None else table.schema
     return QueryPage(
         asked=replace(asked, table="") if table is None else asked,
-        tables=tuple(principal.visible(doors.service.instance.tables())),
+        tables=tuple(principal.visible(context.service.instance.tables())),
         keys=tuple(_key_inputs(schema, asked)) if schema else (),
         fields=fields_of(schema) if schema else (),
         result=result,
@@ -220,10 +220,10 @@ async def query_page(
 ) -> Response[bytes]:
     """The form, and the requested rows."""
     asked = asked_rows(request)
-    doors = QueryDoors(service, tables, principal, limits)
+    context = QueryContext(service, tables, principal, limits)
 
     def answered() -> Response[bytes]:
-        found = page_of(doors, asked)
+        found = page_of(context, asked)
         status = 400 if found.error else 200
         return rendering.answer(request, "query.html", found, principal, status=status, downloads=DOWNLOADS)
 

@@ -25,8 +25,8 @@ from litestar.params import FromPath
 from lakebed import clock
 from lakebed.security.principal import Principal
 from lakebed.version import VERSION
-from lakebed.web.doors import COOKIE
 from lakebed.web.pages import texts
+from lakebed.web.request_authentication import COOKIE
 from lakebed.web.threads import threaded
 
 Item = TypeVar("Item")

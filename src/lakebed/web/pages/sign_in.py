@@ -16,12 +16,12 @@ from litestar.di import NamedDependency
 
 from lakebed.errors import Code, Error
 from lakebed.security.sessions import SESSION_S
-from lakebed.web.doors import COOKIE, Doors
 from lakebed.web.error_answers import status_of
 from lakebed.web.pages import rendering
 from lakebed.web.provided import FormBody
+from lakebed.web.request_authentication import COOKIE, RequestAuthenticator
 
-TheDoors = NamedDependency[Doors]
+TheRequestAuthenticator = NamedDependency[RequestAuthenticator]
 
 
 @get("/login", sync_to_thread=True, include_in_schema=False)
@@ -31,11 +31,13 @@ def show(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @post("/login", sync_to_thread=True, include_in_schema=False)
-def sign_in(request: Request[Any, Any, Any], doors: TheDoors, data: FormBody) -> Response[bytes]:
+def sign_in(
+    request: Request[Any, Any, Any], request_authenticator: TheRequestAuthenticator, data: FormBody
+) -> Response[bytes]:
     """Begin a session for whoever has the token, and show the page that was asked for."""
     following = data.get("next", "/")
     try:
-        session = doors.sign_in(data.get("token", "").strip(), request)
+        session = request_authenticator.sign_in(data.get("token", "").strip(), request)
     except Error as error:
         if error.code not in (Code.NOT_AUTHENTICATED, Code.ATTEMPTS_EXCEEDED, Code.ARGUMENT_INVALID):
             raise

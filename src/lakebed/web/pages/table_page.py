@@ -26,7 +26,6 @@ from lakebed.service.status import OperationStatus
 from lakebed.state.table_state import TableState
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
-from lakebed.web.doors import check_form
 from lakebed.web.pages import charts, rendering
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.pages.size_history import SizeAt
@@ -43,6 +42,7 @@ from lakebed.web.pages.table_parts import (
     shown_cell,
 )
 from lakebed.web.provided import AnyRequest, FormBody, PathText, ThePrincipal, TheService, TheTables
+from lakebed.web.request_authentication import check_form
 
 HISTORY_ROWS = 12
 

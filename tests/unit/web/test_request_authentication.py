@@ -1,4 +1,4 @@
-"""Who passes the doors: tokens, sessions of browsers, other sites, and what the audit log says of it."""
+"""Authentication of requests: tokens, sessions of browsers, other sites, and what the audit log records."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from lakebed.security.roles import Role
 from lakebed.security.sessions import SESSION_S, SealedSessions
 from lakebed.service.service import Service
 from lakebed.web.app import make_app
-from lakebed.web.doors import COOKIE, FAILURES_MAX, Exposure
+from lakebed.web.request_authentication import COOKIE, FAILURES_MAX, Exposure
 
 HIDDEN = "hidden-note"
 PAGE = {"accept": "text/html"}

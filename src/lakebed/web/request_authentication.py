@@ -1,6 +1,7 @@
 """Authenticates requests by the header ``Authorization``, or by the session cookie of a browser.
 
-Core type: :class:`Doors`. Every route but :data:`PUBLIC` needs a principal, even if its handler does not use it.
+Core type: :class:`RequestAuthenticator`. Every route but :data:`PUBLIC` needs a principal, even if its handler
+does not use it.
 
 *Sessions.* A browser sends a token once, by a form, and gets a session (:mod:`lakebed.security.sessions`) in a cookie
 that scripts do not see and that other sites cannot make it send. The token is in it, encrypted, and is checked for each
@@ -59,7 +60,7 @@ class Exposure:
     audit: AuditLog | None = None
 
 
-class Doors:
+class RequestAuthenticator:
     """Authenticates requests. Safe to use from many threads."""
 
     def __init__(
@@ -86,14 +87,14 @@ class Doors:
     def principal(self, connection: AnyConnection) -> Principal:
         """Return the principal of the request. Raises AccessError."""
         scope: Any = connection.scope
-        found: Principal | None = scope.get(PRINCIPAL)
-        if found is None:
-            given = connection.headers.get("authorization")
-            if given is None:
-                given = self._sessions.authorization(connection.cookies.get(COOKIE))
-            found = self._authenticated(given, connection)
-            scope[PRINCIPAL] = found
-        return found
+        principal: Principal | None = scope.get(PRINCIPAL)
+        if principal is None:
+            authorization = connection.headers.get("authorization")
+            if authorization is None:
+                authorization = self._sessions.authorization(connection.cookies.get(COOKIE))
+            principal = self._authenticated(authorization, connection)
+            scope[PRINCIPAL] = principal
+        return principal
 
     def sign_in(self, token: str, connection: AnyConnection) -> str:
         """Return a new session for the holder of the token.
