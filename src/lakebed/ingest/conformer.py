@@ -169,8 +169,8 @@ class Conformer:
         read = (f", {name} from column {column}" for name, column in self.columns.items())
         return ", ".join(without_hidden(self.schema.names)) + "".join(read)
 
-    def _check_type(self, found: pa.Field, wanted: Field, source: str) -> None:
-        kind = found.type
+    def _check_type(self, column: pa.Field, wanted: Field, source: str) -> None:
+        kind = column.type
         if types.widens(kind, wanted.type) or types.exact(kind, wanted.type):
             return
         castable = types.castable(kind, wanted.type)
@@ -183,7 +183,7 @@ class Conformer:
             if castable:
                 why = f"and values are cast only if asked: casts=[{wanted.name!r}] (--cast {wanted.name})"
         raise Code.COLUMN_TYPE_MISMATCH(
-            f"{source}: column {found.name} is {name_of(kind)}; the table has {name_of(wanted.type)}, {why}",
+            f"{source}: column {column.name} is {name_of(kind)}; the table has {name_of(wanted.type)}, {why}",
             column=wanted.name,
             source=source,
             found=str(kind),

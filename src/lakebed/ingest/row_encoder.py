@@ -50,9 +50,9 @@ class _Form:
     given: tuple[tuple[str, pa.Scalar], ...] = ()
     kept: frozenset[str] = frozenset()
 
-    def columns(self, found: pa.Schema) -> pa.Schema:
+    def columns(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns of prepared rows."""
-        fields = [column for column in found if column.name not in self.dropped]
+        fields = [column for column in schema if column.name not in self.dropped]
         return pa.schema([*fields, *((name, value.type) for name, value in self.given)])
 
 

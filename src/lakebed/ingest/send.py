@@ -108,7 +108,7 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
         for sorted_file in run:
             file_id = clock.new_id()
             names += [data_object(table_id, job, file_id), summary_object(table_id, job, file_id)]
-            sent.append(_send(storage, table_id, sorted_file, (job, file_id)))
+            sent.append(_send(storage, table_id, sorted_file, job=job, file_id=file_id))
             telemetry.measure("written_bytes_total", sent[-1].file.size_bytes, table=table_id)
     except BaseException as error:
         if not _is_unavailable(error):
@@ -197,8 +197,7 @@ def _delete(storage: Storage, names: Iterable[str]) -> None:
         storage.delete(names)
 
 
-def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[str, str]) -> NewFile:
-    job, file_id = at
+def _send(storage: Storage, table_id: str, sorted_file: SortedFile, *, job: str, file_id: str) -> NewFile:
     stored = storage.send(data_object(table_id, job, file_id), sorted_file.path)
     sorted_file.path.unlink(missing_ok=True)
     file = DataFile(

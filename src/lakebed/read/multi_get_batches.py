@@ -218,13 +218,13 @@ def _candidates(
     parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Sequence[bytes]
 ) -> Iterator[_Candidate]:
     for part in parts:
-        for one in (opened[file.id] for file in part.files):
-            fences = one.footer.fences
+        for candidate_file in (opened[file.id] for file in part.files):
+            fences = candidate_file.footer.fences
             for position, (start, end) in enumerate(zip(fences.starts, fences.ends, strict=True)):
                 first = bisect_left(keys, start, part.first, part.last)
                 among = range(first, bisect_left(keys, end, first, part.last))
                 if among:
-                    yield _Candidate(part, one, position, among)
+                    yield _Candidate(part, candidate_file, position, among)
 
 
 def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:

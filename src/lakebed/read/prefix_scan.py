@@ -155,7 +155,7 @@ class _Cursor:
         self._schema = schema
         self._reader = reader
         self._paged: PagedFile | None = None
-        self._found: list[bytes] = []
+        self._prefixes: list[bytes] = []
         self._next = (0, 0)
         """Row group and page after those that ``_found`` is of."""
         self._pages = 1
@@ -169,14 +169,14 @@ class _Cursor:
             return self._prefix.beginning(self._file.min_key)
         if bound > self._file.max_key:
             return None
-        index = bisect_left(self._found, bound)
-        if index < len(self._found):
-            return self._found[index]
+        index = bisect_left(self._prefixes, bound)
+        if index < len(self._prefixes):
+            return self._prefixes[index]
         with self._reader.attribute_errors([self._file]):
             if self._paged is None:
                 self._paged = self._reader.paged(self._file, self._schema)
-            self._found = self._decode(self._paged, bound)
-        return self._found[0] if self._found else None
+            self._prefixes = self._decode(self._paged, bound)
+        return self._prefixes[0] if self._prefixes else None
 
     def _decode(self, file: PagedFile, bound: bytes) -> list[bytes]:
         """Return the prefixes of the first pages that have a row in the range and not below the bound."""

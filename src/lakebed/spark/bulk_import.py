@@ -182,15 +182,15 @@ class Importer:
         name = ", ".join(file.url for file in files[:3])
         return SourceToStage(scattered(self.start(), parts), rows, shuffle, conformer, name, len(files))
 
-    def _read_by_spark(self, given: Any, format: str | None, shuffle: Shuffle, reading: SourceReading) -> SourceToStage:
+    def _read_by_spark(self, data: Any, format: str | None, shuffle: Shuffle, reading: SourceReading) -> SourceToStage:
         reading.check_spark()
-        framed = is_frame(given)
-        name = "the DataFrame" if framed else str(given)
-        format = "parquet" if framed else source_frames.format_for(given, format, self.table.storage)
+        framed = is_frame(data)
+        name = "the DataFrame" if framed else str(data)
+        format = "parquet" if framed else source_frames.format_for(data, format, self.table.storage)
         untyped = not framed and format in source_frames.TEXT_FORMATS
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
         with self.stop.job(session := self.start()):
-            frame = source_frames.read_frame(session, given, format, reading.select)
+            frame = source_frames.read_frame(session, data, format, reading.select)
             columns = source_frames.columns_of(frame)
             shuffle, conformer = self._growing(shuffle, conformer, lambda: [(name, columns)])
             frame = source_frames.typed(frame, conformer)

@@ -89,8 +89,8 @@ RUNS_MAX = 256
 def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
     """Return the runs of a partition, in the order in which their first files arrived."""
     named: dict[str, list[PartitionFile]] = {}
-    for one in held:
-        named.setdefault(one.run, []).append(one)
+    for reference in held:
+        named.setdefault(reference.run, []).append(reference)
     return list(map(Run.of, named.values()))
 
 
