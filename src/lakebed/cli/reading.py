@@ -21,7 +21,7 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, Error, ExistsError, NotFoundError, UnknownOutcomeError
 from lakebed.formats.input_file import InputFile, spooled
-from lakebed.formats.reading_options import FORMATS, ReadingOptions
+from lakebed.formats.reading_options import DECIMAL_POINTS, FORMATS, ReadingOptions
 from lakebed.model import types
 from lakebed.model.json_values import json_text
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
@@ -69,6 +69,9 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
     @click.option("--timezone", metavar="ZONE", help="The time zone of times without one, such as Europe/Berlin.")
     @click.option("--date-format", metavar="FORMAT", help="Format of dates and times that are not ISO 8601: %d.%m.%Y.")
     @click.option(
+        "--decimal-point", type=click.Choice(DECIMAL_POINTS), default=".", help="The decimal point of numbers in CSV."
+    )
+    @click.option(
         "--encoding", metavar="NAME", help="Encoding of text. Default: UTF-8, or UTF-16 with a byte order mark."
     )
     @functools.wraps(function)
@@ -86,6 +89,7 @@ def _with_options(function: Callable[..., None], more_formats: Sequence[str]) ->
             timezone=given.pop("timezone"),
             date_format=given.pop("date_format"),
             encoding=given.pop("encoding"),
+            decimal_point=given.pop("decimal_point"),
         )
         del given["format"]
         function(*args, reading=reading, **own_format, **given)

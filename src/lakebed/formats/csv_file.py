@@ -28,11 +28,12 @@ from pyarrow import csv as arrow_csv
 from lakebed.errors import Code, Error
 from lakebed.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options
 from lakebed.formats.csv_records import ends_in_quotes, line_of, record_at, unclosed, unclosed_line
+from lakebed.formats.csv_values import converted, unfit
 from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
-from lakebed.model.iso_times import may_expand, times_of_texts
+from lakebed.model.iso_times import may_expand
 from lakebed.model.types import is_binary
 
 SAMPLE_BYTES = 4 * 1024 * 1024
@@ -44,8 +45,6 @@ _ROW = re.compile(r"Row #(\d+): ")
 _EXPANDED_YEAR = re.compile(r"(date|timestamp).*: invalid value '\s*[+-]\d{4,}-")
 """Part of the message of Arrow's parser for a year that it does not know."""
 
-_HEX = r"\A([0-9a-fA-F]{2})*\z"
-_LOCAL_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -94,6 +93,12 @@ class CsvReading:
         if pa.types.is_timestamp(kind) and kind.tz and self.options.timezone:
             return pa.timestamp(kind.unit)
         return kind if _is_parsed(kind) else pa.string()
+
+    def has_commas(self, name: str) -> bool:
+        """Return whether a column is of numbers with a decimal comma that Arrow's parser does not read."""
+        kind = self.type_of(name)
+        is_number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        return self.options.decimal_point == "," and is_number and not _is_parsed(kind)
 
     def _read_as(self, name: str) -> pa.DataType:
         if is_binary(self.type_of(name)):
@@ -156,7 +161,7 @@ def detect(
 
 def _column(values: pa.Array, given: pa.DataType | None, options: ReadingOptions) -> ColumnType:
     if given is None:
-        found = column_type(values, options.date_format)
+        found = column_type(values, options.date_format, options.decimal_point)
         # The option gives these times a zone.
         if options.timezone and pa.types.is_timestamp(found.type) and found.type.tz is None:
             found = ColumnType(pa.timestamp(found.type.unit, "UTC"), found.nulls, found.examples)
@@ -232,14 +237,14 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
 
 def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     """Return the rows, with the columns of :attr:`CsvReading.schema`."""
-    is_parsed = all(field.type == plan.parsed(field.name) for field in plan.schema)
+    is_parsed = all(f.type == plan.parsed(f.name) and not plan.has_commas(f.name) for f in plan.schema)
     before = 0
     try:
         with reading(plan.file, text=True):
             last = None
             for batch in parsed_batches(plan):
                 last = batch
-                yield batch if is_parsed else _converted(batch, plan, before)
+                yield batch if is_parsed else converted(batch, plan, before)
                 before += batch.num_rows
             if last is not None and ends_in_quotes(plan, last):
                 raise unclosed(plan, unclosed_line(plan))
@@ -256,71 +261,6 @@ def _rows_from(first: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         if first < batch.num_rows:
             yield batch.slice(first)
         first = max(0, first - batch.num_rows)
-
-
-def _converted(batch: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.RecordBatch:
-    """Convert the types that Arrow's parser does not support: times with the zone of the file or with expanded years,
-    and binary.
-    """
-    columns = []
-    for read_as, column in zip(plan.schema, batch.columns, strict=True):
-        if read_as.type == column.type:
-            columns.append(column)
-        elif is_binary(read_as.type):
-            columns.append(_from_hex(column, plan, read_as, rows_before))
-        else:
-            times = _from_iso(column, plan, read_as, rows_before) if pa.types.is_string(column.type) else column
-            columns.append(times if times.type == read_as.type else _in_zone(times, plan, read_as))
-    return pa.RecordBatch.from_arrays(columns, schema=plan.schema)
-
-
-def _in_zone(column: pa.Array, plan: CsvReading, read_as: pa.Field) -> pa.Array:
-    try:
-        return pc.assume_timezone(column, plan.options.timezone).cast(read_as.type)
-    except pa.ArrowInvalid as error:
-        text, name = str(error).splitlines()[0], read_as.name
-        raise Code.VALUE_NOT_REPRESENTABLE(f"{plan.file}, column {name}: {text}", column=name) from error
-
-
-def _from_iso(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
-    """Return the times of a column that was read as text. Raises SchemaMismatchError for other text."""
-    local = pa.types.is_timestamp(read_as.type) and plan.options.timezone
-    kind = pa.timestamp(read_as.type.unit) if local else read_as.type
-    texts = pc.utf8_trim_whitespace(column)
-    try:
-        return times_of_texts(texts, kind)
-    except pa.ArrowInvalid as error:
-        place = next(place for place in range(len(texts)) if not _are_times(texts.slice(place, 1), kind))
-        row = rows_before + place
-        where = f"{plan.file}, line {line_of(plan, row):,}"
-        raise _unfit(plan, read_as.name, column[place].as_py(), where=where, row=row, text=str(error)) from error
-
-
-def _are_times(texts: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        times_of_texts(texts, kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _from_hex(column: pa.Array, plan: CsvReading, read_as: pa.Field, rows_before: int) -> pa.Array:
-    """Return the bytes of hex digits. Raises SchemaMismatchError for other text."""
-    kind, name = read_as.type, read_as.name
-    fits = pc.match_substring_regex(column, _HEX)
-    if pa.types.is_fixed_size_binary(kind):
-        fits = pc.and_(fits, pc.equal(pc.binary_length(column), 2 * kind.byte_width))
-    if (place := pc.index(fits, False).as_py()) >= 0:
-        value = column.cast(pa.binary())[place].as_py().decode(errors="replace")
-        row = rows_before + place
-        raise Code.VALUE_NOT_REPRESENTABLE(
-            f"{plan.file}, line {line_of(plan, row):,}, column {name}: {value[:80]!r} is not {kind} in hex digits, two "
-            f"for each byte; if bytes stand there as text, read it as such (--type {name}=string)",
-            column=name,
-            source=str(plan.file),
-            row=row,
-        )
-    return pa.array([None if text is None else bytes.fromhex(text) for text in column.to_pylist()], kind)
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
@@ -349,43 +289,7 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
         return Code.SOURCE_UNPARSABLE(f"{where}: {text}", source=str(plan.file), row=row or 0)
     name = plan.schema.names[int(column[1])]
     value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
-    return _unfit(plan, name, value, where=where, row=row or 0, text=text)
-
-
-def _unfit(  # noqa: PLR0913 - a value, its place, and the parser's reason
-    plan: CsvReading, name: str, value: str, *, where: str, row: int, text: str
-) -> Error:
-    """Return the error of a value that is not of its column's type."""
-    kind = plan.type_of(name)
-    if name in plan.given:
-        remedy = f"correct it{_other_form(value, kind)}, or say that it stands for null (--null {value!r})"
-    else:
-        remedy = f"the type was detected from the first {plan.rows:,} rows: give another (--type {name}=string)"
-    return Code.VALUE_NOT_REPRESENTABLE(
-        f"{where}, column {name}: {value[:80]!r} is not {kind}{_because(text)}; {remedy}",
-        column=name,
-        source=str(plan.file),
-        row=row,
-    )
-
-
-def _other_form(value: str, kind: pa.DataType) -> str:
-    """Return what else to do about a value that may be right in another form: a local date, a decimal comma."""
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return ", give the format of dates and times (--date-format, such as %d.%m.%Y)"
-    if _LOCAL_NUMBER.fullmatch(value) and not pa.types.is_boolean(kind) and not pa.types.is_time(kind):
-        return " (a number has a decimal point and no separators of thousands)"
-    return ""
-
-
-def _because(text: str) -> str:
-    return (
-        " (the fraction is too fine)"
-        if "Rescaling" in text
-        else " (it has no time zone)"
-        if "zone offset" in text
-        else ""
-    )
+    return unfit(plan, name, value, where=where, row=row or 0, text=text)
 
 
 def _cells(count: int) -> str:

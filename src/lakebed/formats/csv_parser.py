@@ -180,6 +180,7 @@ def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_thread
             null_values=list(plan.nulls),
             strings_can_be_null=True,
             quoted_strings_can_be_null=plan.quoted_nulls,
+            decimal_point=plan.options.decimal_point,
             timestamp_parsers=[*date_format, arrow_csv.ISO8601],
             true_values=_TRUE,
             false_values=_FALSE,

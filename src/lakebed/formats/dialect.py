@@ -67,16 +67,17 @@ def detect_dialect(
     encoding = options.encoding or detect_encoding(sample, name)
     text = sample.decode(encoding, "replace")[:SNIFFED_CHARACTERS]
     quote = options.quote or '"'
-    delimiters = (options.delimiter,) if options.delimiter else _delimiters(name)
+    delimiters = (options.delimiter,) if options.delimiter else _delimiters(name, options.decimal_point)
     found = {one: _records(text, one, quote, whole=whole and len(text) < SNIFFED_CHARACTERS) for one in delimiters}
     delimiter = max(delimiters, key=lambda one: _score(found[one]))
     records = found[delimiter]
     if not records:
         raise Code.SOURCE_UNPARSABLE(f"{name}: the file is empty; give a file with a header, or with rows", source=name)
     first = records[0]
+    _check_points(first, name, options)
     if options.columns:
         return Dialect(delimiter, quote, header=False, encoding=encoding, names=options.columns)
-    header = _is_header(records, fields) if options.header is None else options.header
+    header = _is_header(records, fields, options.decimal_point) if options.header is None else options.header
     if header:
         _check_header(first, name, delimiter)
         names = tuple(first)
@@ -101,8 +102,22 @@ def detect_encoding(sample: bytes, name: str) -> str:
     return "utf-8"
 
 
-def _delimiters(name: str) -> tuple[str, ...]:
-    return ("\t", *(one for one in _DELIMITERS if one != "\t")) if ".tsv" in name.lower() else _DELIMITERS
+def _delimiters(name: str, decimal_point: str) -> tuple[str, ...]:
+    found = ("\t", *(one for one in _DELIMITERS if one != "\t")) if ".tsv" in name.lower() else _DELIMITERS
+    return tuple(one for one in found if one != decimal_point)
+
+
+def _check_points(first: list[str], file: str, options: ReadingOptions) -> None:
+    """Raise UsageError if the only cell of the first record is not a number, and seems divided by the decimal point."""
+    point = options.decimal_point
+    if options.delimiter or point not in _DELIMITERS or len(first) != 1:
+        return
+    if point in first[0] and not is_typed(first[0], point):
+        raise Code.ARGUMENTS_CONFLICT(
+            f"{file}, line 1: the delimiter of {first[0][:80]!r} seems to be {point!r}, which is the decimal point; "
+            "leave out the decimal point, or write the file with another delimiter, such as ';'",
+            source=file,
+        )
 
 
 def _records(text: str, delimiter: str, quote: str, *, whole: bool) -> list[list[str]]:
@@ -124,15 +139,15 @@ def _score(records: list[list[str]]) -> tuple[float, int]:
     return (count / len(records), columns) if columns > 1 else (0.0, 1)
 
 
-def _is_header(records: list[list[str]], fields: Sequence[str]) -> bool:
+def _is_header(records: list[list[str]], fields: Sequence[str], decimal_point: str) -> bool:
     first, others = records[0], records[1:]
     if set(first) & set(fields):
         return True
-    if any(map(is_typed, first)) or not any(first):
+    if any(is_typed(cell, decimal_point) for cell in first) or not any(first):
         return False
     if any(len(record) != len(first) for record in others[:1]):
         return True
-    typed = [any(index < len(r) and is_typed(r[index]) for r in others) for index in range(len(first))]
+    typed = [any(index < len(r) and is_typed(r[index], decimal_point) for r in others) for index in range(len(first))]
     # If all columns are text, nothing distinguishes a header from a row; most files have one.
     return any(typed) or all(first)
 

@@ -23,11 +23,14 @@ SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
 """Formats that only Spark reads."""
 
 
+DECIMAL_POINTS = (".", ",")
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """None and empty values are detected. ``types`` are those of columns by name; ``nulls`` are the words that mean
     null, besides an empty cell; ``timezone`` is that of times without one; ``date_format`` is a pattern of
-    ``strptime``.
+    ``strptime``; ``decimal_point`` is that of numbers, a point or a comma.
     """
 
     format: str | None = None
@@ -40,6 +43,7 @@ class ReadingOptions:
     timezone: str | None = None
     date_format: str | None = None
     encoding: str | None = None
+    decimal_point: str = "."
 
     def __post_init__(self) -> None:
         for name, text in (("delimiter", self.delimiter), ("quote", self.quote)):
@@ -47,6 +51,12 @@ class ReadingOptions:
                 raise Code.ARGUMENT_INVALID(f"{name} {text!r}: must be one ASCII character, such as ';' or a tab")
         if self.delimiter is not None and self.delimiter == self.quote:
             raise Code.ARGUMENT_INVALID(f"delimiter and quote are both {self.quote!r}")
+        if self.decimal_point not in DECIMAL_POINTS:
+            raise Code.ARGUMENT_INVALID(f"decimal point {self.decimal_point!r}: must be a point or a comma")
+        if self.delimiter == self.decimal_point:
+            raise Code.ARGUMENTS_CONFLICT(
+                f"delimiter and decimal point are both {self.delimiter!r}; give the delimiter of the file, such as ';'"
+            )
         if self.format not in (None, *FORMATS):
             raise Code.FORMAT_UNKNOWN(f"unknown format {self.format!r}; formats: {', '.join(FORMATS)}")
         if self.header and self.columns:
@@ -76,6 +86,7 @@ class ReadingOptions:
             "timezone": self.timezone,
             "date_format": self.date_format,
             "encoding": self.encoding,
+            "decimal_point": None if self.decimal_point == "." else self.decimal_point,
         }
         return [name for name, value in given.items() if value is not None]
 

@@ -55,6 +55,11 @@ class SourceReading:
                 "with a quarantine, values are read one by one, and times only in ISO 8601: leave out the quarantine, "
                 f"or {times!r}"
             )
+        if self.quarantine is not None and self.options.decimal_point != ".":
+            raise Code.ARGUMENTS_CONFLICT(
+                "with a quarantine, values are read one by one, and numbers only with a decimal point: leave out the "
+                "quarantine, or the decimal comma"
+            )
 
     def conformer(self, schema: Schema, *, untyped: bool) -> Conformer:
         """Return how rows become those of a table. In formats without types all fields are cast."""

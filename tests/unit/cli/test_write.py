@@ -99,12 +99,14 @@ def test_options_say_what_would_be_detected(lake: Cli, tmp_path: Path) -> None:
     path.write_text("1\t'007'\t31.01.2026 10:00\tnix\n")
     words = ["--format", "csv", "--delimiter", "tab", "--quote", "'", "--names", "id,code,at,n", "--null", "nix"]
     words += ["--date-format", "%d.%m.%Y %H:%M", "--timezone", "Europe/Berlin", "--type", "n=int32"]
+    words += ["--decimal-point", ","]
     assert lake("write", "t", path, "--key", "id", *words).code == 0
     assert lake("get", "t", "1", "--json").json == {
         "id": 1, "code": "007", "at": "2026-01-31T09:00:00.000000Z", "n": None,
     }  # fmt: skip
     for wrong, says in (
         (["--delimiter", "ab"], "delimiter 'ab': must be one ASCII character"),
+        (["--decimal-point", ",", "--delimiter", ","], "delimiter and decimal point are both ','"),
         (["--timezone", "Mars"], "unknown time zone 'Mars'"),
         (["--encoding", "klingon"], "unknown encoding 'klingon'"),
         (["--type", "n"], "not of the form NAME=VALUE"),
