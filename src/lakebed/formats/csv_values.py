@@ -120,6 +120,8 @@ def unfit(  # noqa: PLR0913 - a value, its place, and the parser's reason
 def _other_form(value: str, kind: pa.DataType, options: ReadingOptions) -> str:
     """Return what else to do about a value that may be right in another form: a local date, a decimal comma."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        if options.date_format:
+            return f" (it is neither of the format {options.date_format!r} nor ISO 8601)"
         return ", give the format of dates and times (--date-format, such as %d.%m.%Y)"
     if _LOCAL_NUMBER.fullmatch(value) and not pa.types.is_boolean(kind) and not pa.types.is_time(kind):
         if options.decimal_point == ",":

@@ -6,6 +6,7 @@ Core types: :class:`ReadingOptions`. Errors: UsageError for an invalid value.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ FORMATS = ("csv", "json", "parquet", "arrow", "orc")
 SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
 """Formats that only Spark reads."""
 
+
+_YEAR = re.compile("%[EO_0^#-]?[0-9]*[YycDFxs]")
+"""A directive of ``strptime`` for a year, alone or in a whole date."""
 
 DECIMAL_POINTS = (".", ",")
 
@@ -61,6 +65,8 @@ class ReadingOptions:
             raise Code.FORMAT_UNKNOWN(f"unknown format {self.format!r}; formats: {', '.join(FORMATS)}")
         if self.header and self.columns:
             raise Code.ARGUMENTS_CONFLICT("names of columns are given for files without a header")
+        if self.date_format is not None:
+            _check_date_format(self.date_format)
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -89,6 +95,16 @@ class ReadingOptions:
             "decimal_point": None if self.decimal_point == "." else self.decimal_point,
         }
         return [name for name, value in given.items() if value is not None]
+
+
+def _check_date_format(pattern: str) -> None:
+    """Raise UsageError for a pattern that has no year: ``strptime`` would then make every value one of 1900."""
+    if _YEAR.search(pattern.replace("%%", "")) is None:
+        lack = "year" if "%" in pattern.replace("%%", "") else "directive"
+        raise Code.ARGUMENT_INVALID(
+            f"date format {pattern!r} has no {lack}; give a format of whole dates, such as %d.%m.%Y or "
+            "%Y-%m-%d %H:%M:%S"
+        )
 
 
 DETECTED = ReadingOptions()

@@ -107,6 +107,9 @@ def test_options_say_what_would_be_detected(lake: Cli, tmp_path: Path) -> None:
     for wrong, says in (
         (["--delimiter", "ab"], "delimiter 'ab': must be one ASCII character"),
         (["--decimal-point", ",", "--delimiter", ","], "delimiter and decimal point are both ','"),
+        (["--date-format", "nonsense"], "date format 'nonsense' has no directive; give a format of whole dates"),
+        (["--date-format", "100%%"], "date format '100%%' has no directive"),
+        (["--date-format", "%d.%m. %H:%M"], "date format '%d.%m. %H:%M' has no year"),
         (["--timezone", "Mars"], "unknown time zone 'Mars'"),
         (["--encoding", "klingon"], "unknown encoding 'klingon'"),
         (["--type", "n"], "not of the form NAME=VALUE"),

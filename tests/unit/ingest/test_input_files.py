@@ -153,6 +153,13 @@ def test_what_is_detected_can_be_said_instead(table, tmp_path):
     assert row == (1, "a~b", None, None, None, dt.date(2026, 1, 31), None)
 
 
+def test_a_value_of_another_date_format_is_refused_with_the_format(table, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,day\n1,31.01.2026\n2,01/31/2026\n")
+    with pytest.raises(SchemaMismatchError, match=r"'01/31/2026' is not .*neither of the format '%d.%m.%Y' nor"):
+        read(table, path, date_format="%d.%m.%Y")
+
+
 def test_times_without_a_zone_need_one_to_be_instants(table, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,at\n1,2026-07-01 12:00:00\n")
