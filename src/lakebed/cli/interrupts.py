@@ -86,10 +86,11 @@ def listened() -> list[signal.Signals]:
 
 @dataclass
 class _Counts:
-    """Signals that arrived, and those of them whose handler was called."""
+    """Signals that arrived, those of them whose handler was called, and those acknowledged before it was called."""
 
     arrived: int = 0
     handled: int = 0
+    acknowledged: int = 0
 
     @property
     def waiting(self) -> int:
@@ -113,7 +114,8 @@ class _Interrupt:
         self.count += 1
         if self.count > 1:
             _stop_hard()
-        _say(_STOPPING)
+        if _COUNTS.acknowledged < _COUNTS.handled:
+            _say(_STOPPING)
         self.stop()
 
 
@@ -133,6 +135,7 @@ def _watch(read_end: int) -> None:
             if _COUNTS.waiting > 1:
                 _stop_hard()
             if _COUNTS.waiting and not again:
+                _COUNTS.acknowledged = _COUNTS.arrived
                 _say(_STOPPING)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -225,6 +226,8 @@ from lakebed.cli.interrupts import handle_interrupts
 def report():
     with entered:
         print("waiting", flush=True)
+    sys.stdin.readline()
+    ctypes.CDLL(None).pthread_mutex_unlock(mutex)
 
 handle_interrupts()
 lock = ctypes.CDLL(None).pthread_mutex_lock
@@ -240,27 +243,42 @@ lock(mutex)
 """
 
 
-def test_a_second_ctrl_c_stops_a_command_whose_main_thread_waits_in_native_code() -> None:
-    """The engine waits so while a join computes: Python runs no handler of a signal until it returns."""
+@contextlib.contextmanager
+def interrupted(program: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that gets a Ctrl-C once it says that it waits."""
     process = subprocess.Popen(
-        hearing_ctrl_c([sys.executable, "-c", NATIVE_WAIT]),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        hearing_ctrl_c([sys.executable, "-c", program]),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
-    assert process.stderr is not None
     try:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        assert process.stderr.readline() == STOPPING
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr.read().startswith("lakebed: stopped hard; ")
+        yield process
     finally:
         process.kill()
         process.communicate()
 
 
-@pytest.mark.parametrize("into", [["t"], ["new", "--key", "at"]], ids=["existing table", "new table"])
+def test_a_second_ctrl_c_stops_a_command_whose_main_thread_waits_in_native_code() -> None:
+    """The engine waits so while a join computes: Python runs no handler of a signal until it returns."""
+    with interrupted(NATIVE_WAIT) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == STOPPING
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read().startswith("lakebed: stopped hard; ")
+
+
+def test_a_ctrl_c_is_acknowledged_once_also_when_native_code_returns_later() -> None:
+    with interrupted(NATIVE_WAIT) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == STOPPING
+        said = process.communicate("return\n", timeout=60)[1]
+        assert said.endswith("KeyboardInterrupt\n")
+        assert STOPPING not in said
+
+
 def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path, into: list[str]) -> None:
     table = lakebed.open(str(lake / "lake")).table("t")
     table.state()
