@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ class DeepStack(AbstractContextManager["DeepStack"]):
     """One thread with a large stack, for the duration of the block."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "lakebed-deep")
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # A daemon thread: after a Ctrl-C the engine may take long to return, and the process can end before.
+        thread = threading.Thread(target=_make_calls, args=(self._calls,), name="lakebed-deep", daemon=True)
         with _size_lock:
             # The size is global: a thread started elsewhere meanwhile gets a large stack, too.
             before = threading.stack_size(STACK_BYTES)
             try:
-                self._thread.submit(int).result()
+                thread.start()
             finally:
                 threading.stack_size(before)
 
@@ -47,14 +51,15 @@ class DeepStack(AbstractContextManager["DeepStack"]):
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start the function on the thread, after earlier ones; do not wait."""
-        return self._thread.submit(_without_frames, function, *args, **kwargs)
+        future: Future[T] = Future()
+        self._calls.put(partial(_settle, future, partial(function, *args, **kwargs)))
+        return future
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the thread end after the work that was started."""
-        # Does not wait: after a Ctrl-C the engine may take long to return.
-        self._thread.shutdown(wait=False)
+        """Let the thread end after the work that was started; do not wait."""
+        self._calls.put(None)
 
 
 def on_deep_stack(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -73,13 +78,22 @@ def deep_items(items: Generator[T]) -> Generator[T]:
             stack.start(items.close)
 
 
-def _without_frames(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+def _make_calls(calls: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        # Dropped here, and not when the next call comes.
+        del call
+
+
+def _settle(future: Future[T], function: Callable[[], T]) -> None:
     try:
-        return function(*args, **kwargs)
-    except BaseException as error:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
         # A traceback refers to frames, and frames to objects made here.
         seen: BaseException | None = error
         while seen is not None:
             traceback.clear_frames(seen.__traceback__)
             seen = seen.__cause__ or seen.__context__
-        raise
+        future.set_exception(error)
+        # The traceback refers to this frame, too.
+        del future, function

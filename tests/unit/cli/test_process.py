@@ -243,6 +243,18 @@ lock(mutex)
 """
 
 
+DEEP_WAIT = """
+import time
+from lakebed.engine.stack import on_deep_stack
+
+def compute():
+    print("waiting", flush=True)
+    time.sleep(600)
+
+on_deep_stack(compute)
+"""
+
+
 @contextlib.contextmanager
 def interrupted(program: str) -> Iterator[subprocess.Popen[str]]:
     """A program that gets a Ctrl-C once it says that it waits."""
@@ -279,6 +291,12 @@ def test_a_ctrl_c_is_acknowledged_once_also_when_native_code_returns_later() -> 
         assert STOPPING not in said
 
 
+def test_ctrl_c_ends_a_process_whose_deep_statement_is_still_computed() -> None:
+    with interrupted(DEEP_WAIT) as process:
+        assert process.wait(60) == -signal.SIGINT
+
+
+@pytest.mark.parametrize("into", [["t"], ["new", "--key", "at"]], ids=["existing table", "new table"])
 def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path, into: list[str]) -> None:
     table = lakebed.open(str(lake / "lake")).table("t")
     table.state()
