@@ -198,6 +198,9 @@ def test_versions_and_tags(table):
         assert snapshot.snapshot() is snapshot
     assert table.snapshot().version == table.version
     assert table.tags() == {"audited": first}
+    for moment in ({"tag": "2999-01-31"}, {"time": "2999-01-31"}):
+        with pytest.raises(lakebed.NotFoundError, match=r"no tag '2999-01-31'|ahead of the store's clock"):
+            table.at(**moment)
     assert table.tag("now") == table.version - 1  # the tag is a version as well
     table.untag("audited")
     table.untag("now")

@@ -73,6 +73,25 @@ def test_a_time_means_the_newest_entry_stored_by_then(table):
         table.at(time=last_modified_times[0] - dt.timedelta(seconds=1))
 
 
+def test_a_date_is_its_midnight_in_utc_unless_a_tag_has_its_name(table, tmp_path, monkeypatch):
+    """Entry n is stored at noon of January n."""
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+    monkeypatch.setattr(type(table.log), "entry_last_modified", lambda _, n: noon + dt.timedelta(days=n - 1))
+    lake = lakebed.open(tmp_path / "lake")
+    assert table.at("2026-01-04").version == table.at(time="2026-01-04").version == 3
+    assert keys_of(table.at("2026-01-04")) == [1, 2]
+    assert sorted(lake.sql('SELECT k FROM "t@2026-01-04"').to_arrow()["k"].to_pylist()) == [1, 2]
+    assert table.changes(since="2026-01-04").read_all()["_version"].to_pylist() == [4]
+    table.tag("2026-01-04", 2)
+    assert table.at("2026-01-04").version == 2
+    assert table.at(time="2026-01-04").version == 3
+    for missing in ({"tag": "2026-01-03"}, {"time": "2025-12-31"}):
+        with pytest.raises(NotFoundError):
+            table.at(**missing)
+    with pytest.raises(NotFoundError, match="no tag '2026-02-31'"):
+        table.at("2026-02-31")
+
+
 def test_a_time_that_the_store_has_not_reached_is_not_there_yet(table):
     """An entry may still come before it, and the answer would change."""
     ahead = table.log.now() + dt.timedelta(days=1)

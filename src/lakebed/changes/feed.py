@@ -287,10 +287,10 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
 def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
     """Return the version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
     if isinstance(moment, str):
-        given = moment_in(moment)
-        moment = given.get("version", moment)
-        if "version" not in given:
-            return table.at(**given).version
+        version = moment_in(moment).get("version")
+        if version is None:
+            return table.at(moment).version
+        moment = version
     if is_whole(moment, -(2**63)):
         if not 0 <= moment <= newest.version:
             raise Code.VERSION_NOT_FOUND(

@@ -266,9 +266,7 @@ class Invocation:
         table = self.table(name)
         if at is None:
             return table
-        from lakebed.state.time_travel import moment_in
-
-        return table.at(**moment_in(at))
+        return table.at(at)
 
 
 class Report:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-_AT = "The table as it was: a version, a tag, or a time such as 2026-01-31T12:00:00Z."
+_AT = "The table as it was: a version, a tag, a date (UTC), or a time such as 2026-01-31T12:00:00Z."
 
 table = click.argument(
     "table", metavar="TABLE", type=KEY_WORD, help="The table's name.", shell_complete=completions.tables

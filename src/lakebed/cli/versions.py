@@ -26,7 +26,6 @@ from lakebed.model.documents import load
 from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
 from lakebed.state.codec import outline
-from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import ProposeRestore
 from lakebed.tracker.listing import read_failures
 
@@ -190,7 +189,7 @@ def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: boo
     restore can be undone by another. Schema, settings and tags do not change.
     """
     found = cli.table(table)
-    target = found.at(**moment_in(moment)).state
+    target = found.at(moment).state
     change = restored(found.state(), ProposeRestore(target))
     before, after = (count_text(rows, "row", exact=change.exact) for rows in (change.rows_before, change.rows_after))
     version = None

@@ -24,6 +24,7 @@ from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_request_key, check_seconds, check_whole_number
 from lakebed.model.documents import load
 from lakebed.model.keys import KeyCodec
+from lakebed.state.time_travel import is_day
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +123,9 @@ class RemoteTable(RemoteReads):
         """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them,
         by name or as ``moment``.
         """
-        return RemoteSnapshot(self._connection, self.name, self._version_at(moment_text(moment, version, time, tag)))
+        return RemoteSnapshot(
+            self._connection, self.name, self._version_at(self._moment_text(moment, version, time, tag))
+        )
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RemoteSnapshot:
         """Return a snapshot of the latest version."""
@@ -130,6 +133,15 @@ class RemoteTable(RemoteReads):
         if at_least is not None:
             self.get_many([], at_least=at_least)
         return RemoteSnapshot(self._connection, self.name, self.version)
+
+    def _moment_text(self, moment: Any, version: int | None, time: datetime | str | None, tag: str | None) -> str:
+        """Return a moment as one text. Raises NotFoundError for a tag that is missing and has the name of a date: the
+        service would take the text for a time.
+        """
+        text = moment_text(moment, version, time, tag)
+        if is_day(tag) and tag not in self.tags():
+            raise Code.TAG_NOT_FOUND(f"the table has no tag {tag!r}; give a date without tag=", tag=tag)
+        return text
 
     def tag(self, name: str, version: int | None = None) -> int:
         """Name a version, by default the latest, and keep it readable while the tag exists; returns the version."""
@@ -193,7 +205,7 @@ class RemoteTable(RemoteReads):
         tag: str | None = None,
     ) -> int:
         """Restore the rows of a version, a time or a tag; returns the new version."""
-        return self._change("restore", {"at": moment_text(moment, version, time, tag)})
+        return self._change("restore", {"at": self._moment_text(moment, version, time, tag)})
 
     def failures(self) -> pa.Table:
         """Return the calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with reasons."""

@@ -17,7 +17,7 @@ from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.snapshot.snapshot import Readable, Snapshot
-from lakebed.state.time_travel import check_time, given_moment, locate
+from lakebed.state.time_travel import argument_of, check_time, given_moment, locate
 from lakebed.storage.contract import is_near
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ class TableReads(Readable):
         """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
 
         ``moment`` is any of them, in a text as after the ``@`` of a table in SQL: ``at(12)``, ``at("audited")``.
-        ``time`` is aware, or ISO 8601 with an offset. Reads the log up to there, from its checkpoint if that is older.
+        A date is its midnight in UTC, unless a tag has its name. ``time`` is aware, or ISO 8601 with an offset, or a
+        date. Reads the log up to there, from its checkpoint if that is older.
         A time after the newest entry means the latest version. One to come is waited for, at most ten seconds.
 
         Raises:
@@ -171,8 +172,9 @@ class TableReads(Readable):
                 table.
             NotRetainedError: files of that version may be deleted; names the versions that are kept.
         """
-        given = given_moment(moment, version=version, time=time, tag=tag)
+        given_moment(moment, version=version, time=time, tag=tag)
         state = self._present_state()
+        given = argument_of(state, moment, version=version, time=time, tag=tag)
         if "time" in given:
             state = self._at_least_of(check_time(given["time"]), state)
         target_version = locate(state, self.log.entry_last_modified, **given)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lakebed.errors import Code
 from lakebed.model.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TIME = "2026-01-31T12:00:00Z"
 _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
 def check_tag(name: Any) -> str:
@@ -50,7 +51,7 @@ def moment_in(moment: Any) -> dict[str, Any]:
         raise Code.ARGUMENT_INVALID(f"{shown(moment)} is no moment: give a version, a tag, or a time such as {_TIME}")
     if _NUMBER.fullmatch(moment):
         return {"version": int(moment)}
-    # No tag has a colon; every time of day has one.
+    # No tag has a colon; every time of day has one. A date may be a tag: only the table can tell (argument_of).
     return {"time": moment} if ":" in moment else {"tag": moment}
 
 
@@ -65,10 +66,31 @@ def given_moment(moment: Any, **named: Any) -> dict[str, Any]:
     return given if moment is None else moment_in(moment)
 
 
+def is_day(text: Any) -> TypeGuard[str]:
+    """Return whether a text is a date, such as 2026-01-31, which as a time is its midnight in UTC."""
+    if not isinstance(text, str) or not _DAY.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def argument_of(state: TableState, moment: Any, **named: Any) -> dict[str, Any]:
+    """Return the one argument of :func:`locate` given by name or as a moment. A text with a date means the tag of that
+    name, if the table has it, and else the time.
+    """
+    given = given_moment(moment, **named)
+    unnamed = given.get("tag") if moment is not None else None
+    return {"time": unnamed} if is_day(unnamed) and unnamed not in state.tags else given
+
+
 def check_time(time: Any) -> datetime:
     """Return the time as an aware datetime. Raises UsageError if it is not a time or has no time zone."""
     try:
-        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+        text = f"{time}T00:00:00Z" if is_day(time) else time
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else time
         # Also None for a time zone without an offset.
         offset = moment.utcoffset()
     except (ValueError, TypeError, AttributeError) as error:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lakebed import settings
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
 from lakebed.snapshot.handles import TableNames
-from lakebed.state.time_travel import moment_in
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class InstanceQueries(TableNames[Table]):
         if found is None:
             return None
         table = self.opened(found)
-        snapshot = table.at(**moment_in(moment)) if at else table.snapshot()
+        snapshot = table.at(moment) if at else table.snapshot()
         return raw_rows(snapshot) if table_name.endswith(_RAW) else snapshot
 
 

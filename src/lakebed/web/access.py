@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from lakebed import clock
 from lakebed.errors import Code, Error, NotFoundError
 from lakebed.security.principal import Permission, Principal
-from lakebed.state.time_travel import moment_in
 from lakebed.tracker.listing import run_details
 from lakebed.tracker.retry_requests import request_retry
 
@@ -67,7 +66,7 @@ class OpenTables:
         Raises AccessError, NotFoundError, NotRetainedError.
         """
         table = principal.readable(self.table(principal, Permission.READ, name))
-        return table if at is None else table.at(**moment_in(at))
+        return table if at is None else table.at(at)
 
     def forget(self, name: str) -> None:
         """Look the name up again: its table was renamed or dropped."""

@@ -16,7 +16,6 @@ from lakebed.ingest.operation import DELETE, Action, Operation
 from lakebed.model.documents import load
 from lakebed.model.keys import EncodedRange, KeyRange
 from lakebed.spark.batch import Place
-from lakebed.state.time_travel import moment_in
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
@@ -127,7 +126,7 @@ class Options:
         text = self.given.get("at")
         if text is None:
             return table.at(version=table.state().version if version is None else version)
-        return table.at(**moment_in(text))
+        return table.at(text)
 
     def operation(self) -> Operation:
         """Return what a write does with its rows: the options ``operation``, ``partial`` and ``row_kind``."""

@@ -13,7 +13,6 @@ from litestar.params import JSONBody, QueryParameter
 
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
-from lakebed.state.time_travel import moment_in
 from lakebed.web.api.descriptions import ERRORS, post_rows
 from lakebed.web.api.reads import accepted
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, TheTable
@@ -64,7 +63,7 @@ def remove_tag(requested: TheTable, tag: PathText) -> dict[str, Any]:
 @threaded
 def restore(requested: TheTable, data: JSONBody[RestoreBody]) -> dict[str, Any]:
     """Restore the rows of a version, a tag or a time, in one commit."""
-    version = requested.table(Permission.WRITE).restore(**moment_in(data.at))
+    version = requested.table(Permission.WRITE).restore(data.at)
     return {"table": requested.name, "version": version}
 
 
