@@ -4,7 +4,8 @@ Both streams are read batch by batch and compared up to the last key that both h
 of each are held, and at most HELD_BYTES_MAX of rows with one key. If there are more, the old rows are reported as
 deletes and the new ones as inserts, which is always correct.
 
-Two rows are the same if every column has the same value, null and NaN included. Floats are compared by their bits.
+Two rows are the same if every column has the same value, null and NaN included. Floats are compared by their bits,
+also in lists, structs and maps.
 Source: a merge join.
 """
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakebed.model.arrays import booleans, of_binary
 from lakebed.model.key_types import Form, KeyType, key_type
 from lakebed.model.key_values import ESCAPED_ZERO, TERMINATOR
+from lakebed.model.types import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +100,20 @@ def plain(column: Any) -> Any:
 
 
 def by_bits(column: pa.Array) -> pa.Array:
-    """Return floats as integers of the same bits, so that NaN is itself and zero has a sign, and UUIDs as bytes."""
-    return column.view(_BITS[column.type.bit_width]) if pa.types.is_floating(column.type) else plain(column)
+    """Return floats and times, at any depth, as integers of the same bits, and UUIDs as bytes.
+
+    So NaN is itself, zero has a sign, and times that Python's types lack become Python values.
+    """
+    column = plain(column)
+    kind = _with_bits(column.type)
+    return column if kind == column.type else column.view(kind)
+
+
+def _with_bits(kind: pa.DataType) -> pa.DataType:
+    is_time = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    if pa.types.is_floating(kind) or is_time:
+        return _BITS[kind.bit_width]
+    return kind if pa.types.is_dictionary(kind) else with_inner(kind, _with_bits)
 
 
 def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:

@@ -1,6 +1,7 @@
 """Two sorted streams of rows compared, batch by batch, against lists of rows."""
 
 import math
+import struct
 from collections import Counter
 
 import pyarrow as pa
@@ -66,6 +67,46 @@ def found(before, after, sizes, codec, *, merged):
     for changed, kinds in differences(batches(before, sizes), batches(after, sizes[::-1]), codec, merged=merged):
         rows += zip(map(ChangeKind, kinds.to_pylist()), changed.to_pylist(), strict=True)
     return rows
+
+
+def nan(payload):
+    """A NaN with other bits than Python's."""
+    return struct.unpack("<d", (0x7FF8 << 48 | payload).to_bytes(8, "little"))[0]
+
+
+def in_lists(column):
+    return pa.ListArray.from_arrays(list(range(len(column) + 1)), column)
+
+
+def in_structs(column):
+    return pa.StructArray.from_arrays([column], ["x"])
+
+
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("inside", [lambda column: column, in_lists, lambda column: in_structs(in_lists(column))])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0.0, -0.0, nan(1), nan(2)]),
+        pa.array([0.0, -0.0], pa.float32()),
+        pa.array([10**15, -(10**15)]).cast(pa.timestamp("s")),
+        pa.array([1, 2]).cast(pa.timestamp("ns")),
+    ],
+)
+def test_values_are_the_same_exactly_if_their_bits_are(values, inside, merged):
+    """Also below lists and structs, and of times that Python does not have."""
+    at = [index for index in range(len(values)) for _ in range(len(values))]
+    others = list(range(len(values))) * len(values)
+    rows = [inside(values.take(pa.array(places))) for places in (at, others)]
+    schema = Schema({"k": "int64"}, values={"v": rows[0].type})
+    sides = [pa.RecordBatch.from_arrays([pa.array(range(len(at))), column], schema=schema.arrow) for column in rows]
+    for one in range(len(at)):
+        before, after = (iter([side.slice(one, 1)]) for side in sides)
+        changed = sum(len(kinds) for _, kinds in differences(before, after, schema.order, merged=merged))
+        assert changed == (0 if at[one] == others[one] else 2)
+    twice = [pa.concat_arrays([column.slice(1, 1)] * 2) for column in rows]
+    doubled = [iter([pa.RecordBatch.from_arrays([pa.array([1, 1]), column], schema=schema.arrow)]) for column in twice]
+    assert sum(len(kinds) for _, kinds in differences(*doubled, schema.order, merged=merged)) == 4
 
 
 @pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 0])

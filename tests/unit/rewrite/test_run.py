@@ -203,6 +203,15 @@ def test_zero_with_another_sign_is_another_value():
     assert str(table.to_arrow()["v"].to_pylist()) == "[0.0, nan]"
 
 
+def test_a_zero_in_a_list_with_another_sign_is_another_value():
+    schema = Schema({"k": "int64"}, values={"v": "list<double>"})
+    table = lakebed.create(f"memory://{clock.new_id()}").create_table("zeros", schema)
+    table.write(pa.table({"k": [1, 2], "v": [[-0.0], [float("nan")]]}))
+    assert rewritten(table, set={"v": "v"}).version is None
+    assert rewritten(table, set={"v": "make_array(0.0)"}, where="k = 1").version == table.version
+    assert str(table.to_arrow()["v"].to_pylist()) == "[[0.0], [nan]]"
+
+
 def test_a_rewritten_file_keeps_its_run_and_its_place_in_time(table):
     before = {held.run for held in table.state().held_by(table.state().partitions.ids[0])}
     sequences = sorted(known.sequence_lo for known in table.state().files.values())
