@@ -126,7 +126,7 @@ MISTAKES = {
     "Versions and tags": [
         "lakebed scan readings --at 99",
         "lakebed scan readings --at mondya",
-        "lakebed scan readings --at 2999-01-01",
+        "lakebed scan readings --at 2999-02-30",
         "lakebed scan readings --at yesterday",
         "lakebed tag create readings monday",
         "lakebed tag create readings 2",
