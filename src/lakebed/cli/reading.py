@@ -178,9 +178,18 @@ def table_for(
     except UnknownOutcomeError:
         raise
     except (Error, KeyboardInterrupt):
-        if not table.state().files:
-            instance.drop_table(name)
+        # If this fails too, the first error is the one to report.
+        with contextlib.suppress(Error):
+            _drop_unused(instance, table)
         raise
+
+
+def _drop_unused(instance: Instance, table: Table) -> None:
+    """Drop a table that this command created, unless it has files or requests; another may have its name by now."""
+    state = table.state()
+    is_used = state.dropped or state.files or state.open_requests
+    if not is_used and table.name in instance.tables() and instance.table(table.name).id == table.id:
+        instance.drop_table(table.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakebed
+from lakebed.errors import Code
 from tests.unit.cli.conftest import Cli
 
 USERS = "id;name;born\n1;Ann;1990-01-31\n2;Bob;NA\n"
@@ -77,6 +80,27 @@ def test_a_table_whose_first_rows_are_refused_is_not_left_behind(lake: Cli, user
     users.write_text("id,n\n")
     assert "types of its columns are unknown; give them" in lake("write", "users", users, "--key", "id").err
     assert lake("table", "list").out == ""
+
+
+@pytest.mark.parametrize("other", ["replaces the table", "submits a file"])
+def test_a_failed_first_write_keeps_a_table_that_another_process_uses(
+    lake: Cli, url: str, users: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    def fail(table: lakebed.Table, *_: object) -> NoReturn:
+        instance = lakebed.open(url)
+        if other == "submits a file":
+            pq.write_table(pa.table({"id": [1]}), users.with_suffix(".parquet"))
+            instance.table("users").submit(users.with_suffix(".parquet"))
+        else:
+            schema = table.schema
+            instance.drop_table("users")
+            instance.create_table("users", schema).write([{"id": 1, "name": "Ann", "born": None}])
+        raise Code.SOURCE_DAMAGED("the file is damaged")
+
+    monkeypatch.setattr("lakebed.cli.write._write", fail)
+    assert "the file is damaged" in lake("write", "users", users, "--key", "id").err
+    table = lakebed.open(url).table("users")
+    assert (table.count().rows, table.requests().num_rows) == ((0, 1) if other == "submits a file" else (1, 0))
 
 
 def test_standard_input_is_a_file(lake: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
