@@ -104,10 +104,14 @@ _PATIENCE_S = 0.5
 
 @dataclass(eq=False)
 class _Interrupt:
-    """Handles signals: the first one calls ``stop``, and the second one stops hard."""
+    """Handles signals: the first one calls ``stop``, and the second one stops hard.
+
+    ``arrived`` counts the signals that the thread has seen, ``count`` the calls of the handler.
+    """
 
     stop: Callable[[], object]
     count: int = 0
+    arrived: int = 0
 
     def __call__(self, _number: int, _frame: object) -> None:
         _COUNTS.handled += 1
@@ -128,11 +132,15 @@ def _watch(read_end: int) -> None:
     """Acknowledge a signal whose handler is not called, and stop hard at the second one."""
     while True:
         for number in os.read(read_end, 1):
-            if not isinstance(signal.getsignal(number), _Interrupt):
+            interrupt = signal.getsignal(number)
+            if not isinstance(interrupt, _Interrupt):
                 continue
             _COUNTS.arrived += 1
+            interrupt.arrived += 1
             again, _, _ = select.select([read_end], [], [], _PATIENCE_S)
-            if _COUNTS.waiting > 1:
+            # The first one may have been handled: the command then cleans up, in native code. Python also calls the
+            # handler once for two signals that arrive together.
+            if _COUNTS.waiting and interrupt.arrived > 1:
                 _stop_hard()
             if _COUNTS.waiting and not again:
                 _COUNTS.acknowledged = _COUNTS.arrived

@@ -243,6 +243,16 @@ lock(mutex)
 """
 
 
+FIRST_HANDLED = """handle_interrupts()
+try:
+    print("waiting", flush=True)
+    threading.Event().wait()
+except KeyboardInterrupt:
+    pass
+"""
+CLEANING_UP = NATIVE_WAIT.replace("waiting", "cleaning up").replace("handle_interrupts()\n", FIRST_HANDLED)
+
+
 DEEP_WAIT = """
 import time
 from lakebed.engine.stack import on_deep_stack
@@ -280,6 +290,15 @@ def test_a_second_ctrl_c_stops_a_command_whose_main_thread_waits_in_native_code(
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert process.stderr.read().startswith("lakebed: stopped hard; ")
+
+
+def test_a_second_ctrl_c_stops_a_command_that_cleans_up_in_native_code() -> None:
+    """The handler of the first one was called, and that of the second is not, while a store is waited for."""
+    with interrupted(CLEANING_UP) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "cleaning up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
 
 
 def test_a_ctrl_c_is_acknowledged_once_also_when_native_code_returns_later() -> None:
