@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakebed.model.arrays import booleans, of_binary
 from lakebed.model.key_types import Form, KeyType, key_type
 from lakebed.model.key_values import ESCAPED_ZERO, TERMINATOR
-from lakebed.model.types import with_inner
+from lakebed.model.types import is_untyped, with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,11 +102,12 @@ def plain(column: Any) -> Any:
 def by_bits(column: pa.Array) -> pa.Array:
     """Return floats and times, at any depth, as integers of the same bits, and UUIDs as bytes.
 
-    So NaN is itself, zero has a sign, and times that Python's types lack become Python values.
+    So NaN is itself, zero has a sign, and times that Python's types lack become Python values. A column with a null
+    type inside stays as it is: a view by Arrow would give its null arrays the length of the column.
     """
     column = plain(column)
     kind = _with_bits(column.type)
-    return column if kind == column.type else column.view(kind)
+    return column if kind == column.type or is_untyped(kind) else column.view(kind)
 
 
 def _with_bits(kind: pa.DataType) -> pa.DataType:
