@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakebed import BadKeyError, KeyRange, Schema
 from lakebed.model.key_types import decimal_of
-from lakebed.model.key_values import content_of
+from lakebed.model.key_values import content_of, parse_text
 from lakebed.model.keys import EncodedRange, iter_ranges, shortest_separator, successor
 
 NAIVE = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - what it is that is refused
@@ -279,3 +279,24 @@ def test_floats_encode_in_total_order():
     assert encodings[-1] == "fff8000000000000"
     held = pa.table({"k": pa.array([-0.0, -math.nan])})
     assert codec.encode_columns(held).to_pylist() == [codec.encode_key((value,)) for value in (0.0, math.nan)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "number"),
+    [
+        ("timestamp[ns]", "2020-01-01T00:00:00.000000001", 1_577_836_800_000_000_001),
+        ("timestamp[ns, tz=UTC]", "2020-01-01T00:00:00.000000001Z", 1_577_836_800_000_000_001),
+        ("timestamp[s]", "0000-01-01T00:00:00", -62_167_219_200),
+        ("date32", "0000-01-01", -719_528),
+        ("date32", "+10000-01-01", 2_932_897),
+    ],
+)
+def test_text_of_a_key_may_name_a_time_that_python_lacks(kind: str, text: str, number: int) -> None:
+    field = Schema({"k": kind}, values={"v": "int64"}).row_key[0]
+    assert parse_text(field, text) == number
+
+
+def test_text_of_a_key_that_is_finer_than_its_type_is_refused() -> None:
+    field = Schema({"k": "timestamp[us]"}, values={"v": "int64"}).row_key[0]
+    with pytest.raises(BadKeyError, match="cannot read"):
+        parse_text(field, "2020-01-01T00:00:00.0000001")

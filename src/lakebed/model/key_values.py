@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import operator
+import re
 import struct
 from bisect import bisect_right
 from decimal import Decimal, InvalidOperation
@@ -43,6 +44,8 @@ TERMINATOR = b"\x00\x01"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _TRUTH = {"true": True, "false": False}
+_BEYOND_PYTHON = re.compile(r"^\s*0000-|\.\d{7}")
+"""A year, or a fraction of a second, that Python's types do not have, in ISO 8601."""
 
 
 def content_of(field: Field, value: Any) -> Content:
@@ -128,8 +131,8 @@ def parse_text(field: Field, text: str) -> Any:
 
 
 def _number_of_text(kind: pa.DataType, text: str) -> Any:
-    if may_expand(kind) and is_expanded(text):
-        return _expanded_number(kind, text.strip())
+    if may_expand(kind) and (is_expanded(text) or _BEYOND_PYTHON.search(text)):
+        return _arrow_number(kind, text.strip())
     if pa.types.is_date32(kind):
         return dt.date.fromisoformat(text)
     if pa.types.is_time(kind):
@@ -140,8 +143,8 @@ def _number_of_text(kind: pa.DataType, text: str) -> Any:
     return int(text)
 
 
-def _expanded_number(kind: pa.DataType, text: str) -> int:
-    """Return the column's integer for a date or timestamp whose year Python may lack."""
+def _arrow_number(kind: pa.DataType, text: str) -> int:
+    """Return the column's integer for a date or timestamp that Python's types may lack."""
     try:
         found = times_of_texts(pa.array([text]), kind)
     except pa.ArrowInvalid:
