@@ -264,7 +264,7 @@ def inside(codec: KeyCodec, key_range: EncodedRange | None) -> Expr | None:
     if values and key_range.max is not None:
         field, start = codec.fields[0], encode_raw(codec.fields[0], values[0])
         end = successor(start)
-        if key_range.min.startswith(start) and end is not None and key_range.max <= end:
+        if key_range.min.startswith(start) and end is not None and key_range.min < key_range.max <= end:
             ends_inside = key_range.max.startswith(start)
             rest = EncodedRange(key_range.min[len(start) :], key_range.max[len(start) :] if ends_inside else None)
             others = inside(KeyCodec(codec.fields[1:]), rest)

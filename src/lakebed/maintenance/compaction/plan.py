@@ -76,9 +76,9 @@ SHARE_BYTES_MIN = 32 * 1024 * 1024
 a core saves."""
 
 SLICE_SHARE = 8
-"""A merge plan reads an eighth of the memory limit at once, because it keeps what it has read until its end, some of it
-twice. At each border between slices one page of every input is decoded twice, so slices are not smaller than
-necessary."""
+"""A merge plan reads about an eighth of the memory limit at once, and at most a quarter, because it keeps what it has
+read until its end, some of it twice. At each border between slices one page of every input is decoded twice, so slices
+are not smaller than necessary."""
 
 
 @dataclass(frozen=True, slots=True)
