@@ -178,7 +178,7 @@ def list_tags(cli: Invocation, *, table: str) -> None:
     metavar="WHEN",
     required=True,
     shell_complete=completions.tags,
-    help="A version, a tag, or a time such as 2026-01-31T12:00Z.",
+    help="A version, a tag, a date (UTC), or a time such as 2026-01-31T12:00Z.",
 )
 @options.dry_run
 @options.yes

@@ -32,7 +32,11 @@ Count = Annotated[int, Meta(ge=0, le=2**62)]
 Version = Annotated[int, Meta(ge=0, le=2**62)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 When = Annotated[
-    str, Meta(description="A version, a tag, or a time such as 2026-01-31T12:00:00Z. Default: the latest version.")
+    str,
+    Meta(
+        description="A version, a tag, a date (UTC), or a time such as 2026-01-31T12:00:00Z. "
+        "Default: the latest version."
+    ),
 ]
 Columns = Annotated[list[str], Meta(description="Only these columns, in this order.")]
 Where = Annotated[str, Meta(description="A predicate in SQL over the columns, such as n > 3 AND s IS NULL.")]
