@@ -91,7 +91,7 @@ class Ticket(Generic[Proposed]):
         self._call = call
 
     def wake(self) -> None:
-        """Called when the ticket has its outcome, or is to lead. May be called again, which wakes nobody twice."""
+        """Called when the ticket has its outcome, or is to lead. A second call has no effect."""
         call, self._call = self._call, None
         if call is not None:
             call(self)
@@ -179,7 +179,7 @@ class Queue(Generic[Proposed]):
                 ticket.wake()
 
     def _wake_leader(self) -> None:
-        """Have the first that waits lead if nobody does. A leader that has taken no group yet may be woken again."""
+        """Make the first waiting ticket lead if there is no leader. A leader without a group may be woken again."""
         first = self._waiting[0] if self._waiting else None
         if first is not None and self._leader in (None, first):
             self._leader = first

@@ -260,7 +260,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 
 def _goes(table_id: str, name: str) -> bool:
-    """Return whether an object is deleted as soon as nobody can be reading the table."""
+    """Return whether an object is deleted as soon as no reader can have the table open."""
     return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
 
 

@@ -87,7 +87,7 @@ def _run_program(hook: Hook, body: bytes) -> None:
         given.write(body)
         given.seek(0)
         try:
-            process = subprocess.Popen(  # noqa: S603 - whoever starts the service with --hook-commands allows it
+            process = subprocess.Popen(  # noqa: S603 - allowed by the option --hook-commands of the service
                 shlex.split(hook.command or ""),
                 stdin=given,
                 stdout=subprocess.DEVNULL,

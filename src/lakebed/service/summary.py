@@ -29,7 +29,7 @@ class TableSummary:
     ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
     ``backlog`` has no age yet; ``oldest_request`` is the version that the oldest open request is on record from.
     ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
-    ingest, because so many requests are open. ``unused``: there are files without references. ``ages``: rows expire. A
+    ingest, because too many requests are open. ``unused``: there are files without references. ``ages``: rows expire. A
     view has ``fed``, the version of its ``source``, the id of a table, that it has.
     """
 

@@ -202,7 +202,7 @@ class _MemoryBudget:
 
     @contextlib.contextmanager
     def reserved(self, size_bytes: int) -> Iterator[None]:
-        """Hold so many bytes during the block, or all of them if they are fewer."""
+        """Hold ``size_bytes`` during the block, or all bytes if there are fewer."""
         size_bytes = min(size_bytes, self.total_bytes)
         with self._released:
             self._released.wait_for(lambda: self._free_bytes >= size_bytes)

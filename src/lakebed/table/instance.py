@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from lakebed.tracker.recorder import Recorder
 
 TABLES_RECENT_MAX = 512
-"""Tables whose states stay in memory although nobody holds them, those that were used last."""
+"""The number of tables, those used last, whose states stay in memory while no caller holds a handle."""
 
 
 class Instance(InstanceQueries):

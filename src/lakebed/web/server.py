@@ -63,7 +63,7 @@ def url_of(listening: socket.socket, tls: Tls = None) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Ends when an event is set; whoever sets it handles signals."""
+    """Ends when an event is set. Its caller handles signals."""
 
     def __init__(self, config: uvicorn.Config, asked: threading.Event) -> None:
         super().__init__(config)

@@ -58,7 +58,7 @@ class Upload:
         except Error as error:
             message = error.message.replace(str(self.path), "the body")
             if error.code in (Code.SOURCE_DAMAGED, Code.SOURCE_UNSUPPORTED):
-                # To whoever reads a file it is damaged; here it was never whole.
+                # A reader of a file calls it damaged. A body was never complete.
                 raise Code.SOURCE_UNPARSABLE(message) from error
             raise error.restated(message) from error
 

@@ -174,7 +174,7 @@ class Throughput:
 
 
 def throughput(recent: Iterable[RecentCommits], now: datetime, *, minutes: int, periods: int) -> Throughput:
-    """Return the commits of all tables in the last ``periods`` of so many minutes each."""
+    """Return the commits of all tables in the last ``periods``, each of ``minutes``."""
     last = int(now.timestamp() // 60) // minutes
     first = last - periods + 1
     commits, rows, size_bytes = [0] * periods, [0] * periods, [0] * periods

@@ -116,7 +116,7 @@ def _link(given: Mapping[str, Any], path: str, **changes: Any) -> str:
 
 
 def html(template: str, page: Any, principal: Principal | None, **more: Any) -> str:
-    """Return the page as text. ``principal`` is None where nobody is signed in."""
+    """Return the page as text. ``principal`` is None if the request is not authenticated."""
     now = clock.now()
     context = {"page": page, "now": now, "ago": partial(texts.ago, now=now), "principal": principal}
     context |= {"path": "", "here": partial(_link, {}), "has_session": False}

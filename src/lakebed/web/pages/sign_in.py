@@ -34,7 +34,7 @@ def show(request: Request[Any, Any, Any]) -> Response[bytes]:
 def sign_in(
     request: Request[Any, Any, Any], request_authenticator: TheRequestAuthenticator, data: FormBody
 ) -> Response[bytes]:
-    """Begin a session for whoever has the token, and show the page that was asked for."""
+    """Begin a session for the holder of the token, and show the page that was asked for."""
     following = data.get("next", "/")
     try:
         session = request_authenticator.sign_in(data.get("token", "").strip(), request)
