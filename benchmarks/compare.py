@@ -9,7 +9,9 @@ turn of both is a pair. A ratio is the median over the pairs of old divided by n
 code is faster. Wall and CPU times are medians, in milliseconds for one unit of work.
 
 * ``get``, ``get_many`` (10,000 keys), ``scan`` (all rows): a table of one run on local disk, warm
-* ``write``: 200,000 unsorted rows, in one call
+* ``where``: a scan of all rows with a predicate on a value; ``sql``: a statement that groups all rows; ``sql_key``: the
+  rows of one key, by a statement
+* ``write``: 200,000 unsorted rows, in one call; ``csv``: as many of a file of CSV whose types are detected
 * ``commit``: writes of ten rows, one after another
 * ``compaction``: ten overlapping files become one; the tasks of the pipeline run in the process, without Spark
 * ``import``: Parquet files through Spark, CPU of the whole process tree; left out without ``JAVA_HOME``
@@ -35,6 +37,7 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 
 from benchmarks.bulk_import import make_rows
 from benchmarks.session_here import SessionHere
@@ -42,7 +45,7 @@ from benchmarks.turns import core_seconds
 from benchmarks.writes import batches
 
 ROOT = Path(__file__).parents[1]
-GETS, KEYS, WRITE_ROWS, COMMITS, FILES = 1_000, 10_000, 200_000, 30, 10
+GETS, KEYS, STATEMENTS, WRITE_ROWS, COMMITS, FILES = 1_000, 10_000, 20, 200_000, 30, 10
 
 
 class Side:
@@ -86,12 +89,38 @@ class Side:
         table, _ = self._read(1)
         return lambda: timed(lambda: check(sum(batch.num_rows for batch in table.scan()), self._rows))
 
+    def _where(self) -> Callable[[], tuple[float, float]]:
+        table, _ = self._read(1)
+        return lambda: timed(lambda: sum(batch.num_rows for batch in table.scan(where='"count" > 100')))
+
+    def _sql(self) -> Callable[[], tuple[float, float]]:
+        table, _ = self._read(1)
+        text = f'SELECT "count", count(*), max(value) FROM {table.name} WHERE ts > 5 GROUP BY "count"'
+        return lambda: timed(lambda: self._lake.sql(text).read_all())
+
+    def _sql_key(self) -> Callable[[], tuple[float, float]]:
+        table, keys = self._read(STATEMENTS)
+        texts = [f"SELECT * FROM {table.name} WHERE key = '{key}'" for key in keys]
+        return lambda: timed(
+            lambda: check(sum(self._lake.sql(text).read_all().num_rows for text in texts), len(texts)), len(texts)
+        )
+
     def _write(self) -> Callable[[], tuple[float, float]]:
         rows = pa.Table.from_batches(batches(WRITE_ROWS))
 
         def turn() -> tuple[float, float]:
             table = self._table()
             return timed(lambda: table.write(rows))
+
+        return turn
+
+    def _csv(self) -> Callable[[], tuple[float, float]]:
+        file = self._folder / "rows.csv"
+        pacsv.write_csv(pa.Table.from_batches(batches(WRITE_ROWS)), file)
+
+        def turn() -> tuple[float, float]:
+            table = self._table()
+            return timed(lambda: table.write(str(file)))
 
         return turn
 
@@ -134,7 +163,7 @@ class Side:
         return turn
 
 
-MEASURES = ("get", "get_many", "scan", "write", "commit", "compaction", "import")
+MEASURES = ("get", "get_many", "scan", "where", "sql", "sql_key", "write", "csv", "commit", "compaction", "import")
 
 
 def timed(work: Callable[[], object], units: int = 1) -> tuple[float, float]:
