@@ -36,9 +36,9 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--allow-sources",
         "sources",
-        metavar="PREFIX",
+        metavar="URL",
         multiple=True,
-        help="Requests may name files to ingest, and places for results, whose URLs begin so; they are used with the "
+        help="Requests may name files to ingest, and places for results, at this URL or below; they are used with the "
         "service's credentials. May be repeated. Default: none.",
     )
     @click.option(
@@ -90,7 +90,7 @@ flight_port = click.option(
     help="The port; 0: a free one.",
 )
 @flight_port
-@click.option("--public-metrics", is_flag=True, help="Answer /metrics without a token, on any address.")
+@click.option("--public-metrics", is_flag=True, help="Answer /metrics, which names tables, without a token.")
 @click.option(
     "--metrics-tables",
     default=100,
@@ -147,7 +147,7 @@ def serve(
     instance = cli.instance()
     tls, authenticator = protection.tls, protection.authenticator(instance, host)
     service = upkeep.service(instance, hook_commands=hook_commands)
-    monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics or server.is_loopback(host))
+    monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signal(asked.set))
         if otlp is not None:

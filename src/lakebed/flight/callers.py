@@ -68,7 +68,10 @@ class Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: Any, headers: Mapping[str, Sequence[Any]]) -> Caller:
         """Return the caller. Raises FlightUnauthenticatedError."""
         with call_errors():
-            given = next((values[0] for name, values in headers.items() if name.lower() == _HEADER and values), None)
+            found = [value for name, values in headers.items() if name.lower() == _HEADER for value in values]
+            if len(found) > 1:
+                raise Code.REQUEST_INVALID(f"the call has two headers {_HEADER}; send one")
+            given = found[0] if found else None
             bearer = bearer_of_password(given) if given is not None else None
             principal = self._authenticator.authenticate(bearer or given)
             return Caller(principal, bearer, info.method.name.lower(), self._audit)

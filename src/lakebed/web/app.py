@@ -50,6 +50,7 @@ from lakebed.web.pages import jobs_page, log_page, overview, query_page, renderi
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.provided import requested_table
 from lakebed.web.request_authentication import Exposure, RequestAuthenticator
+from lakebed.web.request_bodies import DocumentRequest
 from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
@@ -130,6 +131,7 @@ def make_app(
         on_startup=[set_threads, submitted.start, watching.install],
         on_shutdown=[lookups.close, submitted.close, committers.close, memory.close, watching.uninstall],
         exception_handlers={Error: answer_error, HTTPException: answer_http_error, Exception: answer_bug},
+        request_class=DocumentRequest,
         request_max_body_size=bounds.request_bytes,
         openapi_config=OpenAPIConfig("Lakebed", VERSION, openapi_router=_Unrouted("/", route_handlers=[])),
         # Log records go where the process sends them, not to a queue and a thread of each application.

@@ -38,7 +38,7 @@ class RequestLimits:
     threads: int = 32
     """Requests that work at once; others wait."""
     sources: tuple[str, ...] = ()
-    """Beginnings of the URLs that may be read for ingest, and written for results, with the service's credentials."""
+    """Places that may be read for ingest, and written for results, with the service's credentials."""
 
     def of_queries(self) -> QueryLimits:
         """Return the limits of submitted queries."""

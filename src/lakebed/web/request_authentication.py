@@ -45,6 +45,12 @@ FAILURES_MAX = 20
 FAILURES_S = 60.0
 _PEERS_MAX = 10_000
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+_ONCE = (b"authorization", b"host", b"content-type", b"origin", b"sec-fetch-site")
+"""Headers that decide something: of two, a proxy in front and this service could take different ones."""
+
+_FORWARDED = ("forwarded", "x-forwarded-for")
+"""Headers that a proxy adds to a request of another machine."""
+
 _RESERVED = frozenset({"request", "data", "body"})
 """What Litestar gives to a handler under these names is no parameter."""
 
@@ -77,6 +83,7 @@ class RequestAuthenticator:
 
         Raises AccessError, UsageError.
         """
+        _check_headers(connection)
         self._check_host(connection)
         path = connection.scope["path"]
         self._check_site(connection)
@@ -123,6 +130,11 @@ class RequestAuthenticator:
                 "this service has no authentication and answers on this machine only: ask it as localhost, not as "
                 f"{name!r}"
             )
+        if any(header in connection.headers for header in _FORWARDED):
+            raise Code.PERMISSION_MISSING(
+                "this service has no authentication and answers on this machine only, and a proxy forwarded this "
+                "request from another; create a token with `lakebed token create NAME --role admin`"
+            )
 
     def _check_site(self, connection: AnyConnection) -> None:
         if connection.scope.get("method") in _SAFE or "authorization" in connection.headers:
@@ -154,6 +166,13 @@ class _Failures:
             raise Code.ATTEMPTS_EXCEEDED(
                 f"more than {FAILURES_MAX} requests from this address had no valid token within a minute; wait a minute"
             )
+
+
+def _check_headers(connection: AnyConnection) -> None:
+    """Raise UsageError for a header that may stand once and was sent twice."""
+    names = [name for name, _ in connection.scope["headers"]]
+    if twice := next((name for name in _ONCE if names.count(name) > 1), None):
+        raise Code.REQUEST_INVALID(f"the request has two headers {twice.decode()}; send one")
 
 
 def _check_parameters(connection: AnyConnection) -> None:

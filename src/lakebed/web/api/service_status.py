@@ -49,7 +49,7 @@ def metrics(
 ) -> Response[bytes]:
     """The metrics in the text format of Prometheus. They name all tables, so they need READ on every table.
 
-    On a loopback address, and with --public-metrics, they need no token.
+    With --public-metrics they need no token.
     """
     if not monitor.public:
         authenticator.authenticate(request.headers.get("authorization")).require(Permission.READ)

@@ -19,9 +19,9 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.read.row_stream import RowStream
 from lakebed.security.principal import Permission
 from lakebed.tracker.submitted_queries import AskedScan, not_there
+from lakebed.web.allowed_places import check_source
 from lakebed.web.api.descriptions import ERRORS, get_rows
 from lakebed.web.api.reads import opened_scan
-from lakebed.web.api.writes import check_source
 from lakebed.web.middleware import note
 from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheTables
 from lakebed.web.request_bodies import ScanBody, SubmitQueryBody

@@ -7,16 +7,15 @@ allowed; those of writes. Source: docs/http.md.
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import anyio.to_thread
 from litestar import get, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
-from lakebed.errors import Code
 from lakebed.ingest.run import LOSSLESS, TEXT
 from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
+from lakebed.web.allowed_places import check_source
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
 from lakebed.web.provided import AnyRequest, TheLimits, TheTable
 from lakebed.web.request_bodies import DeleteBody, RemoveBody, SubmitBody, WithdrawBody
@@ -119,16 +118,3 @@ def list_requests(requested: TheTable) -> dict[str, Any]:
 def withdraw_requests(requested: TheTable, data: JSONBody[WithdrawBody]) -> dict[str, Any]:
     """Withdraw open requests; their files may be submitted again."""
     return dict(plain(requested.table(Permission.WRITE).withdraw(*data.requests)))
-
-
-def check_source(url: str, allowed: tuple[str, ...]) -> None:
-    """Raise AccessError unless the URL is below a prefix that this service allows."""
-    # A path that climbs out of a folder does not begin with it; dots and slashes may be percent-encoded.
-    climbs = any(part in ("..", ".") for part in unquote(url).split("/"))
-    if climbs or not any(url.startswith(prefix) for prefix in allowed):
-        allows = f"URLs that begin with {', '.join(allowed)}" if allowed else "no URLs"
-        raise Code.SOURCE_NOT_ALLOWED(
-            f"{url[:500]!r} may not be used: this service allows {allows}; its operator can allow more with "
-            "--allow-sources",
-            url=url[:500],
-        )
