@@ -16,11 +16,12 @@ Core: :func:`fitted`. Rule: the estimate may be too high, never too low. Errors:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
+from lakebed.engine.opaque_casts import with_opaque_casts
 from lakebed.engine.precedence import with_brackets
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
@@ -96,10 +97,14 @@ _GROUPINGS = frozenset({"cube", "rollup", "sets"})
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Text for the engine, with the same meaning, and the maximum depth of its expressions and its plan."""
+    """Text for the engine, with the same meaning, and the maximum depth of its expressions and its plan.
+
+    ``naming`` is the same text with its casts in sight: the names of a query's columns are those of this form.
+    """
 
     text: str
     depth: int
+    naming: str
 
     @property
     def flat(self) -> bool:
@@ -130,7 +135,10 @@ def _cached(text: str, what: str) -> Fitted:
 
 
 def _read(text: str, what: str) -> Fitted:
-    return _Pass(listed(with_brackets(text)), what).read()
+    shown = listed(with_brackets(text))
+    hidden = with_opaque_casts(shown)
+    found = _Pass(hidden, what).read()
+    return found if hidden == shown else replace(found, naming=_Pass(shown, what).read().text)
 
 
 @dataclass(slots=True)
@@ -215,7 +223,8 @@ class _Pass:
         if self._opens and not self._matched:
             raise Code.SQL_TOO_COMPLEX(f"the brackets of {self._what}, or its CASE and END, do not match")
         # The engine walks plans by recursion as well.
-        return Fitted(self._balanced() if self._opens else self._text, max(whole.depth, whole.queries, whole.joins))
+        text = self._balanced() if self._opens else self._text
+        return Fitted(text, max(whole.depth, whole.queries, whole.joins), text)
 
     def _check(self, kind: str, found: int, allowed: int, remedy: str) -> None:
         if found > allowed:

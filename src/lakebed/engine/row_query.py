@@ -80,18 +80,20 @@ class RowQuery:
 
     def _looked_at(self, batch: pa.RecordBatch) -> tuple[set[str], int, pa.Schema]:
         """Return the kinds of nodes of the plan, how often it scans a table, and the schema of its result."""
-        frame = self._frame(batch)
+        named = self._frame(batch, self._bounds.naming).schema().names
+        frame = self._frame(batch, self._bounds.text)
         scans = frame.optimized_logical_plan().display_indent().count("TableScan: ")
-        return set(_nodes(frame.logical_plan())), scans, frame.schema()
+        found = [field.with_name(name) for name, field in zip(named, frame.schema(), strict=True)]
+        return set(_nodes(frame.logical_plan())), scans, pa.schema(found)
 
     def _made(self, batch: pa.RecordBatch) -> pa.Table:
-        return self._frame(batch).to_arrow_table()
+        return self._frame(batch, self._bounds.text).to_arrow_table().rename_columns(self.schema.names)
 
-    def _frame(self, batch: pa.RecordBatch) -> DataFrame:
+    def _frame(self, batch: pa.RecordBatch, text: str) -> DataFrame:
         if self._context.table_exist(SOURCE):
             self._context.deregister_table(SOURCE)
         self._context.register_record_batches(SOURCE, [[batch]])
-        return self._context.sql_with_options(self._bounds.text, read_only())
+        return self._context.sql_with_options(text, read_only())
 
     def _failed(self, error: BaseException) -> Error:
         reason = statement_reason(self.select, error_text(error))

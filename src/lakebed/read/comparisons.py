@@ -158,8 +158,7 @@ def _monotonic_cast(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], A
     if pa.types.is_floating(kind):
         return _ordered if pa.types.is_floating(wanted) and wanted.bit_width >= kind.bit_width else None
     if pa.types.is_decimal(kind):
-        exact = pa.types.is_integer(wanted) or (pa.types.is_decimal(wanted) and wanted.scale >= kind.scale)
-        return Fraction if exact else None
+        return Fraction if pa.types.is_decimal(wanted) and wanted.scale >= kind.scale else None
     if kind == wanted or (pa.types.is_decimal(wanted) and pa.types.is_integer(kind)):
         return _same
     if pa.types.is_integer(kind):

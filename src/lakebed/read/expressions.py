@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.engine.opaque_casts import HIDING
 from lakebed.model.keys import iter_ranges
 from lakebed.read.conditions import (
     FLIPPED,
@@ -151,7 +152,14 @@ def _operands(expression: Expr, operator: str) -> list[Expr]:
 
 
 def _column_name(side: Expr) -> str | None:
-    """Return the column on one side of a comparison, with or without a cast to the other's type; None if it is none."""
+    """Return the column on one side of a comparison, with or without a cast to the other's type; None if it is none.
+
+    A cast of the predicate's own is hidden (:mod:`lakebed.engine.opaque_casts`).
+    """
+    if side.variant_name() == "ScalarFunction" and side.rex_call_operator() == HIDING:
+        side, *others = side.rex_call_operands()
+        if others or side.variant_name() != "Cast":
+            return None
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]
     if side.variant_name() != "Column":

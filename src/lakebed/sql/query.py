@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
     from datafusion.plan import LogicalPlan
 
+    from lakebed.engine.complexity import Fitted
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.reader import Reader
@@ -145,24 +146,28 @@ class SqlEngine:
             return RowStream(found.schema, (batch for batch in found.to_batches()), again="run the statement again")
         began_s = clock.monotonic_s()
         if bounds.flat:
-            schema, batches = self._answer(bounds.text, memory_limit_bytes)
+            schema, batches = self._answer(bounds, memory_limit_bytes)
         else:
-            schema, rows = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
+            schema, rows = on_deep_stack(self._answer, bounds, memory_limit_bytes)
             batches = deep_items(rows)
         timed = timed_batches(batches, "sql", "", before_s=clock.monotonic_s() - began_s)
         return RowStream(schema, timed, again="run the statement again")
 
-    def _answer(self, text: str, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    def _answer(self, bounds: Fitted, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """Return the columns of the result, and its rows."""
         with self._lock:
             context = self._context_of(memory_limit_bytes)
-        named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, text))
+        named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, bounds.naming))
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
-        text = with_typed_literals(text, (snapshot.schema.arrow for snapshot in snapshots.values()))
+        arrow_schemas = [snapshot.schema.arrow for snapshot in snapshots.values()]
+        text = with_typed_literals(bounds.text, arrow_schemas)
         empties = {
             name: Table(pads.dataset(empty_table(nullable(snapshot.schema.arrow))))
             for name, snapshot in snapshots.items()
         }
+        names = None
+        if bounds.naming != bounds.text:
+            names = self._planned(context, with_typed_literals(bounds.naming, arrow_schemas), empties).schema().names
         scans, off = self._scans(context, text, empties, snapshots)
         read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
@@ -177,7 +182,7 @@ class SqlEngine:
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
         frame = self._planned(context, text, tables, off)
-        schema = schema_of(frame, text)
+        schema = schema_of(frame, text, names)
         try:
             stream = started(frame, read, text)
         except DisorderError:

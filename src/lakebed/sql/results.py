@@ -40,11 +40,15 @@ class DisorderError(Exception):
     """The engine made a plan whose order its own check does not accept."""
 
 
-def schema_of(frame: DataFrame, statement: str) -> pa.Schema:
-    """Return the columns of the result of the statement, in the types that tables have. Raises UsageError."""
+def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = None) -> pa.Schema:
+    """Return the columns of the result of the statement, in the types that tables have, under these names if any.
+
+    Raises UsageError.
+    """
     with translate_errors(partial(refused, statement=statement)):
         given = frame.schema()
-    return pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
+    named = zip(names or given.names, given, strict=True)
+    return pa.schema([pa.field(name, types.canonical(f.type), f.nullable) for name, f in named])
 
 
 def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:

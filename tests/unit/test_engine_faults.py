@@ -1,0 +1,75 @@
+"""Each fault on docs/engine-faults.md is one of the engine alone: a test that fails says that the fault is mended.
+
+Remove then what Lakebed does about it, the line of the page, and the test.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datafusion import SessionConfig, SessionContext
+
+PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
+TESTED_ELSEWHERE = {"columns_of_one_name"}
+"""Faults that only show in statements of a certain plan: the tests of their module have them."""
+
+NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a local time
+ROWS = pa.table(
+    {
+        "n": pa.array([0, 1, 2]),
+        "p": pa.array([Decimal("1.00"), Decimal("1.50"), Decimal("2.00")], pa.decimal128(10, 2)),
+        "k": pa.array([5, 300, None], pa.int32()),
+        "d": pa.array([dt.date(2025, 12, 31), dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
+        "at": pa.array([NOON.replace(hour=0), NOON, NOON + dt.timedelta(hours=13)], pa.timestamp("us")),
+        "b": pa.array([True, False, None]),
+    }
+)
+
+
+def found(where: str, folder: Path | None = None) -> list[int]:
+    """Return the rows that pass in the engine alone, in memory or in a Parquet file."""
+    context = SessionContext(SessionConfig().set("datafusion.execution.time_zone", "UTC"))
+    if folder is None:
+        context.register_record_batches("t", [ROWS.to_batches()])
+    else:
+        pq.write_table(ROWS, folder / "t.parquet")
+        context.register_parquet("t", str(folder / "t.parquet"))
+    return context.sql(f"SELECT n FROM t WHERE {where} ORDER BY n").to_pydict()["n"]
+
+
+WRONG = {
+    "narrowing_cast": [
+        ("CAST(p AS BIGINT) = 1", [0], [0, 1]),
+        ("CAST(p AS DECIMAL(10, 0)) = CAST('2' AS DECIMAL(1, 0))", [2], [1, 2]),
+        ("TRY_CAST(k AS TINYINT) > 4", [0, 1], [0]),
+    ],
+    "cast_to_a_zone": [("at AT TIME ZONE 'Europe/Berlin' = TIMESTAMP '2026-01-01T12:00:00'", [], [1])],
+    "distinct_before_and": [("b IS DISTINCT FROM TRUE AND n < 1", [2], [])],
+    "constant_on_the_left": [("d <= DATE '2026-01-01' AND DATE '2026-01-01' > d", [0, 1], [0])],
+}
+"""For each fault: predicates, the rows that the engine finds, and those that pass."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "wrong", "right"), [(name, *one) for name, ones in WRONG.items() for one in ones]
+)
+def test_the_engine_still_has_this_fault(fault, where, wrong, right):
+    assert wrong != right
+    assert found(where) == wrong, f"{fault} is mended, or has changed: see docs/engine-faults.md"
+
+
+def test_the_engine_still_has_the_fault_pruning_by_a_cast(tmp_path):
+    where = "CAST(at AS TIME) = TIME '12:00:00'"
+    assert found(where) == [1]
+    assert found(where, tmp_path) == [], "pruning_by_a_cast is mended: see docs/engine-faults.md"
+
+
+def test_the_page_lists_the_faults_that_are_tested():
+    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+    assert listed == {*WRONG, "pruning_by_a_cast", *TESTED_ELSEWHERE}
