@@ -269,6 +269,7 @@ class Code(StrEnum):
     WORKER_FAILED = "worker_failed", "error"
     HOOK_FAILED = "hook_failed", "error"
     INTERNAL_ERROR = "internal_error", "error"
+    INVARIANT_VIOLATED = "invariant_violated", "error"
     FOREIGN_ERROR = "foreign_error", "error"
 
 

@@ -14,8 +14,8 @@ from lakebed.log.replay import advance
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state import codec
 from lakebed.state.checkpoint_codec import of_table
+from lakebed.state.invariants import check_invariants
 from lakebed.state.machine import TABLE
-from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import RaiseWatermark, Transaction, Watermark
 from lakebed.storage import LocalStorage
 from tests.golden.write import FOLDER, PREFIX, TABLE_ID, encoded

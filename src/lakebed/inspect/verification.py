@@ -5,9 +5,9 @@ Data files are checked at three levels: not at all; existence and size, from a l
 
 Differences are reported as findings with a remedy, not raised, so that one damaged entry does not hide the next.
 Nothing is repaired here. Applying is a pure function, so a checkpoint that equals the replayed state at its version
-leads to the same state at the head; it is compared there, and invariants are checked once, at the end. The replay
-begins with entry 1, or for a truncated log with the oldest retained checkpoint; checkpoints of earlier tags must be
-complete by themselves.
+leads to the same state at the head; it is compared there. Invariants are checked after each entry, where it changed the
+state, and of the whole state at the end. The replay begins with entry 1, or for a truncated log with the oldest
+retained checkpoint; checkpoints of earlier tags must be complete by themselves.
 
 Other processes may commit meanwhile: checkpoints are read before the entries are listed, and entries before they are
 replayed, and a missing file counts only if it is still referenced afterwards. If the log was truncated meanwhile,
@@ -32,17 +32,20 @@ from lakebed.model.checks import check_flag
 from lakebed.model.files import data_folder, data_name, object_names, summary_name
 from lakebed.model.findings import RESTORE, Deep, Finding, damage, note
 from lakebed.model.html_tables import FactsView
+from lakebed.state.invariants import check_invariants, violations_by
 from lakebed.state.machine import TABLE
-from lakebed.state.table_state import TableState, check_invariants
+from lakebed.state.table_state import TableState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebed.log.committer import Log
+    from lakebed.log.replay import Advanced
     from lakebed.model.files import DataFile
     from lakebed.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage
 
+_IMPOSSIBLE = "report this: no sequence of entries may lead here"
 _REPAIRED_LATER = "nothing is lost: the log is read instead, and a later commit writes a new one"
 _FAILURES = (DamagedError, UnsupportedFormatError, StorageError)
 _EMPTY: Head[TableState] = Head(0, "", TABLE.empty)
@@ -231,7 +234,9 @@ def _replay(
             data = log.backend.get(head.version + 1)
             if data is None:
                 break
-            head = advance(head, data, table_id, TABLE, log.read_sidecars).head
+            advanced = advance(head, data, table_id, TABLE, log.read_sidecars)
+            findings += _broken(head, advanced)
+            head = advanced.head
         except _FAILURES as error:
             findings.append(_finding_of(error))
             break
@@ -239,8 +244,17 @@ def _replay(
     try:
         check_invariants(head.state)
     except DamagedError as error:
-        findings.append(damage("invariant", error.message, "report this: no sequence of entries may lead here"))
+        findings.append(damage("invariant", error.message, _IMPOSSIBLE))
     return head, findings
+
+
+def _broken(head: Head[TableState], advanced: Advanced[TableState, Transaction]) -> Iterator[Finding]:
+    """Findings about the invariants that an entry breaks."""
+    before = head.state
+    for change, after in advanced.changes:
+        for violation in violations_by(before, after, (change,)):
+            yield damage("invariant", f"entry {advanced.head.version}: {violation}", _IMPOSSIBLE)
+        before = after
 
 
 def _check_links(

@@ -185,12 +185,16 @@ class Checkpoints(Generic[State]):
     def write(self, head: Head[State]) -> Head[State] | None:
         """Write the checkpoint of a head; return the same head on the segments that were written.
 
-        None: it was not written, because a newer one exists or the store failed. A failure is not an error: the commits
-        are in the log, and a later commit tries again.
+        None: it was not written, because a newer one exists, the store failed, or the state breaks an invariant
+        (:mod:`lakebed.state.invariants`). A failure is not an error: the commits are in the log, and a later commit
+        tries again.
         """
         self._since_bytes = 0
         with telemetry.span("checkpoint_write", outcome="failed") as span:
             try:
+                if next(self._machine.damage(head.state), None):
+                    span.labels["outcome"] = "inconsistent"
+                    return None
                 written = self._written(head)
             except (StorageError, DamagedError, NotRetainedError):
                 return None

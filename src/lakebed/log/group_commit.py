@@ -1,7 +1,8 @@
 """One entry for a group of proposals: validate them, then append the entry until the outcome is clear.
 
-Validation. Each proposal is resolved against the state as those before it leave it. An entry has a maximum size; what
-does not fit is left for the next entry. One transaction that alone is too large is refused. Pure.
+Validation. Each proposal is resolved against the state as those before it leave it. It is refused if the state that it
+leads to breaks an invariant (:mod:`lakebed.state.invariants`), which only a bug can cause. An entry has a maximum size;
+what does not fit is left for the next entry. One transaction that alone is too large is refused. Pure.
 
 Appending. A create has one of three answers:
 
@@ -102,8 +103,13 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
         aside = sum([sidecar.references for sidecar in beside.values()])
         if documents and (len(body) + len(lines) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
             break
+        after = state
         for change in changes:
-            state = machine.apply(state, change, version)
+            after = machine.apply(after, change, version)
+        if broken := next(machine.violations(state, after, changes), None):
+            outcomes[ticket] = NotCommitted(Code.INVARIANT_VIOLATED, f"{broken}; this is a bug, please report it")
+            continue
+        state = after
         documents += [one.document for one in encoded]
         body += lines
         sidecars = beside

@@ -96,7 +96,8 @@ MEASURED = (
     _histogram("commit_group_size", "Transactions in one log entry that this process appended.", buckets=GROUPS),
     _histogram(
         "checkpoint_write_seconds",
-        "Time to write a checkpoint. outcome: written, superseded (a newer one was there), failed.",
+        "Time to write a checkpoint. outcome: written, superseded (a newer one was there), inconsistent (the "
+        "state breaks an invariant: a bug), failed.",
         "outcome",
         buckets=LONG,
     ),

@@ -8,7 +8,7 @@ table whose creation began earlier. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, assert_never
 
@@ -153,6 +153,18 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
         case _:
             assert_never(change)
     return CatalogState(version, tables, defaults, creations_from)
+
+
+def violations_of(state: CatalogState) -> Iterator[str]:
+    """Yield the invariants that the catalog violates, as text: each table has an id and a name of its own."""
+    names = {table.name for table in state.tables.values()}
+    if len(names) != len(state.tables):
+        yield f"tables have names of their own: {len(state.tables)} tables have {len(names)} names"
+    for key, table in state.tables.items():
+        if table.id != key:
+            yield f"tables are found by their ids: {key} finds {table.id}"
+    if not 0 <= state.creations_from <= state.version:
+        yield f"fences are of past versions: creations from {state.creations_from} at {state.version}"
 
 
 _DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChange)

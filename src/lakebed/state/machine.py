@@ -5,12 +5,12 @@ There are two: :data:`TABLE` and :data:`CATALOG`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, transactions
+from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, invariants, transactions
 from lakebed.state.checkpoint_codec import EncodedState
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import ColumnarCodec, Segment
@@ -27,6 +27,9 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
 
     A proposal may resolve to several changes, all in one entry.
 
+    ``violations`` are the invariants that a proposal's changes, between two states, break, as text; ``damage`` those
+    that a state breaks in what it has changed since its checkpoint.
+
     A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest. ``rebase`` takes a
     state, an earlier state and the checkpointed form of the earlier one, and returns the first on the segments of the
     checkpoint. ``truncated``: whether logs of this kind are truncated. The catalog's log is short and never truncated,
@@ -36,6 +39,8 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     empty: State
     resolve: Callable[[Proposed, State], Change | tuple[Change, ...] | Refusal]
     apply: Callable[[State, Change, int], State]
+    violations: Callable[[State, State, Sequence[Change]], Iterator[str]]
+    damage: Callable[[State], Iterator[str]]
     encode: Callable[[Change], Encoded]
     decode: Callable[[bytes, Mapping[str, bytes]], Change]
     encode_state: Callable[[State], EncodedState[State]]
@@ -49,6 +54,8 @@ TABLE: Machine[TableState, Proposal, Transaction] = Machine(
     TableState(),
     transactions.resolve,
     transactions.apply,
+    invariants.violations_by,
+    lambda state: invariants.violations_of(invariants.since_checkpoint(state)),
     codec.encode_transaction,
     codec.decode_transaction,
     checkpoint_codec.of_table,
@@ -62,6 +69,8 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     catalog.CatalogState(),
     catalog.resolve,
     catalog.apply,
+    lambda _before, after, _changes: catalog.violations_of(after),
+    catalog.violations_of,
     lambda change: Encoded(fields.encode(change), {}),
     lambda document, _sidecars: catalog.decode_change(document),
     checkpoint_codec.of_catalog,

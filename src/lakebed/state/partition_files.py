@@ -12,7 +12,7 @@ Rules. Pure. The files of a partition are in the order of arrival.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -53,7 +53,9 @@ def _merge(base: Mapping[int, Held], partition: int, change: _Change) -> Held | 
 def _compose(old: _Change, new: _Change) -> _Change:
     if not new.gone:
         return _Change(old.gone, (*old.came, *new.came))
-    return _Change(old.gone | new.gone, (*(one for one in old.came if one.file.id not in new.gone), *new.came))
+    # A file that was added since the base, and is not in it, leaves no trace.
+    gone = old.gone | new.gone.difference([one.file.id for one in old.came])
+    return _Change(gone, (*(one for one in old.came if one.file.id not in new.gone), *new.came))
 
 
 def _since(change: _Change, then: _Change) -> _Change:
@@ -133,6 +135,20 @@ class PartitionFiles(Mapping[int, Held]):
     def changes(self) -> Changes[int, Held]:
         """The partitions that differ from the base, with their current files; None: no files."""
         return Changes(self._delta, self.get)
+
+    def changed_since(self, earlier: PartitionFiles) -> Iterable[int]:
+        """Return the partitions whose files were changed since, as :meth:`PersistentTable.changed_since` does."""
+        return self._table.changed_since(earlier._table)
+
+    def moves(self, partition: int, earlier: PartitionFiles) -> tuple[Sequence[PartitionFile], Collection[str]]:
+        """Return the files that joined a partition since an earlier version of the same base, and the ids of those that
+        left. Reads neither.
+        """
+        new, old = self._delta.get(partition, _NONE), earlier._delta.get(partition, _NONE)
+        before, after = {one.file.id for one in old.came}, {one.file.id for one in new.came}
+        # Files that the base has, and that were there before.
+        before |= new.gone - old.gone
+        return [one for one in new.came if one.file.id not in before], before - after
 
     def exceeds(self, partition: int, count: int) -> bool:
         """Return whether the partition has more than ``count`` files. Decodes none; reads only segments large

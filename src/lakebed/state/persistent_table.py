@@ -27,6 +27,9 @@ D = TypeVar("D")
 
 _UNTOUCHED: Any = object()
 
+_Trail = tuple[Any, tuple[Any, ...]] | None
+"""The keys of the last change, behind those of the changes before it since the base."""
+
 
 class MergeOperator(Struct, Generic[K, V], frozen=True):
     """How the changes of a key are merged; the term is RocksDB's.
@@ -47,17 +50,19 @@ REPLACE: MergeOperator[Any, Any] = MergeOperator(lambda _base, _key, change: cha
 class PersistentTable(Mapping[K, V], Generic[K, V]):
     """An immutable mapping; :meth:`changed` gives another, in time that does not grow with its size."""
 
-    __slots__ = ("_base", "_delta", "_operator")
+    __slots__ = ("_base", "_delta", "_operator", "_trail")
 
     def __init__(
         self,
         base: Mapping[K, V] | None = None,
         operator: MergeOperator[K, V] = REPLACE,
         delta: HashTrieMap[K, Any] | None = None,
+        trail: _Trail = None,
     ) -> None:
         self._base: Mapping[K, V] = {} if base is None else base
         self._operator = operator
         self._delta: HashTrieMap[K, Any] = HashTrieMap() if delta is None else delta
+        self._trail = trail
 
     @property
     def base(self) -> Mapping[K, V]:
@@ -79,7 +84,19 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         if compose := self._operator.compose:
             older = ((key, self._delta.get(key, _UNTOUCHED), change) for key, change in changes.items())
             changes = {key: change if old is _UNTOUCHED else compose(old, change) for key, old, change in older}
-        return PersistentTable(self._base, self._operator, self._delta.update(changes))
+        trail = (self._trail, tuple(changes))
+        return PersistentTable(self._base, self._operator, self._delta.update(changes), trail)
+
+    def changed_since(self, earlier: PersistentTable[K, V]) -> Iterable[K]:
+        """Return the keys that were changed since an earlier version; all changed ones, if this was not made of it."""
+        keys: set[K] = set()
+        trail = self._trail
+        while trail is not earlier._trail:
+            if trail is None:
+                return self._delta.keys()
+            keys.update(trail[1])
+            trail = trail[0]
+        return keys if self._base is earlier._base else self._delta.keys()
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
         """Return a table with these values and without the keys of ``gone``. Raises KeyError if one is missing."""

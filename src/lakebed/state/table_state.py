@@ -1,10 +1,10 @@
 """The state of one table at one version: an immutable value, derived from the log alone.
 
-Invariants. The partitions tile the key space. A reference names an existing partition and a committed file that is not
-retired and reaches the partition. ``CommittedFile.references`` counts the references of a file. A file without
-references has the version at which the last one was dropped, and its facts; the facts of others are with their
-references. :func:`check_invariants` checks them. Applying is deterministic and total over valid transactions: no clock,
-no randomness, no I/O.
+Invariants (:mod:`lakebed.state.invariants` has all of them). The partitions tile the key space. A reference names an
+existing partition and a committed file that is not retired and reaches the partition. ``CommittedFile.references``
+counts the references of a file. A file without references has the version at which the last one was dropped, and its
+facts; the facts of others are with their references. Applying is deterministic and total over valid transactions: no
+clock, no randomness, no I/O.
 """
 
 from __future__ import annotations
@@ -131,71 +131,3 @@ class TableState(Struct, frozen=True, dict=True):
     def tagged(self, committed: CommittedFile) -> bool:
         """Return whether a tagged version needs the file."""
         return any(map(committed.needed_at, self.tags.values()))
-
-
-def check_invariants(state: TableState) -> None:
-    """Raise DamagedError if the state violates an invariant. Linear; for verification."""
-    _check_filter(state)
-    counted: dict[str, int] = {}
-    facts: dict[str, DataFile] = {}
-    for partition, references in state.references.items():
-        position = state.partitions.position_of(partition)
-        if position is None:
-            raise Code.STATE_INCONSISTENT(
-                f"references of a partition that does not exist: {partition}", partition=partition
-            )
-        keys = state.partitions.range_at(position)
-        if len({one.file.id for one in references}) != len(references):
-            raise Code.STATE_INCONSISTENT(f"partition {partition} references a file twice", partition=partition)
-        for file in (one.file for one in references):
-            committed = state.files.get(file.id)
-            if committed is None or committed.retired:
-                raise Code.STATE_INCONSISTENT(
-                    f"partition {partition} references {file.id}, which is purged or retired", partition=partition
-                )
-            if not file.reaches(keys):
-                raise Code.STATE_INCONSISTENT(
-                    f"partition {partition} references {file.id}, which does not reach it", partition=partition
-                )
-            if facts.setdefault(file.id, file) != file:
-                raise Code.STATE_INCONSISTENT(
-                    f"partition {partition} has other facts of {file.id} than another partition", partition=partition
-                )
-            counted[file.id] = counted.get(file.id, 0) + 1
-    for job in state.jobs.values():
-        if not job.inputs or job.keys.empty or not 0 < job.opened <= state.version:
-            raise Code.STATE_INCONSISTENT(
-                f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id
-            )
-    for request in state.open_requests.values():
-        if request.id in state.requests or not request.files or not 0 < request.submitted <= state.version:
-            raise Code.STATE_INCONSISTENT(
-                f"request {request.id} is carried out, or empty, or of version {request.submitted}"
-            )
-    for request in state.rejected:
-        if request.id in state.open_requests or not 0 < request.submitted <= request.rejected <= state.version:
-            raise Code.STATE_INCONSISTENT(f"request {request.id} is open, or was rejected at {request.rejected}")
-    for fence in state.fences:
-        if fence.keys.empty or not 0 < fence.version <= state.version:
-            raise Code.STATE_INCONSISTENT(f"a fence of version {fence.version} over {fence.keys}")
-    for file_id, committed in state.files.items():
-        if committed.references != counted.get(file_id, 0):
-            raise Code.STATE_INCONSISTENT(
-                f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}"
-            )
-        if (committed.dropped is None) != (committed.references > 0):
-            raise Code.STATE_INCONSISTENT(
-                f"file {file_id}: dropped at {committed.dropped} with {committed.references} references"
-            )
-        own = committed.file
-        if (own is None) != (committed.references > 0) or (own is not None and own.id != file_id):
-            raise Code.STATE_INCONSISTENT(
-                f"file {file_id} of {committed.references} references has the wrong facts: {own}"
-            )
-
-
-def _check_filter(state: TableState) -> None:
-    if (state.age_off_cut_us and not state.row_filter.age_field) or state.filter_version > state.version:
-        raise Code.STATE_INCONSISTENT(
-            f"a filter of version {state.filter_version} with a cut at {state.age_off_cut_us} and {state.row_filter}"
-        )

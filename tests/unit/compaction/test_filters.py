@@ -18,7 +18,7 @@ from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.maintenance.splitting.run import split
 from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
-from lakebed.state.table_state import check_invariants
+from lakebed.state.invariants import check_invariants
 from lakebed.state.transactions import ProposeCut
 from lakebed.table.filter_choice import age_off
 

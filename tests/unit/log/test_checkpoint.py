@@ -19,7 +19,7 @@ from lakebed.model.files import checkpoint_name, entry_name, segment_folder
 from lakebed.state import columns, partition_files
 from lakebed.state.columnar_codecs import REFERENCES
 from lakebed.state.columns import Columns
-from lakebed.state.table_state import check_invariants
+from lakebed.state.invariants import check_invariants
 from lakebed.state.transactions import CreateTable, ProposeSplit
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.cases import LOG, adding, created, log_on
@@ -32,6 +32,15 @@ def test_a_failing_checkpoint_does_not_fail_the_commit(store):
     log = log_on(FaultyStorage(store, plan))
     assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
     assert log_on(store).follow().version == 1
+
+
+def test_no_checkpoint_is_written_of_a_state_that_breaks_an_invariant(store):
+    log = created(store)
+    before, head = store.get(checkpoint_name(LOG)), log.tail.head
+    for tagged, written in ((99, False), (1, True)):
+        state = replace(head.state, version=2, tags={"audited": tagged})
+        assert (log.tail.checkpoints.write(replace(head, version=2, state=state)) is not None) is written
+        assert (store.get(checkpoint_name(LOG)) != before) is written
 
 
 def test_a_process_that_ends_writes_its_checkpoint_first(tmp_path):

@@ -17,7 +17,7 @@ from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.model.files import checkpoint_name
 from lakebed.model.keys import EncodedRange
 from lakebed.settings import Settings, Strategy
-from lakebed.state.table_state import check_invariants
+from lakebed.state.invariants import check_invariants
 from lakebed.state.transactions import (
     AlterSettings,
     CloseJob,

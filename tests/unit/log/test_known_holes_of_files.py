@@ -76,18 +76,13 @@ def merge(table, within):
     table.commit(ProposeOutput(name, files))
 
 
-def remove(table, within):
-    """All rows of a partition: a job that leaves nothing."""
-    table.commit(ProposeOutput(claimed(table, within), ()))
-
-
 # -- deleting ---------------------------------------------------------------------------------------------------
 
 
 def test_cleanup_after_a_removal_keeps_what_shares_its_file(table):
     """Cleanup drops the log objects of an insert once part of it was removed, and the rest of the insert with them."""
     table.write(rows("abyz"))
-    remove(table, HIGH)
+    table.remove(HIGH)
     assert collect_garbage(table).files == 0
     assert letters(table) == "ab"
     merge(table, LOW)

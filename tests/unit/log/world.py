@@ -30,8 +30,8 @@ from lakebed.model.files import data_name, entry_name, parse_entry_name, sidecar
 from lakebed.retention import run as collection
 from lakebed.settings import Settings, Strategy
 from lakebed.state.codec import outline
+from lakebed.state.invariants import check_invariants
 from lakebed.state.machine import TABLE
-from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import (
     CloseJob,
     CreateTable,

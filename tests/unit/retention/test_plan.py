@@ -30,8 +30,9 @@ def minute(version):
 
 def merged(state, inputs, output):
     """Compact the inputs into one file: two entries, and the inputs lose their references at the second."""
+    rows = sum(state.references_of(1)[place].rows for place, file in enumerate(state.files_of(1)) if file.id in inputs)
     state = step(state, OpenJob(job("job-" + output, *inputs)))
-    return step(state, ProposeOutput("job-" + output, (new_file(output, "ab"),)))
+    return step(state, ProposeOutput("job-" + output, (new_file(output, "ab".ljust(rows, "b")),)))
 
 
 @pytest.fixture

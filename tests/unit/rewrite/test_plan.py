@@ -4,7 +4,7 @@ import pytest
 
 from lakebed.maintenance.rewrite.plan import RewriteScope, plan
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state.table_state import check_invariants
+from lakebed.state.invariants import check_invariants
 from lakebed.state.transactions import (
     CloseJob,
     ConcatenateRuns,

@@ -193,7 +193,7 @@ def test_splits_and_joins_do_not_undo_each_other(contents, split_rows, join_shar
     """What was joined is not due for a split; and in turns they come to rest."""
     limits = Settings(split_rows=split_rows, join_share=join_share)
     state = table(*sorted(boundaries))
-    files = [new_file(f"f{place}", letters, "run") for place, letters in enumerate(contents) if letters]
+    files = [new_file(f"f{place}", letters) for place, letters in enumerate(contents) if letters]
     summaries = {new.file.id: new.summary for new in files}
     if files:
         state = step(state, ProposeFiles(tuple(files)))

@@ -9,7 +9,8 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.state.checkpoint_codec import of_table, to_table
 from lakebed.state.columnar_codecs import CODECS
 from lakebed.state.columns import Segment
-from lakebed.state.table_state import TableState, check_invariants
+from lakebed.state.invariants import check_invariants, violations_by
+from lakebed.state.table_state import TableState
 from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated, apply, resolve
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -41,9 +42,11 @@ def step(state, proposal):
     """The state after a proposal that must be accepted; invariants checked."""
     resolved = resolve(proposal, state)
     assert not isinstance(resolved, Rejected | Repeated), resolved
-    state = apply(state, resolved, state.version + 1)
-    check_invariants(state)
-    return state
+    after = apply(state, resolved, state.version + 1)
+    changes = resolved if isinstance(resolved, tuple) else (resolved,)
+    assert list(violations_by(state, after, changes)) == []
+    check_invariants(after)
+    return after
 
 
 def through_an_image(state):

@@ -313,8 +313,8 @@ def test_a_job_that_was_opened_before_a_change_of_the_filter_is_refused():
     changed = step(state, change(state, SetFilter("n > 3"), columns=("n",)))
     reason = refused(changed, ProposeOutput("j1", (new_file("f2", "a"),)), Code.PROPOSAL_OUTDATED)
     assert "filter" in reason
-    fresh = step(step(state, ProposeOutput("j1", (new_file("f3", "a"),))), OpenJob(job("j2", "f3")))
-    assert drawn(step(fresh, ProposeOutput("j2", (new_file("f4", "a"),)))) == ["f4:1"]
+    fresh = step(step(state, ProposeOutput("j1", (new_file("f3", "ab"),))), OpenJob(job("j2", "f3")))
+    assert drawn(step(fresh, ProposeOutput("j2", (new_file("f4", "ab"),)))) == ["f4:2"]
 
 
 def test_a_job_that_is_open_when_the_cut_rises_commits():

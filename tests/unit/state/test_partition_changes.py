@@ -7,8 +7,8 @@ from lakebed.errors import DamagedError
 from lakebed.model.files import Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.model.partitions import Partitions
+from lakebed.state.invariants import check_invariants
 from lakebed.state.sums import table_rows
-from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import (
     CloseJob,
     JoinPartitions,
