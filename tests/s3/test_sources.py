@@ -7,6 +7,7 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
+from lakebed import UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files, read_file, why_changed
 from lakebed.storage import connect
@@ -79,3 +80,31 @@ def test_a_file_that_was_deleted_or_changed_after_its_submission_is_rejected(inb
         ("b.parquet", True),
     ]
     assert letters(table) == "c"
+
+
+def test_a_glob_of_a_bucket_means_the_files_that_one_of_a_disk_means(inbox, put):
+    """A folder that it matches stands for its files, hidden names and the markers of folders are none."""
+    for name in ("a", "p=1/b", "p=1/_c", "_temporary/0/d", ".e"):
+        put(name, "x")
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    for key in ("", "p=1/", "empty/", "p=1_$folder$", "_SUCCESS", ".a.parquet.crc"):
+        client.put_object(Bucket=inbox.split("/")[2], Key=f"inbox/{key}", Body=b"")
+    for pattern in ("", "/*", "/**", "/**/*.parquet"):
+        assert [file.url for file in find_files(inbox + pattern)] == [f"{inbox}/a.parquet", f"{inbox}/p=1/b.parquet"]
+    assert [file.url for file in find_files(f"{inbox}/_*/**")] == [f"{inbox}/_temporary/0/d.parquet"]
+
+
+def test_a_file_of_a_bucket_that_is_named_by_two_schemes_is_refused(inbox, put):
+    put("a", "x")
+    other = inbox.replace("s3://", "s3a://")
+    for pair in ([f"{inbox}/a.parquet", f"{other}/a.parquet"], [inbox, f"{other}/*"]):
+        with pytest.raises(UsageError, match="is named twice"):
+            find_files(pair)
+        with pytest.raises(UsageError, match="is named twice"):
+            made().write(pair)
+
+
+@pytest.mark.parametrize("key", ["x//a.parquet", "x/../a.parquet"])
+def test_a_key_that_the_client_cannot_have_is_refused(inbox, key):
+    with pytest.raises(UsageError, match="cannot read s3://"):
+        find_files(f"{inbox}/{key}")

@@ -161,8 +161,10 @@ def test_a_quarantine_that_cannot_be_is_refused_before_anything_runs(pipeline, i
 
 @pytest.mark.parametrize("format", ["avro", "delta", "iceberg"])
 def test_a_format_whose_connector_is_missing_names_it(pipeline, table, tmp_path, format):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.avro").write_bytes(b"Obj\x01")
     with pytest.raises(UsageError, match=rf"cannot read {format}: it lacks the package .*{format}.*--packages"):
-        pipeline.bulk_import(table, tmp_path, format=format)
+        pipeline.bulk_import(table, tmp_path / "in", format=format)
 
 
 @pytest.mark.parametrize("format", ["json", "orc", "csv"])
@@ -202,3 +204,26 @@ def test_plain_rows_come_in_as_before(pipeline, instance, tmp_path):
     assert (report.rejected, report.quarantine) == (0, None)
     assert_holds(table, data)
     assert not (tmp_path / "bad").exists()
+
+
+PLAIN = Schema({"k": "string"}, values={"n": "int64"})
+
+
+def test_a_query_over_files_reads_those_that_a_write_reads(pipeline, instance, tmp_path):
+    """Spark gets names of files, and sees neither a wildcard nor a column in the name of a folder."""
+    table = instance.create_table("t", PLAIN)
+    rows = pa.table({"k": ["a"], "n": [1]})
+    for name in ("x[1]/n=7/a.parquet", "x[1]/n=7/_b.parquet", "x[1]/_temporary/0/c.parquet", "x[1]/.d/d.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, tmp_path / name)
+    for number, source in enumerate((tmp_path / "x[1]", f"{tmp_path}/x[[]1]/**", f"{tmp_path}/x[[]1]/*/*.parquet")):
+        pipeline.bulk_import(table, source, select="SELECT * FROM source")
+        assert table.scan().read_all()["n"].to_pylist() == [1] * (number + 1)
+
+
+def test_a_query_over_a_file_that_spark_would_leave_out_is_refused(pipeline, instance, tmp_path):
+    table = instance.create_table("t", PLAIN)
+    pq.write_table(pa.table({"k": ["a"], "n": [1]}), tmp_path / "_a.parquet")
+    with pytest.raises(UsageError, match=r"Spark leaves out files whose names begin with _ or \."):
+        pipeline.bulk_import(table, tmp_path / "_a.parquet", select="SELECT * FROM source")
+    assert table.count(exact=True).rows == 0

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -55,6 +54,13 @@ class InputFile:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def identity(self) -> str:
+        """The same for all names of the file (:func:`lakebed.storage.external.identity_of`)."""
+        from lakebed.storage.external import identity_of
+
+        return identity_of("" if self.files is None else self.name, self.path)
 
     @property
     def suffix(self) -> str:
@@ -170,10 +176,10 @@ def input_file(text: str, home: Storage | None = None) -> InputFile:
     Raises UsageError for an invalid URL.
     """
     check_text("path", text)
-    if not is_remote(text):
-        return InputFile(text, unquote(urlsplit(text).path) if text.startswith("file://") else text)
-    from lakebed.storage.external import open_external
+    from lakebed.storage.external import local_path, open_external
 
+    if not is_remote(text):
+        return InputFile(text, local_path(text))
     files, path = open_external(text, home)
     return InputFile(text, path, files)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -22,18 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code
 from lakebed.formats.file_format import SUFFIXES, FileFormat, check_options, format_of, not_blank
 from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
+from lakebed.ingest.file_pattern import has_glob
 from lakebed.ingest.source_rows import RowInput, SourceRows
-from lakebed.model.checks import repeated_names
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
@@ -44,7 +40,7 @@ def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
 
     Raises NotFoundError if a folder or glob has none, UsageError for an invalid URL or a file that is named twice.
     """
-    from lakebed.ingest.sources import find_files
+    from lakebed.ingest.sources import find_files, named_twice
 
     found: list[InputFile] = []
     for item in [items] if isinstance(items, str | Path | InputFile) else items:
@@ -54,8 +50,10 @@ def find_inputs(items: Any, home: Storage | None = None) -> list[InputFile]:
             found += [input_file(one.url, home) for one in find_files(str(item), home, suffixes=SUFFIXES)]
         else:
             found.append(input_file(str(item), home))
-    if twice := repeated_names(file.name for file in found):
-        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be added twice", name=twice[0])
+    known: dict[str, InputFile] = {}
+    for file in found:
+        if (before := known.setdefault(file.identity, file)) is not file:
+            raise named_twice(before.name, file.name)
     return found
 
 
@@ -63,8 +61,8 @@ def _is_several(item: str, home: Storage | None) -> bool:
     if not is_remote(item):
         local = Path(input_file(item).path)
         with reading(item):
-            return local.is_dir() or (bool(_GLOB.search(item)) and not local.exists())
-    if item.endswith("/") or _GLOB.search(item):
+            return local.is_dir() or (has_glob(item) and not local.exists())
+    if item.endswith("/") or has_glob(item):
         return True
     files, path = input_file(item, home).files, input_file(item, home).path
     there = None if files is None else files.look(path)

@@ -1,9 +1,9 @@
 """Finds the source files that users name, and reads them as rows.
 
 A list of files has sizes and versions from the start, so that a task that is repeated reads what it read before, or
-fails. A folder stands for the Parquet files below it, recognised by the ends of their names; names that begin with
-``_`` or ``.`` are left out, and so are the files of the instance itself. A file that is named itself may have any name
-and place.
+fails. :class:`lakebed.ingest.file_pattern.FilePattern` says which files a folder or a glob means; the files of the
+instance itself are left out. A file that is named itself may have any name and place. One file that several paths lead
+to is read once for each folder or glob, and refused if it is named twice.
 
 Files of object stores are read with the storage options of the instance if it is on a store of the same kind (``home``
 is its store); otherwise the environment and profiles need to have the credentials.
@@ -16,23 +16,21 @@ Errors: NotFoundError, UsageError, DamagedError, and StorageError for files that
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import os
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
+from lakebed.ingest.file_pattern import FilePattern, has_glob
 from lakebed.model import types
-from lakebed.model.checks import is_text, repeated_names, shown
+from lakebed.model.checks import is_text, shown
 from lakebed.parquet.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
-from lakebed.storage.external import ArrowFiles, ExternalFile, ExternalFiles, kind_of, open_external
+from lakebed.storage.external import ExternalFile, ExternalFiles, LocalFiles, kind_of, open_external
 
 if TYPE_CHECKING:
     from lakebed.ingest.conformer import Conformer
@@ -46,8 +44,6 @@ CHECK_THREADS = 16
 PARQUET_BYTES_MIN = 12
 """Two magic numbers of four bytes, and the length of the footer."""
 
-_GLOB = re.compile(r"[*?\[]")
-
 
 # -- finding ----------------------------------------------------------------------------------------------------
 
@@ -60,10 +56,20 @@ def find_files(
 
     Raises NotFoundError if an item names no file, UsageError if it is no path, or a device, a pipe or a socket.
     """
-    files = [file for item in items_of(source) for file in sorted(_find(item, home, suffixes), key=lambda f: f.url)]
-    if twice := repeated_names(file.url for file in files):
-        raise Code.SOURCE_DUPLICATE(f"{twice[0]} is named twice; its rows would be imported twice", name=twice[0])
-    return tuple(files)
+    found: dict[str, Source] = {}
+    for item in items_of(source):
+        for identity, file in sorted(_find(item, home, suffixes), key=lambda pair: pair[1].url):
+            if (before := found.setdefault(identity, file)) is not file:
+                raise named_twice(before.url, file.url)
+    return tuple(found.values())
+
+
+def named_twice(first: str, again: str) -> Error:
+    """Return the error of one file under two names, which may be the same."""
+    also = "" if first == again else f", and as {again}"
+    return Code.SOURCE_DUPLICATE(
+        f"{first} is named twice{also}; its rows would be added twice: name it once", name=first
+    )
 
 
 def items_of(source: object) -> list[str]:
@@ -77,42 +83,67 @@ def items_of(source: object) -> list[str]:
     return [str(item) for item in items]
 
 
-def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[Source]:
+def _find(item: str, home: Storage | None, suffixes: tuple[str, ...]) -> list[tuple[str, Source]]:
+    """Return the files of an item, each once, by their identities."""
     store, path = open_external(item, home)
     try:
         there = store.look(path)
-        globbed = there is None and _GLOB.search(path)
-        matches = _expand(store, path) if globbed else [] if there is None else [there]
-        files: list[ExternalFile] = []
-        for match in matches:
-            if match.is_folder:
-                files += _below(store, match.path, suffixes)
-            else:
-                _check_file(match)
-                files.append(match)
-        if there is None or there.is_folder:
-            files = _without_own(files, item, home)
+        if there is not None and not there.is_folder:
+            _check_file(there)
+            files = [there]
+        else:
+            globbed = there is None and has_glob(path)
+            folder, pattern = FilePattern.of(path, suffixes) if globbed else (path, FilePattern((), suffixes))
+            files = without_own(files_below(store, folder, pattern), item, home)
     except OSError as error:
         raise Code.SOURCE_UNREADABLE(f"cannot read {item}: {error}", name=item) from error
-    except UnicodeDecodeError as error:
-        raise Code.SOURCE_UNSUPPORTED(
-            f"{item} has a file whose name is not UTF-8; give it another name", name=item
-        ) from error
     if not files:
         of = "Parquet files" if suffixes == SUFFIXES else "data files (.csv, .parquet …)"
-        reason = "nothing matches" if _GLOB.search(item) else f"there is no file or folder with {of} at"
+        reason = "nothing matches" if has_glob(item) else f"there is no file or folder with {of} at"
         raise Code.SOURCE_NOT_FOUND(f"{reason} {item}", name=item)
     prefix = _prefix(item)
-    return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
+    return [(file.identity, Source(prefix + file.path, file.size_bytes, _version(file))) for file in files]
 
 
-def _without_own(files: list[ExternalFile], item: str, home: Storage | None) -> list[ExternalFile]:
+def files_below(store: ExternalFiles, folder: str, pattern: FilePattern) -> list[ExternalFile]:
+    """Return the files that a folder or glob means, each once.
+
+    Raises UsageError for a name that is not UTF-8, and for a device, a pipe or a socket that a glob matches.
+    """
+    found: dict[str, ExternalFile] = {}
+    start = f"{folder.rstrip('/')}/"
+    for file in store.below(folder, pattern.below):
+        names = tuple(file.path.removeprefix(start).split("/"))
+        if not pattern.means(names):
+            continue
+        if not is_text(file.path):
+            raise Code.SOURCE_UNSUPPORTED(
+                f"{folder} has a file whose name is not UTF-8 ({file.path!a}); give it another name", name=folder
+            )
+        if pattern.matches(names):
+            _check_file(file)
+        if file.regular and not _is_folder_marker(store, file):
+            found.setdefault(file.identity, file)
+    return list(found.values())
+
+
+def _is_folder_marker(store: ExternalFiles, file: ExternalFile) -> bool:
+    """Return whether an object without a byte stands for a folder: its key ends with ``/``, which a listing omits, or
+    as the markers of Hadoop do.
+    """
+    if file.size_bytes or isinstance(store, LocalFiles):
+        return False
+    there = store.look(file.path)
+    return file.path.endswith("_$folder$") or there is None or there.is_folder
+
+
+def without_own(files: list[ExternalFile], item: str, home: Storage | None) -> list[ExternalFile]:
     """Return the files that are not the instance's own. Raises UsageError if all are."""
     if home is None or kind_of(item) != kind_of(home.url):
         return files
     own = unquote(home.url.partition("://")[2]).rstrip("/") + "/"
     is_local = kind_of(item) == "file"
-    kept = [f for f in files if not (os.path.realpath(f.path) if is_local else f.path).startswith(own)]
+    kept = [f for f in files if not (f.identity if is_local else f.path).startswith(own)]
     if files and not kept:
         raise Code.SOURCE_UNSUPPORTED(
             f"{item} has only files of the instance {home.url} itself, which are no input: name files elsewhere, or "
@@ -186,33 +217,6 @@ def _prefix(item: str) -> str:
     if not separator or scheme == "file":
         return ""
     return "s3://" if kind_of(item) == "s3" else f"{scheme}://"
-
-
-def _expand(store: ExternalFiles, pattern: str) -> list[ExternalFile]:
-    parts = PurePosixPath(pattern).parts
-    fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
-    base, rest = str(PurePosixPath(*parts[:fixed])), parts[fixed:]
-    if isinstance(store, ArrowFiles) and store.local:
-        matches = [store.look(str(path)) for path in sorted(Path(base).glob("/".join(rest)))]
-        return [one for one in matches if one is not None]
-    return [one for one in store.below(base) if _matches(PurePosixPath(one.path).relative_to(base).parts, rest)]
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(parts[skip:], pattern[1:]) for skip in range(len(parts) + 1))
-    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
-
-
-def _below(store: ExternalFiles, folder: str, suffixes: tuple[str, ...]) -> Iterator[ExternalFile]:
-    for entry in store.below(folder):
-        if entry.is_folder or not entry.regular or not entry.path.lower().endswith(suffixes):
-            continue
-        inside = PurePosixPath(entry.path).relative_to(folder).parts
-        if not any(part.startswith(("_", ".")) for part in inside):
-            yield entry
 
 
 # -- reading ----------------------------------------------------------------------------------------------------

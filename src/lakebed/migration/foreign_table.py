@@ -15,7 +15,7 @@ Errors: NotFoundError, StorageError and DamagedError name the file; UsageError n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
+from lakebed.ingest.file_pattern import FilePattern
+from lakebed.ingest.sources import files_below, without_own
 from lakebed.model import types
 from lakebed.model.foreign_errors import error_text, translate_errors
 
@@ -159,14 +161,27 @@ class SourceFolder:
         self.url = location.url.rstrip("/")
         self._files: ExternalFiles
         self._files, self._root = open_external(self.url, location.home)
+        self._home = location.home
 
     def list(self, below: str = "") -> dict[str, ExternalFile]:
         """Return the files below a subfolder, by path, in order. Raises NotFoundError if there is no file."""
-        start = f"{self._root}/{below}".rstrip("/")
-        found = {one.path.removeprefix(f"{self._root}/"): one for one in self._files.below(start) if not one.is_folder}
+        found = self._by_path(self._files.below(f"{self._root}/{below}".rstrip("/")))
         if not found:
             raise Code.SOURCE_NOT_FOUND(f"no files below {self.url}/{below}".rstrip("/"), name=self.url)
-        return dict(sorted(found.items()))
+        return found
+
+    def data_files(self) -> dict[str, ExternalFile]:
+        """Return the files that an import of the folder reads, whatever their names end with, by path, in order.
+
+        Raises NotFoundError if there is no file.
+        """
+        found = self._by_path(without_own(files_below(self._files, self._root, FilePattern()), self.url, self._home))
+        if not found:
+            raise Code.SOURCE_NOT_FOUND(f"no files below {self.url}", name=self.url)
+        return found
+
+    def _by_path(self, files: Iterable[ExternalFile]) -> dict[str, ExternalFile]:
+        return dict(sorted((file.path.removeprefix(f"{self._root}/"), file) for file in files))
 
     def open(self, path: str) -> Any:
         """Open a file as an Arrow file. Raises NotFoundError, which names it."""
@@ -216,7 +231,11 @@ def _footer(folder: SourceFolder, path: str) -> Any:
             return pq.read_metadata(source)
         except (pa.ArrowInvalid, OSError) as error:
             url = f"{folder.url}/{path}"
-            raise Code.SOURCE_DAMAGED(f"{url} cannot be read: {error}", name=url) from error
+            raise Code.SOURCE_DAMAGED(
+                f"{url} cannot be read as Parquet: {error}. Restore it, or move it elsewhere if the table has no rows "
+                "in it",
+                name=url,
+            ) from error
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

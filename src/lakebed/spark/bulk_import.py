@@ -190,7 +190,7 @@ class Importer:
         untyped = not framed and format in source_frames.TEXT_FORMATS
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
         with self.stop.job(session := self.start()):
-            frame = source_frames.read_frame(session, data, format, reading.select)
+            frame = source_frames.read_frame(session, data, format, reading.select, self.table.storage)
             columns = source_frames.columns_of(frame)
             shuffle, conformer = self._growing(shuffle, conformer, lambda: [(name, columns)])
             frame = source_frames.typed(frame, conformer)

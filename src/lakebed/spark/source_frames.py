@@ -2,7 +2,9 @@
 
 CSV and JSON have no types: their values are read as text, and the tasks cast them to the table's types like any column
 with a cast. Only nested values in JSON are cast by Spark, strictly. In CSV an empty cell is null, and quotes with
-nothing between them are an empty text.
+nothing between them are an empty text. Spark gets the files that a folder or glob means to Lakebed, one by one, and
+interprets no path: neither wildcards nor columns in the names of folders. Only stores that Lakebed cannot list are
+listed by Spark.
 
 Errors: UsageError for formats and queries, NotFoundError for paths, SchemaMismatchError for what Spark cannot read.
 """
@@ -23,13 +25,15 @@ from lakebed.formats.input_file import input_file
 from lakebed.formats.reading_options import DETECTED, SPARK_FORMATS
 from lakebed.formats.reading_options import FORMATS as FILE_FORMATS
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.file_pattern import is_hidden
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.source_rows import SourceRows
-from lakebed.ingest.sources import find_files, items_of
+from lakebed.ingest.sources import SUFFIXES, find_files, items_of
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.spark.arrow_types import arrow_of, spark_of
 from lakebed.spark.job_errors import is_spark_error, spark_message
+from lakebed.storage.external import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -48,6 +52,12 @@ _CONNECTORS = {
 
 _DATA_ERRORS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO")
 """Spark's error conditions that are about the data, not about Spark."""
+
+_LISTED = ("file", "s3", "gs", "az")
+"""Kinds of stores that Lakebed lists itself."""
+
+_GLOBS = "__globPaths__"
+"""Spark's option whether characters of a path are wildcards."""
 
 _NULL = "\ufdd0"
 """The text of null in CSV: a code point that no byte is read as, so that it differs from an empty text."""
@@ -80,8 +90,9 @@ def format_for(source: Any, format: str | None, home: Storage) -> str:
     return formats[kind.value]
 
 
-def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
+def read_frame(session: SparkSession, source: Any, format: str, select: str | None, home: Storage) -> DataFrame:
     """Return the source as a DataFrame, or the result of the query ``select`` over it under the name ``source``.
+    ``home`` is the store of the instance.
 
     Raises:
         UsageError: a format whose connector the session does not have, or not a query.
@@ -90,7 +101,7 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
     """
     from pyspark.sql import DataFrame
 
-    frame = source if isinstance(source, DataFrame) else _frame_of(session, source, format)
+    frame = source if isinstance(source, DataFrame) else _frame_of(session, source, format, home)
     return frame if select is None else _queried(session, select, frame)
 
 
@@ -122,17 +133,40 @@ def columns_of(frame: DataFrame) -> pa.Schema:
     return arrow_of(frame.schema)
 
 
-def _frame_of(session: SparkSession, source: Any, format: str) -> DataFrame:
+def _frame_of(session: SparkSession, source: Any, format: str, home: Storage) -> DataFrame:
     items = items_of(source)
     if format == "query":
         return _queried(session, items[0])
-    # An Iceberg table has a name. Spark resolves relative paths where its JVM was started.
-    paths = items if format == "iceberg" else [absolute(item) for item in items]
-    with _reading(", ".join(paths), format):
-        frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
+    # An Iceberg table has a name.
+    paths = items if format == "iceberg" else _paths_of(items, format, home)
+    with _reading(", ".join(items), format):
+        reader = session.read.option("mode", "FAILFAST").option(_GLOBS, str(kind_of(items[0]) not in _LISTED).lower())
+        frame = _loaded(reader, paths, format)
         # A session of Spark Connect analyses the source only here.
         _ = frame.schema
         return frame
+
+
+def _paths_of(items: list[str], format: str, home: Storage) -> list[str]:
+    """Return the files to be read by Spark, or the folder of a Delta table."""
+    if format == "delta" or any(kind_of(item) not in _LISTED for item in items):
+        # Spark resolves relative paths where its JVM was started.
+        return [absolute(item) for item in items]
+    suffixes = SUFFIXES if format == "parquet" else DATA_SUFFIXES if format in FILE_FORMATS else ("",)
+    paths = [_in_scheme_of(items, file.url) for file in find_files(items, home, suffixes)]
+    unread = [path for path in paths if is_hidden(path.rpartition("/")[2])]
+    if unread:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"Spark leaves out files whose names begin with _ or .: rename {unread[0]}, or import it without a select",
+            source=unread[0],
+        )
+    return paths
+
+
+def _in_scheme_of(items: list[str], url: str) -> str:
+    """Return the URL with the scheme that the user gave, since that of Spark's own client is another: ``s3a``."""
+    given = [item.partition("://")[0] for item in items if "://" in item and kind_of(item) == kind_of(url)]
+    return f"{given[0]}://{url.partition('://')[2]}" if given and "://" in url else url
 
 
 def absolute(item: str) -> str:

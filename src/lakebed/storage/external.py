@@ -1,20 +1,28 @@
 """Finds, lists and reads files of the user under any name, and never writes them.
 
 On S3, Google Cloud Storage and Azure through obstore, with the storage options of the instance if both are on the same
-kind of store, else with those of the environment and profiles. Elsewhere (local disk, HDFS) through Arrow.
+kind of store, else with those of the environment and profiles. On other systems (HDFS) through Arrow.
+
+Rules. A file has one identity (:func:`identity_of`), however its path is spelt and through whatever links it is
+reached. Links are followed; a listing has each folder and each file once, under its own name if that is below the
+folder.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import posixpath
+import stat
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -35,7 +43,9 @@ _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A file or folder. ``regular``: it can be read more than once (not a device, pipe or socket)."""
+    """A file or folder. ``regular``: it can be read more than once (not a device, pipe or socket). ``identity`` is that
+    of :func:`identity_of`.
+    """
 
     path: str
     size_bytes: int
@@ -43,6 +53,17 @@ class ExternalFile:
     etag: str | None = None
     is_folder: bool = False
     regular: bool = True
+    identity: str = ""
+
+
+Below = Callable[[tuple[str, ...]], frozenset[int]]
+"""What is wanted below a folder, by the names of the path to it from the listed one: nothing if empty, and the same
+files if equal."""
+
+
+def everything(_: tuple[str, ...]) -> frozenset[int]:
+    """Return that all files below any folder are wanted."""
+    return frozenset({0})
 
 
 class ExternalFiles(Protocol):
@@ -51,8 +72,8 @@ class ExternalFiles(Protocol):
     def look(self, path: str) -> ExternalFile | None:
         """Return the file or folder at a path; None if there is none."""
 
-    def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Return everything below a folder; nothing if it does not exist."""
+    def below(self, folder: str, wanted: Below = everything) -> Iterator[ExternalFile]:
+        """Return the files below a folder, at least those that are wanted; nothing if it does not exist."""
 
     def open(self, path: str) -> Any:
         """Open a file as an Arrow file. Raises NotFoundError or FileNotFoundError."""
@@ -62,6 +83,15 @@ def kind_of(url: str | Path) -> str:
     """Return the kind of store of a URL: ``s3``, ``gs`` or ``az``; any other scheme unchanged; ``file`` for a path."""
     scheme, separator, _ = str(url).partition("://")
     return _KINDS.get(scheme.lower(), scheme) if separator else "file"
+
+
+def identity_of(url: str | Path, path: str) -> str:
+    """Return the same text for every spelling of the place of a file: its URL, and its path in the store of that URL.
+
+    Of a local file, it is the path without links.
+    """
+    kind = kind_of(url)
+    return os.path.realpath(path) if kind == "file" else f"{kind}://{posixpath.normpath(path)}"
 
 
 def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -92,10 +122,10 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
 
     if "\0" in uri:
         raise Code.URL_INVALID(f"not a path or URI: {uri!r}", name=uri)
-    if "://" not in uri:
-        path = Path(uri).expanduser().absolute()
+    if kind_of(uri) == "file":
+        path = Path(local_path(uri)).expanduser().absolute()
         # One path for each file, whatever the working directory.
-        return ArrowFiles(pafs.LocalFileSystem()), str(path.resolve() if ".." in path.parts else path)
+        return LocalFiles(), str(path.resolve() if ".." in path.parts else path)
     bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
     if "@" in bucket:
         raise Code.URL_HAS_CREDENTIALS(
@@ -115,42 +145,110 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     return ArrowFiles(system), path
 
 
+def local_path(url: str) -> str:
+    """Return the path of a URL of a local file, and a path as it is. Raises UsageError for a URL of another host."""
+    if "://" not in url:
+        return url
+    host, _, path = url.partition("://")[2].partition("/")
+    if host not in ("", "localhost"):
+        raise Code.URL_INVALID(f"cannot read from {url}: {host} is another host, not a folder: file:///…", name=url)
+    return unquote(f"/{path}")
+
+
+class LocalFiles:
+    """The disk of this machine."""
+
+    def look(self, path: str) -> ExternalFile | None:
+        """Return the file or folder at a path; None if there is none."""
+        try:
+            return _of_status(path, os.path.realpath(path), Path(path).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def below(self, folder: str, wanted: Below = everything) -> Iterator[ExternalFile]:
+        """Return the files below a folder, at least those that are wanted; nothing if it does not exist.
+
+        What is reached through links comes last. A folder is listed once for the same files wanted below it, so that
+        one that is linked into itself has an end.
+        """
+        listed: set[tuple[str, frozenset[int]]] = set()
+        folders, links = [_Place(folder, os.path.realpath(folder), ())], deque[_Place]()
+        while folders or links:
+            place = folders.pop() if folders else links.popleft()
+            found = self.look(place.path)
+            if found is not None and not found.is_folder and place.names:
+                yield found
+            key = (place.real, wanted(place.names))
+            if found is None or not found.is_folder or not key[1] or key in listed:
+                continue
+            listed.add(key)
+            with os.scandir(place.path) as entries:
+                for entry in sorted(entries, key=lambda one: one.name):
+                    inside = _Place(entry.path, f"{place.real.rstrip('/')}/{entry.name}", (*place.names, entry.name))
+                    if entry.is_symlink():
+                        links.append(replace(inside, real=os.path.realpath(entry.path)))
+                    elif entry.is_dir():
+                        folders.append(inside)
+                    else:
+                        # A file that a program of its own removed meanwhile is none.
+                        with suppress(FileNotFoundError):
+                            yield _of_status(entry.path, inside.real, entry.stat())
+
+    def open(self, path: str) -> Any:
+        """Open a file as an Arrow file."""
+        from pyarrow import fs as pafs
+
+        return pafs.LocalFileSystem().open_input_file(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A local file or folder: its path without links, and the names of the path to it from the listed folder."""
+
+    path: str
+    real: str
+    names: tuple[str, ...]
+
+
+def _of_status(path: str, real: str, status: os.stat_result) -> ExternalFile:
+    folder = stat.S_ISDIR(status.st_mode)
+    regular = folder or stat.S_ISREG(status.st_mode)
+    size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return ExternalFile(path, size, status.st_mtime_ns, None, folder, regular, real)
+
+
 class ArrowFiles:
     """A file system that Arrow supports."""
 
     def __init__(self, system: pafs.FileSystem) -> None:
         self.system = system
 
-    @property
-    def local(self) -> bool:
-        """Whether it is the disk of this machine."""
-        return bool(self.system.type_name == "local")
-
     def look(self, path: str) -> ExternalFile | None:
         """Return the file or folder at a path; None if there is none."""
-        return _of_arrow(self.system.get_file_info(path))
+        return self._found(self.system.get_file_info(path))
 
-    def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Return everything below a folder; nothing if it does not exist."""
+    def below(self, folder: str, wanted: Below = everything) -> Iterator[ExternalFile]:  # noqa: ARG002 - lists all
+        """Return all files below a folder; nothing if it does not exist."""
         from pyarrow import fs as pafs
 
         selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-        return (found for found in map(_of_arrow, self.system.get_file_info(selector)) if found is not None)
+        found = map(self._found, self.system.get_file_info(selector))
+        return (one for one in found if one is not None and not one.is_folder)
 
     def open(self, path: str) -> Any:
         """Open a file as an Arrow file."""
         return self.system.open_input_file(path)
 
+    def _found(self, info: Any) -> ExternalFile | None:
+        from pyarrow import fs as pafs
 
-def _of_arrow(info: Any) -> ExternalFile | None:
-    from pyarrow import fs as pafs
-
-    if info.type == pafs.FileType.NotFound:
-        return None
-    folder = info.type == pafs.FileType.Directory
-    size = info.size if isinstance(info.size, int) and info.size >= 0 else 0
-    regular = folder or (info.is_file and isinstance(info.size, int))
-    return ExternalFile(info.path, size, info.mtime_ns or 0, None, folder, regular)
+        if info.type == pafs.FileType.NotFound:
+            return None
+        folder = info.type == pafs.FileType.Directory
+        size = info.size if isinstance(info.size, int) and info.size >= 0 else 0
+        regular = folder or (info.is_file and isinstance(info.size, int))
+        identity = identity_of(f"{self.system.type_name}://", info.path)
+        return ExternalFile(info.path, size, info.mtime_ns or 0, None, folder, regular, identity)
 
 
 class ObjectFiles:
@@ -173,9 +271,14 @@ class ObjectFiles:
                 except FileNotFoundError as error:
                     if is_missing_root(error):
                         raise
+                except ValueError as error:
+                    raise Code.URL_INVALID(
+                        f"cannot read {self._url(path)}: a key with an empty part, '.' or '..' has no file ({error})",
+                        name=self._url(path),
+                    ) from error
         return ExternalFile(path, 0, 0, is_folder=True) if next(self.below(path), None) is not None else None
 
-    def below(self, folder: str) -> Iterator[ExternalFile]:
+    def below(self, folder: str, wanted: Below = everything) -> Iterator[ExternalFile]:  # noqa: ARG002 - lists all
         """Return every object below a folder."""
         return map(self._found, listed_objects(self._clients, self._key(folder), self._url(folder)))
 
@@ -189,7 +292,8 @@ class ObjectFiles:
 
     def _found(self, meta: Any) -> ExternalFile:
         modified_ns = int(meta["last_modified"].timestamp()) * 1_000_000_000
-        return ExternalFile(f"{self._bucket}/{meta['path']}", meta["size"], modified_ns, meta["e_tag"])
+        path = f"{self._bucket}/{meta['path']}"
+        return ExternalFile(path, meta["size"], modified_ns, meta["e_tag"], identity=identity_of(self._root, path))
 
     def _key(self, path: str) -> str:
         return path.partition("/")[2]

@@ -43,14 +43,25 @@ def test_a_file_named_outright_may_have_any_name(folder):
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("*.parquet", [".hidden.parquet", "_SUCCESS.parquet", "a.parquet"]),
+        ("*.parquet", ["a.parquet"]),
         ("d*/?.pq", ["deep/c.pq"]),
-        ("**/*.pq", ["_t/d.pq", "deep/c.pq"]),
+        ("**/*.pq", ["deep/c.pq"]),
         ("dee[p]", ["deep/b.PARQUET", "deep/c.pq"]),
+        ("_*/*.pq", ["_t/d.pq"]),
+        ("[_]*", None),
+        (".h*", [".hidden.parquet"]),
+        ("_t", ["_t/d.pq"]),
+        ("deep/*", ["deep/b.PARQUET", "deep/c.pq"]),
+        ("deep/**", ["deep/b.PARQUET", "deep/c.pq"]),
+        ("**", ["a.parquet", "deep/b.PARQUET", "deep/c.pq", "notes.txt", "odd"]),
     ],
 )
-def test_a_glob_means_what_it_says(folder, pattern, expected):
-    assert found(folder, pattern) == expected
+def test_a_glob_means_what_it_says_and_nothing_hidden_that_it_does_not_name(folder, pattern, expected):
+    if expected is None:
+        with pytest.raises(NotFoundError, match="nothing matches"):
+            found(folder, pattern)
+    else:
+        assert found(folder, pattern) == expected
 
 
 def test_a_name_with_the_characters_of_a_glob_is_itself_first(tmp_path):
