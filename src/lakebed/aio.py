@@ -56,7 +56,8 @@ async def sql(instance: Instance, statement: str, **options: Any) -> pa.Table:
 
 class _Rows:
     """A scan that threads read in turn. It is closed after the batch that a thread is reading, since a generator that
-    runs cannot be closed."""
+    runs cannot be closed.
+    """
 
     def __init__(self, scan: Callable[[], RowStream]) -> None:
         self._scan = scan

@@ -93,6 +93,7 @@ class Code(StrEnum):
     PACKAGE_MISSING = "package_missing", "usage"
     LAKEBED_VERSION_MISMATCH = "lakebed_version_mismatch", "usage"
     WORKER_NOT_STARTED = "worker_not_started", "usage"
+    PROCESS_FORKED = "process_forked", "usage"
     REMOTE_UNSUPPORTED = "remote_unsupported", "usage"
     INSTANCE_IN_MEMORY = "instance_in_memory", "usage"
     SPARK_REQUIRED = "spark_required", "usage"

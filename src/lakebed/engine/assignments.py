@@ -127,9 +127,10 @@ def _assignable(column: Any, schema: Schema) -> Field:
 
 def _looked_at(one: Assignment, schema: Schema) -> tuple[pa.DataType, tuple[str, ...]]:
     """Return the type of the expression over a row, and the columns that it names. Raises UsageError."""
+    engine = row_engine()
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, one.sql))):
-            frame = row_engine().from_arrow(empty_table(schema.arrow))
+            frame = engine.from_arrow(empty_table(schema.arrow))
             made = frame.select(frame.parse_sql_expr(one.sql).alias("value"))
             operators = set(operators_of(made.execution_plan()))
             found: pa.DataType = made.schema().field("value").type

@@ -7,7 +7,6 @@ Times are in UTC unless their type says otherwise, whatever the time zone of the
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import column, drop_non_row_functions, expression_context
+from lakebed.engine.datafusion import ThreadSession, column, drop_non_row_functions, expression_context
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
 
 _ROWS = "rows"
-_local = threading.local()
 
 
 # -- generated fields -------------------------------------------------------------------------------------------
@@ -176,11 +174,11 @@ def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> 
     return pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], made.type)
 
 
-def _engine() -> SessionContext:
-    """Return this thread's session, which has only functions that depend on one row alone."""
-    engine: SessionContext | None = getattr(_local, "engine", None)
-    if engine is None:
-        engine = expression_context()
-        drop_non_row_functions(engine)
-        _local.engine = engine
+def _row_functions() -> SessionContext:
+    """Return a session that has only functions that depend on one row alone."""
+    engine = expression_context()
+    drop_non_row_functions(engine)
     return engine
+
+
+_engine = ThreadSession(_row_functions)

@@ -4,10 +4,11 @@ Every session of Lakebed is made here: :func:`context` for merges and sorts, :fu
 :func:`statement_context` for SQL, :func:`expression_context` for computed columns. They differ in the memory pool, in
 the number of partitions and in the options.
 
-Rules. Names are quoted, because DataFusion folds the case of bare names and splits them at dots. Paths are ``file:``
-URLs, because it expands wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast
-and Parquet statistics can prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is
-the order of code points, and for both it is the order of the key codec (tests check it).
+Rules. A session that is kept passes ``ENGINE.enter`` (:mod:`lakebed.runtimes`) before each use. Names are quoted,
+because DataFusion folds the case of bare names and splits them at dots. Paths are ``file:`` URLs, because it expands
+wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast and Parquet statistics can
+prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is the order of code points, and
+for both it is the order of the key codec (tests check it).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import and_
@@ -29,9 +31,10 @@ from lakebed.model.key_types import Content
 from lakebed.model.key_values import encode_raw
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.schema import Field, Schema
+from lakebed.runtimes import ENGINE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from datafusion import DataFrame
     from datafusion.expr import SortExpr
@@ -96,6 +99,7 @@ def claim_one_core() -> None:
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
     """Return a session whose operators may reserve ``pool_bytes`` in all, and fail above. It does not spill."""
+    ENGINE.enter()
     config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
     for name, value in OPTIONS.items():
         config = config.set(name, value)
@@ -117,6 +121,7 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
 
     ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is created.
     """
+    ENGINE.enter()
     # With one partition, the engine uses hash joins even if they are disabled.
     config = SessionConfig(dict(options)).with_target_partitions(max(os.cpu_count() or 1, 2))
     config = config.with_create_default_catalog_and_schema(enabled=False).with_default_catalog_and_schema(*default)
@@ -126,6 +131,7 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
 
 def expression_context() -> SessionContext:
     """Return a session that computes columns of rows, with the engine's defaults: stored expressions rely on them."""
+    ENGINE.enter()
     return SessionContext(SessionConfig().with_target_partitions(1))
 
 
@@ -137,6 +143,22 @@ def query_context() -> SessionContext:
     engine.sql("SET datafusion.execution.time_zone = 'UTC'")
     drop_volatile_functions(engine)
     return engine
+
+
+class ThreadSession:
+    """A session for each thread that uses it, made at its first use."""
+
+    def __init__(self, make: Callable[[], SessionContext]) -> None:
+        self._make = make
+        self._local = threading.local()
+
+    def __call__(self) -> SessionContext:
+        """Return this thread's session."""
+        ENGINE.enter()
+        found: SessionContext | None = getattr(self._local, "session", None)
+        if found is None:
+            found = self._local.session = self._make()
+        return found
 
 
 def read_only() -> SQLOptions:

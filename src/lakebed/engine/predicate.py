@@ -12,7 +12,6 @@ in memory. Core type: :class:`Predicate`. Errors: UsageError.
 from __future__ import annotations
 
 import re
-import threading
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import column_names, context, drop_non_row_functions, operators_of
+from lakebed.engine.datafusion import ThreadSession, column_names, context, drop_non_row_functions, operators_of
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.typed_literals import with_typed_literals
@@ -48,8 +47,6 @@ _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192
 _CACHED_CHARACTERS_MAX = 16_384
 """Maximum characters of a cached predicate: 256 longer ones would take gigabytes."""
-
-_local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +114,10 @@ def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
 @lru_cache(maxsize=256)
 def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """Return the predicate, or the reason why it is invalid."""
+    engine = row_engine()
     try:
         with translate_errors(lambda error: Code.PREDICATE_INVALID(reason_of(error, bounds.text))):
-            frame = row_engine().from_arrow(empty_table(schema))
+            frame = engine.from_arrow(empty_table(schema))
             wanted = frame.filter(bounds.text)
             operators = set(operators_of(wanted.execution_plan()))
             named, parts = columns_named(bounds.text, schema), tuple(_conditions(wanted.optimized_logical_plan()))
@@ -210,13 +208,14 @@ def columns_named(where: str, schema: pa.Schema) -> tuple[str, ...]:
     return tuple(found)
 
 
-def row_engine() -> SessionContext:
-    """Return this thread's session, which has only functions that depend on one row alone."""
-    engine: SessionContext | None = getattr(_local, "engine", None)
-    if engine is None:
-        engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
-        drop_non_row_functions(engine)
+def _row_engine() -> SessionContext:
+    engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
+    drop_non_row_functions(engine)
     return engine
+
+
+row_engine = ThreadSession(_row_engine)
+"""Sessions that have only functions that depend on one row alone."""
 
 
 _ROW = pa.table({"": pa.array([True])})

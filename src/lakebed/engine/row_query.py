@@ -23,6 +23,7 @@ from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.runtimes import ENGINE
 
 if TYPE_CHECKING:
     from datafusion import DataFrame
@@ -90,6 +91,7 @@ class RowQuery:
         return self._frame(batch, self._bounds.text).to_arrow_table().rename_columns(self.schema.names)
 
     def _frame(self, batch: pa.RecordBatch, text: str) -> DataFrame:
+        ENGINE.enter()
         if self._context.table_exist(SOURCE):
             self._context.deregister_table(SOURCE)
         self._context.register_record_batches(SOURCE, [[batch]])

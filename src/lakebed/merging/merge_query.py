@@ -10,14 +10,13 @@ fails on rows.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import query_context, read_only
+from lakebed.engine.datafusion import ThreadSession, query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, of_integers
@@ -25,12 +24,11 @@ from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.row_kinds import ARRIVAL
 
 if TYPE_CHECKING:
-    from datafusion import SessionContext
-
     from lakebed.model.schema import Schema
 
 _ROWS = "rows"
-_local = threading.local()
+_engine = ThreadSession(query_context)
+"""Sessions that have deterministic functions, aggregates and windows."""
 
 
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
@@ -90,11 +88,3 @@ def _as_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         raise ValueError(
             f"column {field.name} is {column.type}, and a value does not fit {field.type}: {error}"
         ) from error
-
-
-def _engine() -> SessionContext:
-    """Return this thread's session, which has deterministic functions, aggregates and windows."""
-    engine: SessionContext | None = getattr(_local, "engine", None)
-    if engine is None:
-        engine = _local.engine = query_context()
-    return engine

@@ -58,6 +58,7 @@ from lakebed.read.plan import LiveFile, divided, live_files
 from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
 from lakebed.read.visible_rows import visible_where
+from lakebed.runtimes import ENGINE
 from lakebed.sorting.merge import merge_stream, ordered
 from lakebed.state.visibility import EVERY_ROW
 
@@ -196,6 +197,7 @@ class ScanEngine:
         return frame
 
     def _context(self, batch_rows: int) -> SessionContext:
+        ENGINE.enter()
         known = self._contexts.get(batch_rows)
         return self._contexts.setdefault(batch_rows, scan_context(batch_rows)) if known is None else known
 

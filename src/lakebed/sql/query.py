@@ -47,6 +47,7 @@ from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan
 from lakebed.read.row_stream import RowStream, timed_batches
+from lakebed.runtimes import ENGINE
 from lakebed.snapshot.restricted import RestrictedSnapshot
 from lakebed.sql.catalog_statements import (
     INFORMATION_SCHEMA,
@@ -212,6 +213,7 @@ class SqlEngine:
         return None if snapshot is None else snapshot.schema
 
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
+        ENGINE.enter()
         if self._context is None or self._limit_bytes != memory_limit_bytes:
             self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
             described = InformationSchema((_CATALOG, _SCHEMA), self._names, self._schema_of)

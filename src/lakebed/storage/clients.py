@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
+from lakebed.runtimes import STORE_CLIENT, Runtime
 from lakebed.storage.client_errors import explain, explained, half_of_keys, scrubbed
 
 if TYPE_CHECKING:
@@ -76,9 +77,27 @@ _ONCE: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)
 class Clients:
     """The two clients of one bucket or container, and the options that opened them (secrets: not in reprs)."""
 
-    retrying: ObjectStore = field(repr=False)
-    once: ObjectStore = field(repr=False)
+    _retrying: ObjectStore = field(repr=False)
+    _once: ObjectStore = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    runtime: Runtime | None = field(default=STORE_CLIENT, repr=False)
+    """The threads that serve requests; None for a store in memory, which needs none."""
+
+    @property
+    def retrying(self) -> ObjectStore:
+        """The client that retries. Raises UsageError in a forked child."""
+        self._enter()
+        return self._retrying
+
+    @property
+    def once(self) -> ObjectStore:
+        """The client that does not retry. Raises UsageError in a forked child."""
+        self._enter()
+        return self._once
+
+    def _enter(self) -> None:
+        if self.runtime is not None:
+            self.runtime.enter()
 
 
 def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Clients:
