@@ -79,6 +79,7 @@ LONGEST_FIRST = (
     "pipeline/test_in_process.py",
     "unit/cli/test_process.py",
     "unit/test_alter.py",
+    "unit/test_required_members.py",
     "adversarial/test_flips_on_s3.py",
     "unit/read/test_reads.py",
     "unit/retention/test_truncation.py",

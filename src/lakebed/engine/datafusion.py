@@ -24,25 +24,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit
+from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit, udf
 
 from lakebed.model import types
 from lakebed.model.key_types import Content
 from lakebed.model.key_values import encode_raw
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.schema import Field, Schema
+from lakebed.model.validity import masked
 from lakebed.runtimes import ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from datafusion import DataFrame
+    from datafusion import DataFrame, ScalarUDF
     from datafusion.expr import SortExpr
     from datafusion.plan import ExecutionPlan
 
     from lakebed.engine.predicate import Predicate
 
 _PR_SET_THP_DISABLE = 41
+
+_MASKS: dict[pa.DataType, ScalarUDF] = {}
 
 OPTIONS = {
     # One file is one partition: divided into byte ranges, it would no longer be sorted.
@@ -194,9 +197,11 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
     Its type is Parquet's type for the field, so that files of different schemas can be united.
     """
     if stored is None:
-        return lit(None).cast(types.in_parquet(field.type)).alias(field.name)
+        return lit(None).cast(types.in_parquet(field.stored_type)).alias(field.name)
     found = column(stored.name)
-    if types.can_become(stored.type, field.type):
+    if types.nullable_members(stored.type) != stored.type:
+        found = _masked(found, stored.type)
+    elif types.can_become(stored.type, field.type):
         found = found.cast(field.type)
     elif stored.name == field.name:
         return found
@@ -208,15 +213,30 @@ def typed(field: Field, given: pa.DataType | None) -> Expr:
 
     Casts drop the metadata that marks an extension type, so the alias sets it.
     """
-    kind = field.type
+    kind = field.stored_type
     found = lit(None) if given is None else column(field.name)
     if given == kind:
         return found
+    if given is not None and types.nullable_members(given) != given:
+        return _masked(found, given).cast(kind).alias(field.name)
     if not isinstance(kind, pa.BaseExtensionType):
         return found.cast(kind).alias(field.name)
     if given != kind.storage_type:
         found = found.cast(kind.storage_type)
     return found.alias(field.name, metadata={"ARROW:extension:name": kind.extension_name})
+
+
+def _masked(found: Expr, kind: pa.DataType) -> Expr:
+    """Make the struct members of a column nullable, and null where their struct is null. Lakebed once wrote files with
+    members that are not nullable, and other writers do; the engine returns a default or any other value for them.
+    """
+    # One for each type, which the engine does not derive.
+    function = _MASKS.get(kind)
+    if function is None:
+        function = udf(masked, [kind], types.nullable_members(kind), "immutable", "lakebed_masked")
+        _MASKS[kind] = function
+    # The engine has names of its own for the entries of a map.
+    return function(found.cast(kind))
 
 
 def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:

@@ -67,7 +67,10 @@ class RowQuery:
         """Whether groups of rows are aggregated: groups of several parts have to be aggregated again."""
         self.repeats = "Distinct" in kinds
         """Whether repeated rows are removed within a part, but not across parts."""
-        self.schema = pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in found])
+        kinds_of_found = [types.nullable_members(types.canonical(f.type)) for f in found]
+        self.schema = pa.schema(
+            [pa.field(f.name, kind, f.nullable) for f, kind in zip(found, kinds_of_found, strict=True)]
+        )
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the query's rows for each batch. Raises UsageError if it fails on one."""

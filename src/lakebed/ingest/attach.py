@@ -212,6 +212,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
                     stored = decoded_rows(stored)  # noqa: PLW2901 - nothing else may read the undecoded rows
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
+                    _check_members(batch, schema, notes.rows, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
                     _check_floats(batch, schema.sort_names, bounded, name)
                     last = _check_order(batch, codec, last, name, rows_before=notes.rows)
@@ -227,9 +228,9 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
 
 
 def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema:
-    given = [(stored_id(column), column.name, column.type) for column in found]
+    given = [(stored_id(column), column.name, types.nullable_members(column.type)) for column in found]
     for schema in reversed(schemas):
-        if given == [(field.id, field.name, types.in_parquet(field.type)) for field in schema.fields]:
+        if given == [(field.id, field.name, types.in_parquet(field.stored_type)) for field in schema.fields]:
             return schema
     if all(field_id is None for field_id, _, _ in given):
         reason = "its columns have no field ids"
@@ -245,7 +246,7 @@ def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordB
     columns = []
     for column, field in zip(stored.columns, schema.fields, strict=True):
         try:
-            columns.append(column.cast(field.type))
+            columns.append(validity.as_stored(column, field.stored_type))
         except pa.ArrowInvalid as error:
             raise Code.VALUE_NOT_REPRESENTABLE(
                 f"cannot attach {name}: column {field.name} is {column.type} and holds a value that {field.type} "
@@ -267,6 +268,18 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
                 column=field.name,
                 name=name,
                 row=before + row,
+            )
+
+
+def _check_members(batch: pa.RecordBatch, schema: Schema, before: int, name: str) -> None:
+    for field in schema.fields:
+        lacking = validity.unfilled(batch.column(field.name), field.type) if field.has_required_members else None
+        if lacking is not None:
+            row = before + pc.index(lacking, value=True).as_py()
+            raise Code.VALUE_NULL(
+                f"{name} has a null in a member of {field.name} that is not nullable, in row {row}; fill it",
+                column=field.name,
+                row=row,
             )
 
 

@@ -279,7 +279,7 @@ class Conformer:
             if name in batch.schema.names:
                 _take(sieve, wanted, name)
             else:
-                sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.type)
+                sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.stored_type)
         for wanted in self.schema.generated:
             _generate(sieve, wanted)
         _drop_long_keys(sieve, self.schema)
@@ -303,7 +303,7 @@ def malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
 def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     _drop_invalid(sieve, wanted, name)
     column = sieve.given.column(name)
-    taken = sieve.columns[wanted.name] = converted(column, validity.free(wanted.type))
+    taken = sieve.columns[wanted.name] = converted(column, wanted.stored_type)
     if taken.null_count > column.null_count:
         lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
         sieve.drop(
@@ -313,10 +313,11 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             f"column {name} is {name_of(column.type)} and holds a value that {name_of(wanted.type)} cannot keep",
             remedy=remedy(column.type, wanted, key=wanted.name in sieve.keys),
         )
-    bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
-    if bad is not None:
-        sieve.drop(wanted, bad, Code.VALUE_NULL, f"column {name} has a null in a member that is not nullable")
-    sieve.columns[wanted.name] = validity.retyped(sieve.columns[wanted.name], wanted.type)
+    sieve.columns[wanted.name] = validity.masked(sieve.columns[wanted.name])
+    if wanted.has_required_members:
+        bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
+        if bad is not None:
+            sieve.drop(wanted, bad, Code.VALUE_NULL, f"column {name} has a null in a member that is not nullable")
     bad = validity.unstorable(sieve.columns[wanted.name])
     if bad is not None:
         sieve.drop(
@@ -350,7 +351,8 @@ def _drop_nulls(sieve: _Sieve, wanted: Field, value_name: str) -> None:
     if wanted.name in sieve.lacking:
         filled = pc.and_(pc.equal(sieve.given.column(KIND), int(RowKind.DELETE)), pc.is_null(column))
         places = pa.array(np.where(filled.to_numpy(zero_copy_only=False), len(column), np.arange(len(column))))
-        column = sieve.columns[wanted.name] = pa.concat_arrays([column, default_column(wanted.type, 1)]).take(places)
+        default = validity.masked(default_column(wanted.type, 1))
+        column = sieve.columns[wanted.name] = pa.concat_arrays([column, default]).take(places)
     advice = (
         "a key is never null: fill it, or leave the row out"
         if wanted.name in sieve.keys

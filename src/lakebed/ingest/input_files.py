@@ -115,7 +115,7 @@ class TextFields:
         """
         names = {f.name: columns.get(f.name, f.name) for f in schema.fields}
         from_any = frozenset(names[f.name] for f in schema.fields if f.name in casts and pa.types.is_string(f.type))
-        return cls({names[f.name]: f.type for f in schema.fields}, from_any=from_any, **how)
+        return cls({names[f.name]: f.stored_type for f in schema.fields}, from_any=from_any, **how)
 
     def texts(self, options: ReadingOptions) -> list[str]:
         """Return the columns in which any value of JSON is text; in CSV, those that stay text."""

@@ -240,7 +240,7 @@ def _check_column_names(names: Iterable[Any]) -> None:
 
 def _column_of(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
     """Return values as a column: of their own type, or of the field's if that is no form of it, such as a map."""
-    wanted = schema.by_name[name].type if name in schema.by_name else None
+    wanted = schema.by_name[name].stored_type if name in schema.by_name else None
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if getattr(values, "ndim", 1) > 1:

@@ -238,7 +238,7 @@ class RowEncoder:
         constants: dict[str, pa.Scalar] = {KIND: pa.scalar(int(RowKind.DELETE), pa.int8())}
         for field in schema.fields:
             if not field.expression and self.conformer.column(field.name) not in read:
-                constants[self.conformer.column(field.name)] = pa.scalar(None, field.type)
+                constants[self.conformer.column(field.name)] = pa.scalar(None, field.stored_type)
         return _Form(self._marking(schema), frozenset(names) & (own - read), tuple(constants.items()))
 
     def _with_given_keys(self, names: tuple[str, ...]) -> Schema:

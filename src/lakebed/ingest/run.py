@@ -205,7 +205,7 @@ def _written_again(table: WriteTarget, files: Sequence[NewFile], *, marked: bool
     names = {field.id: field.name for field in (*state.created.fields, *files[0].added)}
     before = state.schemas[files[0].file.schema_version - 2]
     kept = [field for field in (*before.fields, *files[0].added) if field.id in names]
-    columns = pa.schema([(names[field.id], field.type) for field in kept])
+    columns = pa.schema([(names[field.id], field.stored_type) for field in kept])
     again = Write(operation=Operation(Action.STORED) if marked else UPSERT)
     target = _Target.of(table, [(WRITE, columns)], again)
     stored = [(field.name, columns.field(index)) for index, field in enumerate(kept)]

@@ -278,7 +278,9 @@ def _undecoded_rows(storage: Storage, table_id: str, file: DataFile, schema: Sch
         stored = {stored_id(column): column.name for column in pq.read_schema(source)}
         for batch in map(decoded_rows, read_row_groups(source, file.id)):
             columns = [
-                batch.column(stored[f.id]).cast(f.type) if f.id in stored else pa.nulls(batch.num_rows, f.type)
+                validity.as_stored(batch.column(stored[f.id]), f.stored_type)
+                if f.id in stored
+                else pa.nulls(batch.num_rows, f.stored_type)
                 for f in schema.fields
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema.arrow)

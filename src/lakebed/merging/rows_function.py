@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 
 from lakebed.errors import Code, Error
 from lakebed.merging.groups import Groups
+from lakebed.model import types
 from lakebed.model.arrays import booleans, empty_batch, of_integers
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.validity import invalid
+from lakebed.model.validity import invalid, masked, unfilled
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -123,7 +124,11 @@ class RowsFunction:
                 row = int(np.flatnonzero(booleans(pc.fill_null(flawed, fill_value=False)))[0])
                 key = _key_at(result, row, schema.row_key_names)
                 raise self.failed(f"gave a value that is no {field.type} in {field.name}", key)
-        return result.cast(rows.schema)
+            lacking = unfilled(column, field.type) if field.has_required_members else None
+            if lacking is not None:
+                key = _key_at(result, pc.index(lacking, value=True).as_py(), schema.row_key_names)
+                raise self.failed(f"gave null in a member of {field.name} that is not nullable", key)
+        return pa.RecordBatch.from_arrays([masked(column) for column in result.columns], schema=rows.schema)
 
     def _check_keys(self, result: pa.RecordBatch, rows: pa.RecordBatch, schema: Schema) -> None:
         for name in schema.sort_names:
@@ -215,6 +220,6 @@ def _difference(actual: pa.Schema, wanted: pa.Schema) -> str:
         unknown = [name for name in actual.names if name not in wanted.names]
         return f"a column {unknown[0]}, which the table does not have," if unknown else "a column twice"
     for field in wanted:
-        if actual.field(field.name).type != field.type:
+        if types.nullable_members(actual.field(field.name).type) != field.type:
             return f"{actual.field(field.name).type} in {field.name}, not {field.type},"
     return ""

@@ -84,6 +84,8 @@ class Field:
     """Bytes of a fixed-width key encoding; 0 for text and binary."""
     is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
     """Whether the type is a string."""
+    stored_type: pa.DataType = dataclasses.field(init=False, repr=False, compare=False)
+    """The type of arrays and files: ``type`` with nullable struct members (:func:`types.nullable_members`)."""
 
     def __post_init__(self) -> None:
         check_field(self.name)
@@ -107,16 +109,22 @@ class Field:
         object.__setattr__(self, "key_type", found)
         object.__setattr__(self, "width", found.width if found is not None else 0)
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
+        object.__setattr__(self, "stored_type", types.nullable_members(self.type))
+
+    @property
+    def has_required_members(self) -> bool:
+        """Whether structs among the values have members that are not nullable."""
+        return bool(self.stored_type != self.type)
 
     @property
     def returned_type(self) -> pa.DataType:
-        """The type in which reads return the values: that of the field, or a dictionary of it."""
+        """The type as schemas and messages show it: that of the field, or a dictionary of it."""
         return pa.dictionary(types.INDEX, self.type) if self.dictionary else self.type
 
     @property
     def arrow(self) -> pa.Field:
         """The Arrow field as it is stored, with its id in the metadata that Parquet writers use."""
-        return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
+        return pa.field(self.name, self.stored_type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
     def parse(self, text: str) -> Any:
         """Parse a key value from a command line; see :func:`lakebed.model.key_values.parse_text`."""
@@ -248,7 +256,7 @@ class Schema:
     @cached_property
     def returned(self) -> pa.Schema:
         """The Arrow schema of the rows that reads return: that of the stored rows, with dictionaries."""
-        return pa.schema([f.arrow.with_type(f.returned_type) for f in self.fields])
+        return pa.schema([f.arrow.with_type(f.returned_type) if f.dictionary else f.arrow for f in self.fields])
 
     def arrow_of(self, columns: Iterable[str]) -> pa.Schema:
         """Return the Arrow schema of rows with these columns alone, in this order; a column may be repeated."""

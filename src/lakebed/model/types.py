@@ -115,6 +115,23 @@ def with_inner(kind: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -
     return next((remade(kind, inner) for is_kind, remade in _NESTED if is_kind(kind)), kind)
 
 
+def nullable_members(kind: pa.DataType) -> pa.DataType:
+    """Return the type with nullable struct members, at any depth: the type of stored values.
+
+    A member that is ``not null`` has no value where its struct is null. Libraries take what is in the buffers there for
+    its value, refuse a null there, or conclude that the member is never null; so no array has such a member. That a
+    struct has the member is checked when rows enter a table (:func:`lakebed.model.validity.unfilled`).
+    """
+    return _with_nullable_members(kind) if "not null" in str(kind) else kind
+
+
+def _with_nullable_members(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        members = [member.with_type(_with_nullable_members(member.type)) for member in kind]
+        return pa.struct([member.with_nullable(nullable=True) for member in members])
+    return with_inner(kind, _with_nullable_members)
+
+
 INDEX = pa.int32()
 """The index type of all dictionaries that reads return: that of :meth:`pyarrow.Array.dictionary_encode`."""
 

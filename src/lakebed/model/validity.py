@@ -67,34 +67,39 @@ def check_layout(column: pa.Array) -> None:
 
 def unfilled(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Return a mask of the rows with a null in a struct member not nullable in ``kind``, a type of the same layout."""
-    if kind == free(kind):
-        return None
     return _bad_rows(column, lambda part: _check_filled(part, kind))
 
 
-def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the same values as a type of other nullability. Requires that :func:`unfilled` marks no row."""
-    if column.type == kind:
+def as_stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values as the type of a field. Of a struct that is null, all members are: see
+    :func:`lakebed.model.types.nullable_members`.
+    """
+    rows = masked(column)
+    return rows if rows.type == kind else rows.cast(kind)
+
+
+def masked(column: pa.Array) -> pa.Array:
+    """Return the values with struct members that are nullable, and null wherever their struct is null."""
+    kind = types.nullable_members(column.type)
+    if not _holds_struct(kind):
         return column
-    # Arrow's casts and views also check members below a null.
+    if pa.types.is_struct(kind):
+        # Flattening applies the nulls of the struct to its members.
+        members = [masked(member) for member in column.flatten()]
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
     rows = _compact(column)
-    without_offsets = pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind)
-    buffers = rows.buffers()[: 1 if without_offsets else 2]
-    if pa.types.is_struct(kind):
-        children = [retyped(rows.field(index), member.type) for index, member in enumerate(kind)]
-    elif pa.types.is_map(kind):
-        entries = [rows.keys, retyped(rows.items, kind.item_type)]
-        children = [pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])]
+    buffers = rows.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+    if pa.types.is_map(kind):
+        entries = [masked(rows.keys), masked(rows.items)]
+        inside = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
     else:
-        children = [retyped(rows.values, kind.value_type)]
-    return pa.Array.from_buffers(kind, len(rows), buffers, children=children)
+        inside = masked(rows.values)
+    return pa.Array.from_buffers(kind, len(rows), buffers, children=[inside])
 
 
-def free(kind: pa.DataType) -> pa.DataType:
-    """Return the type with nullable struct members, at any depth."""
-    if pa.types.is_struct(kind):
-        return pa.struct([member.with_type(free(member.type)).with_nullable(nullable=True) for member in kind])
-    return types.with_inner(kind, free)
+def _holds_struct(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) or any(_holds_struct(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def reason(column: pa.Array, row: int) -> str:
@@ -124,7 +129,7 @@ def mended(column: pa.Array) -> pa.Array:
     or time that its type does not allow. For few rows: each becomes a Python value.
     """
     rows = canonical(column)
-    kind = rows.type
+    kind = types.nullable_members(rows.type)
     values = [_valid_value(value, kind) for value in rows.view(_raw(kind)).to_pylist(maps_as_pydicts=None)]
     return pa.array(values, _type_of_valid(kind)).view(kind)
 
@@ -232,7 +237,10 @@ def _check_filled(column: pa.Array, kind: pa.DataType) -> None:
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the same layout that allows every value: bytes for text and decimals, integers for times."""
+    """Return the type of the same layout that allows every value: bytes for text and decimals, integers for times, and
+    null in each member of a struct.
+    """
+    kind = types.nullable_members(kind)
     if kind in _TEXTS:
         return _TEXTS[kind]
     if pa.types.is_decimal(kind):

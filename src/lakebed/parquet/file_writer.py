@@ -48,6 +48,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
+from lakebed.model.validity import as_stored
 from lakebed.parquet.key_bounds import FloatBounds, is_float, key_bounds, widen
 from lakebed.parquet.key_filter import key_filter
 from lakebed.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
@@ -150,7 +151,7 @@ def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         )
     # Parquet has no seconds, so an engine may hand over milliseconds; a cast is free where the types agree.
     columns = [
-        column if column.type == field.type else column.cast(field.type)
+        column if column.type == field.stored_type else as_stored(column, field.stored_type)
         for column, field in zip(batch.columns, schema.fields, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)

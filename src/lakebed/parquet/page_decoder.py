@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from lakebed import telemetry
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.schema import Field, Schema
+from lakebed.model.validity import as_stored
 from lakebed.parquet.footer import RowGroup
 from lakebed.parquet.memory_file import MemoryFile, page_ranges
 from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
@@ -144,7 +145,7 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
     """Return the rows of a cut, from whole columns of its row group; null if the file has no such column."""
     footer = cut.file.footer
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
-    columns = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
+    columns = {field.name: pa.nulls(len(cut.rows), field.stored_type) for field in fields if field.name not in stored}
     if stored:
         import pyarrow.parquet as pq
 
@@ -159,7 +160,7 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
                 column = rows.column(stored[field.name]).combine_chunks()
                 # Copied: a slice would hold the whole row group.
                 column = column if len(inside) == len(column) else column.take(of_integers(inside))
-                columns[field.name] = column if column.type == field.type else column.cast(field.type)
+                columns[field.name] = _as_type(column, field.stored_type)
     return columns
 
 
@@ -345,19 +346,19 @@ class _Piece(Struct, frozen=True):
 
 def _join_pieces(pieces: Sequence[_Piece], field: Field) -> pa.Array:
     if len(pieces) == 1 and pieces[0].source is not None:
-        return take_rows(_as_type(pieces[0].source.columns[field.id], field.type), pieces[0].positions)
+        return take_rows(_as_type(pieces[0].source.columns[field.id], field.stored_type), pieces[0].positions)
     parts = []
     exact: dict[int, pa.Array] = {}
     for source, run in groupby(pieces, attrgetter("source")):
         if source is None:
-            parts.append(pa.nulls(sum(len(piece.positions) for piece in run), field.type))
+            parts.append(pa.nulls(sum(len(piece.positions) for piece in run), field.stored_type))
             continue
         column = exact.get(id(source))
         if column is None:
-            column = exact[id(source)] = _as_type(source.columns[field.id], field.type)
+            column = exact[id(source)] = _as_type(source.columns[field.id], field.stored_type)
         parts.append(take_rows(column, concatenated_positions([piece.positions for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
+    return column if column.type == kind else as_stored(column, kind)

@@ -165,8 +165,11 @@ class ScanEngine:
     def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
         """Return the fields of a schema as expressions over the columns of a file."""
         names = opened.footer.names
-        # A file that was written while others changed the schema may lack columns of its version.
-        if opened.file.schema_version == schema.version and all(names.get(field.id) == field.name for field in fields):
+        # A file that was written while others changed the schema may lack columns of its version. One of another writer
+        # may have struct members that are not nullable.
+        if opened.file.schema_version == schema.version and all(
+            names.get(field.id) == field.name and not field.has_required_members for field in fields
+        ):
             return [self._column(field.name) for field in fields]
         stored = self._stored.get(opened)
         if stored is None:

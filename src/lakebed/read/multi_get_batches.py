@@ -60,7 +60,7 @@ def read_keys(
     assert request.among is not None, "a multi-get has a list of keys"
     overlap = any(len(part.files) > 1 for part in parts)
     search = _Search(files, request, request.among, multi_get_fields(request, sorted_rows=overlap))
-    tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]))]
+    tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.stored_type) for field in search.fields)]))]
     for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
         request.statistics.add(statistics)
         tables.append(rows)
@@ -278,7 +278,7 @@ class _Batch:
 
         # The other fields are decoded with the keys if nearly every page has a row to return, and always for files on
         # a store, where another round trip takes longer than decoding a page in vain.
-        arrow = pa.schema([(field.name, field.type) for field in fields])
+        arrow = pa.schema([(field.name, field.stored_type) for field in fields])
         rows = read_rows(cuts, schema.row_key, fields, find, along=certain, arrow=arrow)
         columns = empty_table(arrow).columns if rows is None else rows.columns
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics

@@ -21,6 +21,7 @@ from lakebed import clock, telemetry
 from lakebed.errors import Code
 from lakebed.model.dictionaries import returned, returned_schema
 from lakebed.model.frames import Frames
+from lakebed.model.validity import as_stored
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,7 +90,7 @@ def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         column = rows.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(column if column.type == field.type else as_stored(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -280,7 +280,8 @@ def _columns_of_fields(stored: pa.Schema, schema: Schema, path: Path) -> tuple[p
             source=str(path),
         )
     for field, column in zip(schema.fields, columns, strict=True):
-        if column is None or column.type in (field.type, types.in_parquet(field.type)):
+        kind = field.stored_type
+        if column is None or types.nullable_members(column.type) in (kind, types.in_parquet(kind)):
             continue
         if not types.can_become(column.type, field.type):
             raise Code.COLUMN_TYPE_MISMATCH(

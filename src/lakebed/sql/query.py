@@ -399,5 +399,5 @@ def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scan
             if rows > IN_MEMORY_ROWS_MAX or size_bytes > IN_MEMORY_BYTES_MAX:
                 return None
         found = pa.Table.from_batches(batches, reader.schema)
-    columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.type) for f in schema.fields]
+    columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.stored_type) for f in schema.fields]
     return pa.table(columns, schema=schema.arrow)

@@ -20,6 +20,7 @@ from lakebed.engine.type_reasons import plain_reason
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, translate_errors
+from lakebed.model.validity import as_stored
 from lakebed.read.datafusion_scan import Frame, check_found
 from lakebed.read.row_stream import bounded
 
@@ -48,7 +49,7 @@ def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = No
     with translate_errors(partial(refused, statement=statement)):
         given = frame.schema()
     named = zip(names or given.names, given, strict=True)
-    return pa.schema([pa.field(name, types.canonical(f.type), f.nullable) for name, f in named])
+    return pa.schema([pa.field(name, types.nullable_members(types.canonical(f.type)), f.nullable) for name, f in named])
 
 
 def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:
@@ -94,7 +95,7 @@ def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if not schema.names:
         # A batch without columns still has a number of rows.
         return rows
-    columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)]
+    columns = [c if c.type == f.type else as_stored(c, f.type) for c, f in zip(rows.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

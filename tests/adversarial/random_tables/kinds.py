@@ -5,6 +5,7 @@ A content is the model's representation of a value: an integer for times, else a
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import uuid
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.engine.statement_parameters import literal
+from lakebed.model.types import nullable_members
 
 Content = Any
 NAN = math.nan
@@ -80,7 +82,7 @@ class Kind:
             column = column.cast(wanted)
             found = column.cast(pa.int32() if wanted.bit_width == 32 else pa.int64()).to_pylist()
         else:
-            found = column.cast(wanted).to_pylist()
+            found = column.cast(nullable_members(wanted)).to_pylist()
         return [NAN if isinstance(one, float) and math.isnan(one) else one for one in found]
 
     def literals(self, content: Content) -> list[str]:
@@ -131,6 +133,7 @@ def _decimals(precision: int, scale: int) -> tuple[Decimal, ...]:
 
 
 DAY = 86_400
+DATE = dt.date(2000, 1, 1)
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -189,11 +192,11 @@ KINDS = {
         Kind("list", pa.list_(pa.int32()), ([], [1], [None, 2], [3] * 9), is_key=False),
         Kind("lists", pa.list_(pa.list_(pa.string())), ([], [[]], [None, ["a", None]]), is_key=False),
         Kind("fixed_list", pa.list_(pa.float32(), 2), ([0.0, 1.0], [None, 2.0]), is_key=False),
-        Kind("struct", pa.struct([("x", pa.int32()), ("y", pa.string())]),
-             ({"x": 1, "y": None}, {"x": None, "y": None}, {"x": 2, "y": "é"}), is_key=False),
+        Kind("struct", pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())]),
+             ({"x": 1, "y": None}, {"x": 0, "y": None}, {"x": 2, "y": "é"}), is_key=False),
         Kind("map", pa.map_(pa.string(), pa.int64()), ([], [("a", 1)], [("a", None), ("b", 2)]), is_key=False),
-        Kind("struct_list", pa.struct([("s", pa.list_(pa.struct([("t", pa.timestamp("us"))])))]),
-             ({"s": None}, {"s": []}, {"s": [{"t": None}]}), is_key=False),
+        Kind("struct_list", pa.struct([("s", pa.list_(pa.struct([pa.field("t", pa.date32(), nullable=False)])))]),
+             ({"s": None}, {"s": []}, {"s": [None, {"t": DATE}]}), is_key=False),
     ]
 }  # fmt: skip
 KEYS = [name for name, kind in KINDS.items() if kind.is_key]

@@ -89,7 +89,7 @@ class KeySearch:
             for index, field in enumerate(key)
         }
         for name in self.predicate.columns:
-            columns.setdefault(name, pa.nulls(len(values), self.schema.by_name[name].type))
+            columns.setdefault(name, pa.nulls(len(values), self.schema.by_name[name].stored_type))
         return int(pc.sum(is_true(pa.RecordBatch.from_pydict(columns), self.predicate)).as_py() or 0)
 
 

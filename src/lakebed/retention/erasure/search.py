@@ -219,7 +219,7 @@ def _loose(
     for batch in batches:
         columns, unclear = {}, pa.array([False] * batch.num_rows)
         for f in needed:
-            columns[f.name], bad = _converted(batch, f.name, f.type)
+            columns[f.name], bad = _converted(batch, f.name, f.stored_type)
             unclear = pc.or_(unclear, bad)
         if ranges != (ALL_KEYS,):
             unclear = pc.or_(unclear, _any_null(columns, schema.row_key_names))
@@ -249,11 +249,12 @@ def _converted(batch: pa.RecordBatch, name: str, wanted: pa.DataType) -> tuple[p
     import pyarrow.compute as pc
 
     from lakebed.engine.computed_columns import try_cast
+    from lakebed.model.validity import masked
     from lakebed.parquet.sizes import decoded
 
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, wanted), pa.array([True] * batch.num_rows)
-    given = decoded(batch.column(name))
+    given = masked(decoded(batch.column(name)))
     try:
         made = given if given.type == wanted else try_cast(given, wanted)
     except (Error, pa.ArrowException):
