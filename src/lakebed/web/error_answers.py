@@ -53,10 +53,20 @@ def document_of(error: Error) -> dict[str, Any]:
     return {"error": {"kind": error.kind, "code": error.code.value, "message": error.message}}
 
 
+_RETRY_AFTER_S = {Code.SERVICE_BUSY: 5, Code.ATTEMPTS_EXCEEDED: 60}
+"""When a request that was refused for lack of room may have more luck."""
+
+
+def retry_headers(error: Error) -> dict[str, str]:
+    """Return the header that says when to try again, for an error that passes."""
+    seconds = _RETRY_AFTER_S.get(error.code)
+    return {} if seconds is None else {"Retry-After": str(seconds)}
+
+
 def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]:
     """Answer an error of Lakebed."""
     status = status_of(error)
-    headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else {}
+    headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else retry_headers(error)
     return _answer(request, status, document_of(error), headers)
 
 

@@ -28,8 +28,9 @@ from litestar.handlers import BaseRouteHandler
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.security.audit import AuditLog
-from lakebed.security.principal import Authenticator, Principal
+from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.security.sessions import SealedSessions
+from lakebed.web.connections import CONNECTION
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -74,6 +75,8 @@ class RequestAuthenticator:
     ) -> None:
         """``hosts`` are the names by which the service may be addressed; any, if None."""
         self._authenticator = authenticator
+        # Without authentication all requests are of one principal.
+        self._is_open = isinstance(authenticator, Open)
         self._hosts = hosts
         self._sessions = sessions
         self._failures = _Failures()
@@ -101,6 +104,8 @@ class RequestAuthenticator:
                 authorization = self._sessions.authorization(connection.cookies.get(COOKIE))
             principal = self._authenticated(authorization, connection)
             scope[PRINCIPAL] = principal
+            if CONNECTION in scope and not self._is_open:
+                scope[CONNECTION].belongs_to(principal.name)
         return principal
 
     def sign_in(self, token: str, connection: AnyConnection) -> str:

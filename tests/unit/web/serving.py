@@ -2,12 +2,12 @@
 
 import socket
 import threading
-from contextlib import contextmanager
-
-import uvicorn
+from contextlib import contextmanager, suppress
 
 from lakebed.service.service import Service
+from lakebed.web import server
 from lakebed.web.app import make_app
+from tests.waiting import until
 
 
 @contextmanager
@@ -20,19 +20,25 @@ def listening(port=0):
 
 
 @contextmanager
-def serving(instance, authenticator=None, limits=None, port=0):
+def serving(instance, authenticator=None, limits=None, port=0, connections=None):
     """The URL of the application of an instance."""
     with listening(port) as bound:
-        server = uvicorn.Server(uvicorn.Config(make_app(Service(instance), authenticator, limits), log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
-        began = threading.Event()
-        server.install_signal_handlers = lambda: None
+        asked = threading.Event()
+        app = make_app(Service(instance), authenticator, limits)
+        thread = threading.Thread(target=server.serve, args=(app, bound, asked, None, connections))
         thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            began.wait(0.01)
+        address = bound.getsockname()
+        until(lambda: not thread.is_alive() or is_listening(address), every_s=0.01)
         try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+            assert thread.is_alive()
+            yield f"http://127.0.0.1:{address[1]}"
         finally:
-            server.should_exit = True
+            asked.set()
             thread.join()
+
+
+def is_listening(address):
+    """Whether a connection to the address is accepted."""
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
