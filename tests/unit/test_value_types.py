@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from datetime import time
+from decimal import Decimal
 
 import duckdb
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.model import types
 from lakebed.model.defaults import default_column
+from lakebed.model.validity import invalid, mended
 from tests.workers import in_process
 
 SCHEMA = lakebed.Schema(
@@ -278,3 +281,43 @@ def test_summarize_shows_types_of_every_kind(lake):
     assert [(row["column_name"], row["column_type"]) for row in found] == [
         ("k", "int64"), ("v", "list<uuid>"), ("d", "string"),
     ]  # fmt: skip
+
+
+ONE = pa.map_(pa.string(), pa.int64())
+REPEATED, DISTINCT = [("a", 1), ("b", 2), ("a", 3)], [("a", 1), ("b", 1)]
+IN_MAPS = {
+    "map<string, int64>": lambda value: value,
+    "list<map<string, int64>>": lambda value: [None, [], DISTINCT, value],
+    "struct<x: int64, m: map<string, int64>>": lambda value: {"x": 1, "m": value},
+    "map<int64, map<string, int64>>": lambda value: [(1, DISTINCT), (2, value)],
+    "fixed_size_list<map<string, int64>>[2]": lambda value: [DISTINCT, value],
+}
+
+
+@pytest.mark.parametrize("kind", IN_MAPS)
+def test_a_map_with_equal_keys_is_refused_by_its_row_at_any_depth(lake, kind):
+    """DuckDB refuses to read one, Spark to make one, and the Parquet specification has readers drop a value."""
+    schema = lakebed.Schema({"k": "int64"}, values={"m": kind})
+    table = lake.create_table("t", schema)
+    around = IN_MAPS[kind]
+    good = [around(DISTINCT), None, around([])]
+    table.write(pa.table({"k": range(3), "m": good}, schema.arrow))
+    with pytest.raises(lakebed.SchemaMismatchError, match=r"holds a map with equal keys; 1 of 4 rows .* row 2: .*a.*b"):
+        table.write(pa.table({"k": range(4), "m": [*good[:2], around(REPEATED), around([])]}, schema.arrow))
+    assert len(table.to_duckdb().fetchall()) == 3
+
+
+KEYS = {
+    "string": ["x", "y"], "double": [0.5, 1.5], "bool": [True, False], "decimal128(5, 2)": [Decimal(1), Decimal(2)],
+    "time64[us]": [time(1), time(2)], "binary": [b"x", b"y"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_equal_keys_of_a_map_are_found_whatever_their_type(key):
+    kind = lakebed.Schema({"k": "int64"}, values={"m": f"map<{key}, int64>"}).by_name["m"].type
+    first, second = KEYS[key]
+    column = pa.array([[(first, 1), (second, 1)], None, [(second, 1), (second, 2)]], kind)
+    assert invalid(column).to_pylist() == [False, False, True]
+    assert invalid(column.slice(0, 2)) is None
+    assert mended(column).to_pylist(maps_as_pydicts="strict")[2] == {second: 2}

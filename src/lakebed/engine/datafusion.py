@@ -5,10 +5,10 @@ Every session of Lakebed is made here: :func:`context` for merges and sorts, :fu
 the number of partitions and in the options.
 
 Rules. A session that is kept passes ``ENGINE.enter`` (:mod:`lakebed.runtimes`) before each use. Names are quoted,
-because DataFusion folds the case of bare names and splits them at dots. Paths are ``file:`` URLs, because it expands
-wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast and Parquet statistics can
-prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is the order of code points, and
-for both it is the order of the key codec (tests check it).
+because DataFusion folds the case of bare names and splits them at dots. Paths are URLs made by :func:`url`, because it
+expands wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast and Parquet
+statistics can prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is the order of
+code points, and for both it is the order of the key codec (tests check it).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pyarrow as pa
 from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit, udf
+from datafusion.object_store import LocalFileSystem
 
 from lakebed.model import types
 from lakebed.model.key_types import Content
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
 
 _PR_SET_THP_DISABLE = 41
+_CONTROL_CHARACTERS = frozenset(map(chr, (*range(32), 127)))
 
 _MASKS: dict[pa.DataType, ScalarUDF] = {}
 
@@ -288,9 +291,20 @@ def sort_order(schema: Schema) -> list[SortExpr]:
     return [column(name).sort() for name in schema.sort_names]
 
 
-def url(path: Path) -> str:
-    """Return the URL of a local path, in which DataFusion expands no wildcards."""
-    return path.absolute().as_uri()
+def url(engine: SessionContext, path: Path) -> str:
+    """Return the URL by which this session reads or writes a local path, in which it expands no wildcards."""
+    whole = path.absolute()
+    if is_plain(whole):
+        return whole.as_uri()
+    # A store that begins at the folder: the engine does not see what is above.
+    host = str(whole.parent).encode().hex()
+    engine.register_object_store("folder://", LocalFileSystem(str(whole.parent)), host)
+    return f"folder://{host}/{quote(whole.name)}"
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether every session reads the path by its ``file:`` URL: the engine refuses control characters."""
+    return _CONTROL_CHARACTERS.isdisjoint(str(path))
 
 
 def inside(codec: KeyCodec, key_range: EncodedRange | None) -> Expr | None:

@@ -132,13 +132,14 @@ def _with_text_times(kind: pa.DataType) -> pa.DataType:
 
 def _write_json(batches: Iterable[pa.RecordBatch], path: Path, bytes_max: int) -> None:
     """Write JSON lines by the engine, some rows at a time, and append them to one file."""
-    from lakebed.engine.datafusion import context
+    from lakebed.engine.datafusion import context, url
 
     with scratch_folder("json", path.parent) as folder, path.open("wb") as whole:
         for number, table in zip(count(), gather(map(_with_texts, batches), _JSON_ROWS, bytes_max), strict=False):
             part = folder / f"{number:06d}.json"
             with writing_to(folder):
-                context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(_in_json(table)).write_json(part)
+                engine = context(partitions=1, batch_rows=8192, pool_bytes=2**30)
+                engine.from_arrow(_in_json(table)).write_json(url(engine, part))
                 with part.open("rb") as stream:
                     while chunk := stream.read(2**20):
                         whole.write(chunk)

@@ -1,10 +1,10 @@
 """Finds values of Arrow arrays that are invalid for their types, and repairs them.
 
 An Arrow array may contain values that its type does not allow: text that is not UTF-8, a decimal with more digits than
-its precision, a time outside a day. PyArrow accepts such arrays from any producer without validation, and Parquet
-stores them, but most readers refuse the whole page with such a value. So they are refused before they are written
-(:mod:`lakebed.ingest.conformer`, :mod:`lakebed.ingest.attach`), and replaced where older versions wrote them
-(:mod:`lakebed.maintenance.repair`).
+its precision, a time outside a day, a map with equal keys. PyArrow accepts such arrays from any producer without
+validation, and Parquet stores them, but most readers refuse the whole page with such a value. So they are refused
+before they are written (:mod:`lakebed.ingest.conformer`, :mod:`lakebed.ingest.attach`), and replaced where older
+versions wrote them (:mod:`lakebed.maintenance.repair`).
 
 Arrow's own full validation is used; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it is
 ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lakebed.model import types
 from lakebed.model.iso_times import iso_texts, may_expand
 from lakebed.model.key_types import PER_SECOND
 
+_EQUAL_KEYS = "a map with equal keys"
 _TEXTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
@@ -38,7 +40,7 @@ def invalid(column: pa.Array) -> pa.Array | None:
     # As bytes and integers all values are valid, so this checks only the layout.
     check_layout(column)
     rows = canonical(column)
-    return _bad_rows(rows, lambda part: part.validate(full=True))
+    return _bad_rows(rows, _validate)
 
 
 def unstorable(column: pa.Array) -> pa.Array | None:
@@ -105,10 +107,12 @@ def _holds_struct(kind: pa.DataType) -> bool:
 def reason(column: pa.Array, row: int) -> str:
     """Return the fault of a row that :func:`invalid` has marked, to follow "column x holds" in a message."""
     try:
-        _compact(column.slice(row, 1)).validate(full=True)
+        _validate(_compact(column.slice(row, 1)))
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
             return "text that is not UTF-8"
+        if str(error) == _EQUAL_KEYS:
+            return _EQUAL_KEYS
     return f"a value that {column.type} does not allow"
 
 
@@ -116,8 +120,10 @@ def shown(column: pa.Array, row: int) -> str:
     """Format a value for an error message: its bytes or its integer if it is invalid or Python has no such value."""
     one = canonical(column.slice(row, 1))
     try:
-        if _is_valid(_compact(one)):
-            return str(one[0])
+        _compact(one).validate(full=True)
+        return str(one[0])
+    except pa.ArrowInvalid:
+        pass
     except OverflowError:
         if may_expand(one.type):
             return str(iso_texts(one)[0])
@@ -126,7 +132,8 @@ def shown(column: pa.Array, row: int) -> str:
 
 def mended(column: pa.Array) -> pa.Array:
     """Return the same values in the canonical type, with U+FFFD for each byte that is not UTF-8, and null for a decimal
-    or time that its type does not allow. For few rows: each becomes a Python value.
+    or time that its type does not allow. A map has the last value of equal keys, as the Parquet specification says. For
+    few rows: each becomes a Python value.
     """
     rows = canonical(column)
     kind = types.nullable_members(rows.type)
@@ -180,10 +187,55 @@ def _is_valid(column: pa.Array) -> bool:
             column = canonical(column)
         if column.type == pa.string() and _is_ascii(column):
             column = column.view(pa.binary())
-        _without_parent(column).validate(full=True)
+        _validate(_without_parent(column))
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _validate(column: pa.Array) -> None:
+    """Raise ArrowInvalid for a value that the type does not allow."""
+    column.validate(full=True)
+    if _holds_map(column.type):
+        _check_map_keys(column)
+
+
+@lru_cache(1024)
+def _holds_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(_holds_map(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _check_map_keys(column: pa.Array) -> None:
+    """Raise ArrowInvalid for a map with equal keys, at any depth. Requires an array that is otherwise valid."""
+    kind, rows = column.type, column.drop_null()
+    if pa.types.is_dictionary(kind) or not _holds_map(kind):
+        return
+    if pa.types.is_struct(kind):
+        parts = [rows.field(index) for index in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        entries = rows.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        parts = entries.flatten().flatten()
+        _check_distinct(parts[0], np.diff(entries.offsets.to_numpy()))
+    else:
+        parts = [rows.flatten()]
+    for part in parts:
+        _check_map_keys(part)
+
+
+def _check_distinct(keys: pa.Array, lengths: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    """Raise ArrowInvalid if a group of successive keys has two equal ones; the groups have these lengths."""
+    if lengths.max(initial=0) < 2:
+        return
+    plain = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
+    try:
+        codes = plain.dictionary_encode().indices.to_numpy().astype(np.int64)
+    except pa.ArrowNotImplementedError:
+        known: dict[str, int] = {}
+        codes = np.array([known.setdefault(repr(key), len(known)) for key in plain.to_pylist(maps_as_pydicts=None)])
+    groups = np.repeat(np.arange(len(lengths)), lengths)
+    entries = np.sort(groups * (codes.max() + 1) + codes)
+    if (entries[1:] == entries[:-1]).any():
+        raise pa.ArrowInvalid(_EQUAL_KEYS)
 
 
 def _is_ascii(column: pa.Array) -> bool:
@@ -274,7 +326,8 @@ def _valid_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_time(kind):
         return value if 0 <= value < 86_400 * PER_SECOND[kind.unit] else None
     if pa.types.is_map(kind):
-        return [(_valid_value(key, kind.key_type), _valid_value(item, kind.item_type)) for key, item in value]
+        entries = [(_valid_value(key, kind.key_type), _valid_value(item, kind.item_type)) for key, item in value]
+        return list({repr(key): (key, item) for key, item in entries}.values())
     if pa.types.is_struct(kind):
         return {member.name: _valid_value(value[member.name], member.type) for member in kind}
     if types.is_list(kind):

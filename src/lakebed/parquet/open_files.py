@@ -137,11 +137,6 @@ class OpenFile(Struct, frozen=True, eq=False, weakref=True):
         if self.blocks is not None and self.path is not None:
             self.blocks.verify_all(self.path)
 
-    @property
-    def url(self) -> str:
-        """The URL by which the engine reads the file."""
-        return self.object_url if self.path is None else self.path.as_uri()
-
 
 class OpenFiles:
     """The open files of one table. Safe to use from many threads."""

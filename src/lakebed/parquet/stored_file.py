@@ -1,7 +1,7 @@
-"""A data file on a store as a Python file, for Arrow's readers, and as a dataset, for engines.
+"""A data file on a store as a Python file, for Arrow's readers, and files as datasets, for engines.
 
-Engines do not read such a file by themselves, because they check no digests. Every byte goes through
-:meth:`OpenFiles.fetch`, which verifies it.
+Engines do not read a file on a store by themselves, because they check no digests. Every byte goes through
+:meth:`OpenFiles.fetch`, which verifies it. Nor do they read a local file whose path they would interpret.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow.dataset as pads
+    from pyarrow.fs import FileSystem
 
     from lakebed.parquet.open_files import OpenFile, OpenFiles
 
@@ -64,11 +67,22 @@ def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset
 
     Arrow also checks the CRCs of pages, which is the only check of a file without block digests.
     """
+    return _dataset(arrow_file(opened, files))
+
+
+def local_dataset(path: Path) -> pads.FileSystemDataset:
+    """Return a local file as a PyArrow dataset, for an engine that would interpret its path."""
+    from pyarrow.fs import LocalFileSystem
+
+    return _dataset(str(path), LocalFileSystem())
+
+
+def _dataset(file: pa.NativeFile | str, filesystem: FileSystem | None = None) -> pads.FileSystemDataset:
     import pyarrow.dataset as pads
 
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     kind = pads.ParquetFileFormat(default_fragment_scan_options=options)
-    fragment = kind.make_fragment(arrow_file(opened, files))
+    fragment = kind.make_fragment(file, filesystem)
     return pads.FileSystemDataset([fragment], fragment.physical_schema, kind)
 
 

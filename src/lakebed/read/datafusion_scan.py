@@ -40,7 +40,7 @@ from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 from msgspec.structs import replace
 
-from lakebed.engine.datafusion import column, inside, key_column, read_as, scalars, scan_context, typed
+from lakebed.engine.datafusion import column, inside, is_plain, key_column, read_as, scalars, scan_context, typed, url
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import check_method, check_text
 from lakebed.model.keys import EncodedRange, successor
@@ -52,7 +52,7 @@ from lakebed.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.plain_values import per_unit
 from lakebed.parquet.read_cache import ReadStatistics
-from lakebed.parquet.stored_file import stored_dataset
+from lakebed.parquet.stored_file import local_dataset, stored_dataset
 from lakebed.read.merged_copy import merged_copy
 from lakebed.read.plan import LiveFile, divided, live_files
 from lakebed.read.request import ReadRequest
@@ -63,6 +63,8 @@ from lakebed.sorting.merge import merge_stream, ordered
 from lakebed.state.visibility import EVERY_ROW
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from lakebed.model.files import DataFile
@@ -106,13 +108,17 @@ class ScanEngine:
 
         If the file is on a store, PyArrow reads it and verifies what it reads.
         """
-        frame = self._scan(opened, schema, _BATCH_ROWS[0]).select(*self._read_as(schema.fields, opened, schema))
+        if opened.path is None or is_plain(opened.path):
+            found = self._scan(opened, schema, _BATCH_ROWS[0])
+        else:
+            found = self._local(opened.path)
+        frame = found.select(*self._read_as(schema.fields, opened, schema))
         types = {f.name: f.type for f in frame.schema()}
         return frame.select(*(typed(f, types[f.name]) for f in schema.fields))
 
     def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
         """Return all rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
-        frame = self._context(_BATCH_ROWS[0]).read_parquet(copy.path.as_uri(), file_extension="")
+        frame = self._local(copy.path)
         types = {f.name: f.type for f in frame.schema()}
         return frame.select(*(typed(f, types.get(f.name)) for f in schema.fields))
 
@@ -195,9 +201,16 @@ class ScanEngine:
         frame = frames.get(name)
         if frame is None:
             order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
-            frame = engine.read_parquet(opened.url, file_extension="", file_sort_order=[order])
+            frame = engine.read_parquet(url(engine, opened.path), file_extension="", file_sort_order=[order])
             frames[name] = frame
         return frame
+
+    def _local(self, path: Path) -> DataFrame:
+        """Return all rows of a local file, for plans of other contexts, which do not know the stores of this one."""
+        engine = self._context(_BATCH_ROWS[0])
+        if is_plain(path):
+            return engine.read_parquet(url(engine, path), file_extension="")
+        return engine.read_table(Table(local_dataset(path)))
 
     def _context(self, batch_rows: int) -> SessionContext:
         ENGINE.enter()

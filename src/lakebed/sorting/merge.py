@@ -295,11 +295,11 @@ def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) 
     stored = [field.name for field in item.columns[: len(schema.sort_names)] if field is not None]
     if not item.is_arrow:
         order = [column(name).sort() for name in stored]
-        frame = engine.read_parquet(url(item.path), file_extension="", file_sort_order=[order])
+        frame = engine.read_parquet(url(engine, item.path), file_extension="", file_sort_order=[order])
     else:
         # Only the SQL statement accepts an order for Arrow files.
         keys = ", ".join('"' + name.replace('"', '""') + '" ASC' for name in stored)
-        location = url(item.path).replace("'", "''")
+        location = url(engine, item.path).replace("'", "''")
         engine.sql(f"CREATE EXTERNAL TABLE input_{index} STORED AS ARROW WITH ORDER ({keys}) LOCATION '{location}'")
         frame = engine.table(f"input_{index}")
     return frame.select(*map(read_as, schema.fields, item.columns))

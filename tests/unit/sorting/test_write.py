@@ -79,7 +79,7 @@ def test_key_columns_have_page_statistics_and_all_have_page_offsets(file):
 def test_the_bloom_filter_answers_for_a_key_that_statistics_cannot_rule_out(file):
     """Between two keys that are there lies one that is not: the scan finds no row group worth reading."""
     engine = context(partitions=1, batch_rows=8192, pool_bytes=1 << 30)
-    frame = engine.read_parquet(url(file.path), file_extension="").filter(column("key") == "user-00012345x")
+    frame = engine.read_parquet(url(engine, file.path), file_extension="").filter(column("key") == "user-00012345x")
     plan = frame.execution_plan()
     rows = sum(batch.to_pyarrow().num_rows for batch in engine.execute(plan, 0))
     metrics = [metric for _, found in plan.collect_metrics() for metric in found.metrics()]
