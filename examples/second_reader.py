@@ -1,0 +1,500 @@
+"""A second reader of Lakebed's tables, written from docs/format.md alone, on the standard library and PyArrow.
+
+    python examples/second_reader.py FOLDER TABLE [VERSION]
+
+It prints the rows of a table of an instance on local disk, one JSON object a line. It shows that the page is enough to
+read a table without Lakebed, and what a reader in another language has to do. Numbers are those of the page's sections.
+
+What it leaves out: logs in databases, bounds and filters (8.1, 7), with which other readers skip files, and digests of
+blocks (7). Digests of entries are checked if the package xxhash is installed. Functions of the user's own, the
+functions of sketches, and predicates other than comparisons joined by AND need more than this and are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import struct
+import sys
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache, reduce
+from itertools import groupby, pairwise
+from operator import eq, ge, gt, le, lt, ne, or_
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+try:
+    from xxhash import xxh3_128_hexdigest as digest_of
+except ImportError:
+    digest_of = None
+
+KIND, HAS = 2**30, 2**30
+"""Field ids of the hidden columns of 7.1: the kind of a row, and for field N whether a partial row has it."""
+
+# -- objects, entries and checkpoints: sections 1, 3 and 6 ------------------------------------------------------
+
+
+class UnreadableError(Exception):
+    """An object that this reader cannot read, or that is not what the specification says."""
+
+
+def check(true, what):
+    if not true:
+        raise UnreadableError(what)
+
+
+def header_and_lines(data, log=None):
+    """Return the header of an entry or a manifest and the JSON lines after it (3, 6)."""
+    first, _, rest = data.partition(b"\n")
+    header = json.loads(first)
+    check(header["format"] == 1 and header["features"] == [], f"format {header['format']} {header['features']}")
+    check(log is None or header["log"] == log, f"of log {header.get('log')}, not {log}")
+    check(digest_of is None or header["digest"] == digest_of(rest), "the digest of the lines differs")
+    return header, [json.loads(line) for line in rest.splitlines()]
+
+
+def entries_from(folder, log, after, previous):
+    """Yield the entries of a log after a version, each with its transactions, until one is missing (3)."""
+    version = after + 1
+    while (path := folder / f"{version:020}.ndjson").exists():
+        data = path.read_bytes()
+        header, lines = header_and_lines(data, log)
+        check(header["version"] == version and header["count"] == len(lines), f"entry {version} is another one")
+        check(digest_of is None or previous in (None, header["previous"]), f"entry {version} follows another one")
+        yield version, header, lines
+        previous, version = digest_of and digest_of(data), version + 1
+
+
+def sidecar_rows(folder, header, reference):
+    """Return a list of references or pairs that lies in a sidecar (3.3)."""
+    if isinstance(reference, list):
+        return reference
+    digest = reference["sidecar"]
+    version = next(version for version, other, *_ in header["sidecars"] if other == digest)
+    data = (folder / f"sidecars/{version:020}-{digest}.arrow").read_bytes()
+    check(digest_of is None or digest_of(data) == digest, "the digest of a sidecar differs")
+    rows = pa.ipc.open_file(data).read_all()
+    check(rows.num_rows == reference["references"], "a sidecar has another number of references")
+    return list(zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True))
+
+
+def table_ids(root, instance):
+    """Return the ids of the tables by name: the catalog's log is never truncated (4)."""
+    names = {}
+    for change in (one for _, _, changes in entries_from(root / "catalog/log", instance, 0, "") for one in changes):
+        if change["type"] in ("register_table", "rename_table"):
+            names[change["table"]] = change["name"]
+        elif change["type"] == "purge_table":
+            names.pop(change["table"], None)
+    return {name: table for table, name in names.items()}
+
+
+# -- the state of a table: section 5 ----------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """What of a table's state a reader needs. ``held`` are the ids of files by partition, in the order of arrival."""
+
+    version: int = 0
+    schemas: list = field(default_factory=list)
+    boundaries: list = field(default_factory=list)
+    partitions: list = field(default_factory=lambda: [1])
+    next_partition: int = 2
+    files: dict = field(default_factory=dict)
+    held: dict = field(default_factory=dict)
+    merge: dict | None = None
+    hidden: dict | None = None
+    cut_us: int = 0
+    dropped: bool = False
+
+    def refer(self, references):
+        """Add references at the end of their partitions."""
+        for file, partition, *_ in references:
+            self.held.setdefault(partition, []).append(file)
+
+    def cut(self, regions, references):
+        """Replace the partitions of each region by others, and their references by these."""
+        for partitions, keys in regions:
+            first, count = self.partitions.index(partitions[0]), len(partitions)
+            ids = list(range(self.next_partition, self.next_partition + len(keys) + 1))
+            self.next_partition = ids[-1] + 1
+            self.partitions[first : first + count] = ids
+            self.boundaries[first : first + count - 1] = [bytes.fromhex(key) for key in keys]
+            for partition in partitions:
+                self.held.pop(partition, None)
+        self.refer(references)
+
+    def replace(self, drop, references):
+        """Drop and add references; where rows are merged, the new ones take the place of the last that goes (7.1)."""
+        added, going = {}, {}
+        for file, partition, *_ in references:
+            added.setdefault(partition, []).append(file)
+        for file, partition in drop:
+            going.setdefault(partition, set()).add(file)
+        for partition in going.keys() | added.keys():
+            old, gone = self.held.get(partition, []), going.get(partition, set())
+            place = len(old)
+            if self.merge is not None and gone:
+                place = 1 + max(at for at, file in enumerate(old) if file in gone)
+            kept = [[file for file in part if file not in gone] for part in (old[:place], old[place:])]
+            self.held[partition] = [*kept[0], *added.get(partition, []), *kept[1]]
+
+    def apply(self, change, read):
+        """Apply a transaction; ``read`` gives the references of a list that may lie in a sidecar."""
+        self.files |= {file["id"]: file for file in change.get("files", ()) if isinstance(file, dict)}
+        match change["type"]:
+            case "create_table":
+                self.schemas, self.merge = [change["schema"]], change.get("merge")
+                self.boundaries = [bytes.fromhex(key) for key in change["boundaries"]]
+                self.partitions = list(range(1, len(self.boundaries) + 2))
+                self.next_partition = len(self.partitions) + 1
+            case "add_files":
+                self.refer(read(change["references"]))
+            case "replace":
+                self.replace(read(change["drop"]), read(change["references"]))
+            case "drop_expired":
+                for file, partition in read(change["drop"]):
+                    self.held[partition].remove(file)
+            case "split_partitions" | "remove_range":
+                self.cut([([partition], keys) for partition, keys in change["cuts"]], read(change["references"]))
+                for partition in change.get("partitions", ()):
+                    self.held.pop(partition, None)
+            case "join_partitions":
+                self.cut([(change["partitions"], [])], read(change["references"]))
+            case "restore_version":
+                self.cut(change["regions"], read(change["references"]))
+            case "alter_schema":
+                self.schemas.append(change["schema"])
+                self.merge = change.get("merge", self.merge)
+            case "set_merge":
+                self.merge = change["merge"]
+            case "set_filter":
+                self.hidden, self.cut_us = change["filter"], change["cut_us"]
+            case "raise_watermark":
+                if change["mark"] == "age_off_cut_us":
+                    self.cut_us = change["value"]
+            case "drop_table":
+                self.dropped = True
+            case (
+                "open_job" | "close_job" | "concatenate_runs" | "alter_settings" | "advance_view" | "retire_files"
+                | "purge_files" | "set_tag" | "remove_tag" | "submit_requests" | "fail_request" | "reject_request"
+            ):  # fmt: skip
+                pass
+            case other:
+                raise UnreadableError(f"a transaction of an unknown type: {other}")
+
+
+def state_at(root, table, wanted=None):
+    """Return the state of a table at a version, the latest if it is None (1.1, 6)."""
+    log, checkpoints = root / "tables" / table / "log", root / "tables" / table / "checkpoints"
+    state, previous = State(), ""
+    if not (log / f"{1:020}.ndjson").exists():
+        usable = [int(path.name) for path in checkpoints.iterdir() if path.name.isdigit()]
+        (start,) = header_and_lines((log / "log-start.ndjson").read_bytes())[1]
+        usable = [v for v in usable if v >= start["log_start"] and (wanted is None or v <= wanted)]
+        check(usable, f"no retained checkpoint is old enough for version {wanted}")
+        state, previous = checkpoint(checkpoints / f"{max(usable):020}", table)
+    for version, header, changes in entries_from(log, table, state.version, previous):
+        if wanted is not None and version > wanted:
+            break
+        for change in changes:
+            state.apply(change, lambda listed, header=header: sidecar_rows(log, header, listed))
+        state.version = version
+    check(wanted in (None, state.version), f"version {wanted} is not there; the newest is {state.version}")
+    return state
+
+
+def checkpoint(folder, table):
+    """Return the state that a checkpoint has, and the digest of its entry (6)."""
+    header, (document,) = header_and_lines((folder / "manifest.ndjson").read_bytes(), table)
+    stored = document["state"]
+    boundaries = [bytes.fromhex(key) for key in stored["boundaries"]]
+    state = State(stored["version"], stored["schemas"], boundaries, stored["partitions"], stored["next_partition"])
+    state.merge, state.hidden = stored.get("merge"), stored.get("filter")
+    state.cut_us, state.dropped = stored.get("age_off_cut_us", 0), stored["dropped"]
+    for segment in document["segments"]["references"]:
+        rows = segment_rows(folder, segment)
+        files = [file for row in rows for file in row["files"]]
+        state.files |= {file["id"]: file for file in files}
+        state.held |= {row["partition"]: [files[number]["id"] for number in row["file"]] for row in rows}
+    return state, header["entry_digest"]
+
+
+def segment_rows(folder, segment):
+    """Return the rows of a segment, which lies in the manifest or beside it."""
+    if isinstance(segment, str):
+        return pa.ipc.open_file(base64.b64decode(segment)).read_all().to_pylist()
+    data = (folder / "segments" / f"{segment[0]}.arrow").read_bytes()
+    check(digest_of is None or digest_of(data) == segment[1], "the digest of a segment differs")
+    return pa.ipc.open_file(data).read_all().to_pylist()
+
+
+# -- types and keys: sections 5 and 9 ---------------------------------------------------------------------------
+
+
+def arrow_type(stored):
+    """Return the Arrow type that a type in a schema stands for."""
+    if isinstance(stored, dict):
+        ((kind, inner),) = stored.items()
+        match kind:
+            case "struct":
+                return pa.struct([pa.field(name, arrow_type(of), nullable) for name, of, nullable in inner])
+            case "list":
+                return pa.list_(arrow_type(inner))
+            case "dictionary":
+                return arrow_type(inner)
+            case "fixed_size_list":
+                return pa.list_(arrow_type(inner[0]), inner[1])
+            case "map":
+                return pa.map_(arrow_type(inner[0]), arrow_type(inner[1]))
+    name, _, inside = stored.rstrip(")]").replace("(", "[").partition("[")
+    words = [word.strip() for word in inside.split(",")] if inside else []
+    if name == "timestamp":
+        return pa.timestamp(words[0], words[1].removeprefix("tz=") if len(words) > 1 else None)
+    if words and words != ["day"]:
+        made = getattr(pa, {"fixed_size_binary": "binary"}.get(name, name))
+        return made(*(int(word) if word.lstrip("-").isdigit() else word for word in words))
+    return {"uuid": pa.uuid(), "json": pa.json_()}.get(name) or pa.type_for_alias(name)
+
+
+def fields_of(schema):
+    return [*schema["row_key"], *schema["sort_key"], *schema["values"]]
+
+
+def numbers_of(column):
+    """Return the values of a key column as what section 9 encodes: numbers, or bytes."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        column, kind = column.storage, kind.storage_type
+    if pa.types.is_decimal(kind):
+        return [int(Fraction(value) * 10**kind.scale) for value in column.to_pylist()]
+    if pa.types.is_temporal(kind):
+        return column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
+    return column.to_pylist()
+
+
+def encoding_of(kind):
+    """Return the function that encodes a value of a key field (9)."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if pa.types.is_boolean(kind):
+        return lambda value: bytes([value])
+    if pa.types.is_unsigned_integer(kind):
+        return lambda value: value.to_bytes(kind.bit_width // 8, "big")
+    if pa.types.is_floating(kind):
+        return lambda value: encoded_float(value, kind.bit_width // 8)
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return lambda value: (value.encode() if isinstance(value, str) else value).replace(b"\0", b"\0\xff") + b"\0\1"
+    width = kind.bit_width // 8
+    return lambda value: (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+
+
+def encoded_float(value, width):
+    bits = int.from_bytes(struct.pack(">f" if width == 4 else ">d", value), "big")
+    top = 1 << (8 * width - 1)
+    return (bits ^ (2 * top - 1) if bits & top else bits | top).to_bytes(width, "big")
+
+
+def keys_of(rows, fields):
+    """Return the encoded key of each row, of these fields."""
+    parts = [map(encoding_of(rows.column(f["name"]).type), numbers_of(rows.column(f["name"]))) for f in fields]
+    return [b"".join(key) for key in zip(*parts, strict=True)] if parts else [b""] * rows.num_rows
+
+
+# -- rows: section 7 --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """A row with its encoded row key and sort key."""
+
+    key: bytes
+    order: bytes
+    values: dict
+
+
+def rows_of_file(root, table, file, schema):
+    """Return the rows of a data file as the schema has them: columns are found by field id, and cast if narrower."""
+    stored = pq.read_table(root / f"tables/{table}/data/{file['job']}/{file['id']}.parquet").combine_chunks()
+    check(stored.num_rows == file["rows"], f"file {file['id']} has {stored.num_rows} rows")
+    by_id = {int((f.metadata or {}).get(b"PARQUET:field_id", b"-1")): n for n, f in enumerate(stored.schema)}
+    columns = {}
+    for wanted in fields_of(schema):
+        kind, at = arrow_type(wanted["type"]), by_id.get(wanted["id"])
+        missing = at is None
+        columns[wanted["name"]] = pa.nulls(len(stored), kind) if missing else as_type(stored.column(at).chunk(0), kind)
+    hidden = {KIND: "kind of row"} | {HAS + f["id"]: f"has {f['name']}" for f in schema["values"]}
+    columns |= {name: stored.column(by_id[id_]).chunk(0) for id_, name in hidden.items() if id_ in by_id}
+    rows = pa.record_batch(list(columns.values()), names=list(columns))
+    keys, orders = keys_of(rows, schema["row_key"]), keys_of(rows, schema["sort_key"])
+    return list(map(Row, keys, orders, rows.to_pylist()))
+
+
+def as_type(column, kind):
+    """Return a column in the type of its field."""
+    if isinstance(kind, pa.BaseExtensionType) and column.type != kind:
+        return pa.ExtensionArray.from_storage(kind, column.cast(kind.storage_type))
+    return column.cast(kind)
+
+
+def rows_of(root, table, state):
+    """Return the rows of a state in key order, merged and without the hidden ones (7, 7.1, 7.2)."""
+    check(not state.dropped, "the table is dropped")
+    schema, rows = state.schemas[-1], []
+    files = cache(lambda name: rows_of_file(root, table, state.files[name], schema))
+    edges = [b"", *state.boundaries, None]
+    for (low, high), partition in zip(pairwise(edges), state.partitions, strict=True):
+        # A file's rows outside of the partition do not count: they may have been superseded.
+        stored = (row for name in state.held.get(partition, []) for row in files(name))
+        live = [row for row in stored if low <= row.key and (high is None or row.key < high)]
+        rows += merged(live, state.merge, schema)
+    return [row.values for row in rows if is_shown(row.values, state, schema)]
+
+
+# -- merged rows: section 7.1 -----------------------------------------------------------------------------------
+
+
+def merged(arrived, mode, schema):
+    """Return the rows of a partition, which come in the order of arrival, merged and in key order."""
+    name = "keep_all" if mode is None else mode["mode"]
+    check(name in ("keep_all", "latest", "first", "aggregate"), f"merge mode {name} needs a function of the user's")
+    if name == "keep_all":
+        return sorted(arrived, key=lambda row: (row.key, row.order))
+    merge_key = (lambda row: (row.key, row.order)) if name == "aggregate" else (lambda row: row.key)
+    found = []
+    for _, group in groupby(sorted(arrived, key=merge_key), merge_key):
+        rows = list(group)
+        if name == "first":
+            found.append(rows[0])
+        elif name == "latest":
+            found += latest(rows, mode, schema)
+        else:
+            found.append(aggregated(rows, mode["functions"], schema))
+    return found
+
+
+def latest(rows, mode, schema):
+    """Return the row that whole rows, partial rows and deletes of one key leave, or none."""
+    if mode["by"] == "sort_key":
+        rows = sorted(rows, key=lambda row: row.order)
+    last, values, names = None, {}, [f["name"] for f in schema["values"]]
+    for row in rows:
+        kind = row.values.get("kind of row") or 0
+        if kind == 2:
+            last, values = None, {}
+            continue
+        last, has = row, [name for name in names if kind == 0 or row.values.get(f"has {name}")]
+        values |= {name: row.values[name] for name in has}
+    if last is None:
+        return []
+    keys = {f["name"]: last.values[f["name"]] for f in (*schema["row_key"], *schema["sort_key"])}
+    return [Row(last.key, last.order, keys | dict.fromkeys(names) | values)]
+
+
+def aggregated(rows, functions, schema):
+    """Return one row with the function of each value field."""
+    values = {f["name"]: rows[0].values[f["name"]] for f in (*schema["row_key"], *schema["sort_key"])}
+    for wanted in schema["values"]:
+        given = [row.values[wanted["name"]] for row in rows if row.values[wanted["name"]] is not None]
+        values[wanted["name"]] = AGGREGATES[functions[wanted["name"]]](given) if given else None
+    return Row(rows[0].key, rows[0].order, values)
+
+
+def extreme(of):
+    """Return a function for the least or greatest value, NaN only if there is no other; texts by their bytes."""
+
+    def found(values):
+        numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))] or values[:1]
+        return of(numbers, key=lambda v: v.encode() if isinstance(v, str) else v)
+
+    return found
+
+
+def by_key(of):
+    """Return a function for maps: that of the values of each key, keys ascending."""
+
+    def found(maps):
+        known: dict = {}
+        for key, value in (pair for one in maps for pair in one):
+            known.setdefault(key, []).extend([] if value is None else [value])
+        return [(key, of(known[key]) if known[key] else None) for key in sorted(known)]
+
+    return found
+
+
+AGGREGATES = {
+    "sum": sum, "count": sum, "product": math.prod, "min": extreme(min), "max": extreme(max), "any": any, "all": all,
+    "mean": lambda pairs: {name: sum(pair[name] or 0 for pair in pairs) for name in ("sum", "count")},
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "or": lambda values: reduce(or_, values),
+    "list": lambda lists: [item for one in lists for item in one],
+    "set": lambda lists: sorted({item for one in lists for item in one}),
+    "join": ",".join,
+    "map_sum": by_key(sum), "map_min": by_key(extreme(min)), "map_max": by_key(extreme(max)),
+}  # fmt: skip
+
+# -- hidden rows: section 7.2 -----------------------------------------------------------------------------------
+
+COMPARISON = re.compile(r"\"?(?P<name>\w+)\"?\s*(?P<sign>>=|<=|<>|!=|=|<|>)\s*(?P<text>'[^']*'|-?[\d.]+)")
+SIGNS = {"=": eq, "<>": ne, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def is_shown(values, state, schema):
+    """Return whether the filter and the age-off of the table show a row."""
+    hidden = state.hidden
+    if hidden is None:
+        return True
+    if hidden["age_field"] and state.cut_us:
+        aged = next(f for f in fields_of(schema) if f["id"] == hidden["age_field"])
+        if is_before(values[aged["name"]], aged, hidden["unit"], state.cut_us):
+            return False
+    return all(is_true(part, values) for part in re.split(r"(?i)\s+and\s+", hidden["predicate"]) if part)
+
+
+def is_before(value, aged, unit, cut_us):
+    """Return whether a value is before the cut of an age-off; null never is."""
+    if value is None:
+        return False
+    kind = arrow_type(aged["type"])
+    if pa.types.is_date32(kind):
+        return pa.scalar(value, kind).value < cut_us // 86_400_000_000
+    if pa.types.is_timestamp(kind):
+        value, unit = pa.scalar(value, kind).value, kind.unit
+    return value * 10**6 < cut_us * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+
+
+def is_true(text, values):
+    """Return whether a comparison of a column with a constant is true."""
+    found = COMPARISON.fullmatch(text.strip())
+    check(found, f"a predicate that this reader does not evaluate: {text}")
+    value, constant = values[found["name"]], found["text"]
+    return value is not None and SIGNS[found["sign"]](
+        value, constant[1:-1] if constant[0] == "'" else Decimal(constant)
+    )
+
+
+# -- the command ------------------------------------------------------------------------------------------------
+
+
+def read(root, name, version=None):
+    """Return the rows of a table of an instance on local disk, in key order."""
+    instance = json.loads((root / "instance.json").read_bytes())
+    check(instance["format"] == 1 and not instance["features"], "an instance of another format")
+    check(not instance["log_url"], "the log lies elsewhere")
+    table = table_ids(root, instance["instance"])[name]
+    return rows_of(root, table, state_at(root, table, version))
+
+
+if __name__ == "__main__":
+    folder, table_name, *rest = sys.argv[1:]
+    for one in read(Path(folder), table_name, int(rest[0]) if rest else None):
+        print(json.dumps(one, default=str))
