@@ -237,6 +237,7 @@ class Code(StrEnum):
     INSTANCE_DAMAGED = "instance_damaged", "damaged"
     ENTRY_DAMAGED = "entry_damaged", "damaged"
     ENTRY_MISSING = "entry_missing", "damaged"
+    LOG_WENT_BACK = "log_went_back", "damaged"
     SIDECAR_DAMAGED = "sidecar_damaged", "damaged"
     CHECKPOINT_DAMAGED = "checkpoint_damaged", "damaged"
     LOG_START_DAMAGED = "log_start_damaged", "damaged"

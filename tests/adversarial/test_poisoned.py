@@ -16,10 +16,10 @@ from msgspec.structs import replace
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.log import checkpoint
-from lakebed.log.entry import digest_of
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
 from tests.adversarial.tables import assert_whole
+from tests.documents import rewritten
 from tests.unit.ingest.cases import ingested, put
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -33,11 +33,9 @@ def rewrite_last(root, log, prefix, **changes):
     """Change fields of the only transaction of the latest entry, whose digest no other entry has."""
     version = log.head.version
     path = root / entry_name(prefix, version)
-    head, _, body = path.read_bytes().partition(b"\n")
-    document = json.loads(body) | changes
-    body = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-    header = json.loads(head) | {"digest": digest_of(body)}
-    path.write_bytes(json.dumps(header, separators=(",", ":")).encode() + b"\n" + body)
+    data = path.read_bytes()
+    document = json.loads(data.partition(b"\n")[2]) | changes
+    path.write_bytes(rewritten(data, json.dumps(document, separators=(",", ":")).encode() + b"\n"))
 
 
 @pytest.fixture
@@ -189,9 +187,9 @@ def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
             thread.join()
     table.log.checkpoints.write_whole(table.log.head)
     path = tmp_path / table_prefix(table.id) / "checkpoints/latest/manifest.ndjson"
-    head, _, body = path.read_bytes().partition(b"\n")
+    body = path.read_bytes().partition(b"\n")[2]
     body = json.dumps(json.loads(body) | {"segments": parts}).encode() + b"\n"
-    path.write_bytes(json.dumps(json.loads(head) | {"digest": digest_of(body)}).encode() + b"\n" + body)
+    path.write_bytes(rewritten(path.read_bytes(), body))
     fresh = lakebed.open(str(tmp_path)).table("t")
     with pytest.raises(lakebed.DamagedError):
         fresh.log.checkpoints.read()
@@ -215,8 +213,7 @@ def test_deep_json_is_damage_wherever_it_stands(tmp_path, table, depth):
         path = tmp_path / entry_name(table_prefix(table.id), 2)
         kept = path.read_bytes()
         body = kept.partition(b"\n")[2].replace(b'"DEEP"', deep.encode())
-        head = json.loads(kept.partition(b"\n")[0]) | {"digest": digest_of(body)}
-        path.write_bytes(json.dumps(head).encode() + b"\n" + body)
+        path.write_bytes(rewritten(kept, body))
         for ask in (again.count, again.history):
             with pytest.raises(lakebed.DamagedError):
                 ask()

@@ -111,7 +111,7 @@ def test_a_writer_that_slept_does_not_trust_its_own_insert(on_a_table):
     assert set(on_a_table().follow().files) == {*(f"f{count}" for count in range(7)), "g"}
 
 
-@pytest.mark.parametrize("data", [b"{}\n", b'{"format":1,"features":[],"digest":""}\n{}\n'])
+@pytest.mark.parametrize("data", [b"{}\n", b'{"format":2,"features":[],"digest":"","log_start":3}\n'])
 def test_a_damaged_log_start_does_not_fail_a_create(logs, data):
     """The entry is stored; reading the log start raises."""
     log = logs.open(LOG)

@@ -228,10 +228,10 @@ def test_a_table_may_be_offline_from_the_start(tmp_path):
         instance.create_table("v", lakebed.Schema({"k": "int64"}), online="no")
 
 
-def test_an_instance_of_format_0_is_refused_by_name(tmp_path):
+def test_an_instance_of_format_1_is_refused_by_name(tmp_path):
     """And says what to do: this version reads none of its objects."""
     lakebed.create(tmp_path / "lake")
     mark = tmp_path / "lake" / "instance.json"
-    mark.write_bytes(mark.read_bytes().replace(b'"format":1', b'"format":0'))
-    with pytest.raises(UnsupportedFormatError, match=r"instance\.json .* is of storage format 0, .* export the tables"):
+    mark.write_bytes(mark.read_bytes().replace(b'"format":2', b'"format":1'))
+    with pytest.raises(UnsupportedFormatError, match=r"instance\.json .* is of storage format 1, .* export the tables"):
         lakebed.open(tmp_path / "lake")

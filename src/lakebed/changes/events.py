@@ -16,7 +16,7 @@ from lakebed.changes.change_rows import range_document
 from lakebed.changes.plan import may_change_rows
 from lakebed.inspect.history import described
 from lakebed.log.entry import naming
-from lakebed.log.last_modified_times import gone
+from lakebed.log.lost_entries import gone, replaced
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.state.codec import outline
 from lakebed.state.transactions import AddFiles, RemoveRange, Replace, RestoreVersion
@@ -58,19 +58,25 @@ class Event(Struct, frozen=True):
     missed_from: int | None = None
 
 
-def read_events(log: Log[TableState, Proposal, Transaction], since: int, until: int) -> Iterator[Event]:
-    """Return the events of the versions after ``since`` up to ``until``, each entry read when it is its turn.
+def read_events(
+    log: Log[TableState, Proposal, Transaction], since: int, until: int, digest: str = ""
+) -> Iterator[tuple[Event, str]]:
+    """Return the events of the versions after ``since`` up to ``until``, each entry read when it is its turn, with the
+    digest of the entry; it is empty for missed entries. ``digest`` is that of entry ``since``; empty: not known.
 
-    Raises StorageError, DamagedError.
+    Raises StorageError, DamagedError; also if the log went back, and entry ``since`` is another than it was.
     """
     version = since + 1
     while version <= until:
         stored = log.read(version)
         if stored is not None:
-            yield _event(stored, log.identity, log.head.state.created)
+            if digest not in ("", stored.entry.previous):
+                raise replaced(log.identity, version - 1)
+            digest = stored.entry.digest
+            yield _event(stored, log.identity, log.head.state.created), digest
         elif (start := log.log_start()) >= version:
-            yield Event(start, None, None, [], missed_from=version)
-            version = start
+            yield Event(start, None, None, [], missed_from=version), ""
+            version, digest = start, ""
         else:
             raise gone(log.identity, version)
         version += 1

@@ -15,14 +15,22 @@ from lakebed.cli import completions, options
 from lakebed.cli.argument_types import WholeNumber
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.errors import Code, NotFoundError
-from lakebed.inspect.hooks import add_hook, checked_hook, read_delivered, read_hooks, remove_hook
+from lakebed.errors import Code, DamagedError, NotFoundError
+from lakebed.inspect.hooks import (
+    DamagedHook,
+    Delivered,
+    Hook,
+    add_hook,
+    checked_hook,
+    read_delivered,
+    read_hooks,
+    remove_hook,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import lakebed
-    from lakebed.inspect.hooks import Hook
 
 
 @command
@@ -105,9 +113,20 @@ def _secret(path: str | None) -> str | None:
         raise Code.ARGUMENT_INVALID(f"--secret-file {path}: cannot be read ({type(error).__name__})") from error
 
 
-def _hook_document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
+_AGAIN = "a service delivers the events since it was added again"
+
+
+def _hook_document(instance: lakebed.Instance, hook: Hook | DamagedHook) -> dict[str, Any]:
     """Return what there is to say of a hook; never its secret."""
-    found = read_delivered(instance.storage, hook.id)
+    if isinstance(hook, DamagedHook):
+        empty = Hook(id=hook.id, table="", url=None, command=None, kinds=(), secret=None)
+        return _document_of(empty, None, None, Delivered(version=0, failures=1, error=hook.error))
+    try:
+        found = read_delivered(instance.storage, hook.id)
+        lost = "its delivery state is lost"
+    except DamagedError as error:
+        found, lost = None, error.message
+    delivered = Delivered(version=hook.since, failures=1, error=f"{lost}; {_AGAIN}") if found is None else found[0]
     name, version = None, None
     try:
         table = instance.named(hook.table)
@@ -115,6 +134,10 @@ def _hook_document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
     except NotFoundError:
         # It was dropped.
         pass
+    return _document_of(hook, name, version, delivered)
+
+
+def _document_of(hook: Hook, name: str | None, version: int | None, delivered: Delivered) -> dict[str, Any]:
     return {
         "hook": hook.id,
         "table": name,
@@ -123,19 +146,21 @@ def _hook_document(instance: lakebed.Instance, hook: Hook) -> dict[str, Any]:
         "command": hook.command,
         "kinds": list(hook.kinds),
         "signed": hook.secret is not None,
-        "delivered": found[0].version if found else 0,
+        "delivered": delivered.version,
         "version": version,
-        "failures": found[0].failures if found else 0,
-        "since": found[0].since if found else None,
-        "error": found[0].error if found else None,
+        "failures": delivered.failures,
+        "since": delivered.since,
+        "error": delivered.error,
     }
 
 
 def _hook_lines(documents: list[dict[str, Any]]) -> Iterator[str]:
     for one in documents:
         state = f"delivered up to version {one['delivered']} of {one['version']}"
-        if one["table"] is None:
-            state = "its table was dropped"
-        elif one["failures"]:
+        if one["since"]:
             state += f"; failed {one['failures']} times since {one['since']}: {one['error']}"
-        yield f"{one['hook']}  {one['table'] or one['table_id']}  {one['url'] or one['command']}  {state}"
+        elif one["failures"]:
+            state = f"damaged: {one['error']}"
+        elif one["table"] is None:
+            state = "its table was dropped"
+        yield f"{one['hook']}  {one['table'] or one['table_id']}  {one['url'] or one['command'] or '?'}  {state}"

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, Error
-from lakebed.model.documents import dump, load, reading
+from lakebed.model.documents import reading
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
 
@@ -96,7 +97,7 @@ def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> M
 
     Returns the manifest in force: this one, or that of another attempt of the same ``export``.
     """
-    data = dump(manifest) + b"\n"
+    data = encode_document(manifest)
     outcome = create_until_clear(target, MANIFEST, data)
     counts = manifest
     if outcome is PutOutcome.EXISTS and (found := target.get(MANIFEST)) != data:
@@ -139,7 +140,7 @@ def _delete_sent(target: Storage, export_id: str, kept: Sequence[str]) -> None:
 
 def _loaded(manifest: bytes) -> Mapping[str, Any]:
     with reading(f"{MANIFEST} of the export is not one that an export writes"):
-        found: Mapping[str, Any] = load(manifest)
+        found = decode_document(manifest, f"{MANIFEST} of the export", "export to another folder")
         names_of(found)
         return found
 

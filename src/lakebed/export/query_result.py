@@ -28,7 +28,6 @@ from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.export.publication import ExportedFile, names_of, publish, published, send, withdrawn_on_failure
 from lakebed.export.row_files import check_format, until_full, write_rows
 from lakebed.export.run import ROWS_A_CELL
-from lakebed.log.entry import FORMAT
 from lakebed.model.documents import reading
 from lakebed.read.plan import coarser, plan
 from lakebed.read.summaries import load_summaries
@@ -256,8 +255,6 @@ class _Opened:
 
 def _published(attempt: Attempt, columns: pa.Schema, files: Sequence[ExportedFile]) -> QueryResult:
     manifest = {
-        "format": FORMAT,
-        "features": [],
         "export": attempt.query_id,
         "columns": base64.b64encode(columns.serialize().to_pybytes()).decode(),
         "file_format": attempt.format,

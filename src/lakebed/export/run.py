@@ -28,7 +28,6 @@ from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdrawn_on_failure
 from lakebed.export.row_files import check_format, write_rows
 from lakebed.inspect.copies import CopyKind, record_copy
-from lakebed.log.entry import FORMAT
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
@@ -241,8 +240,6 @@ def _manifest(
     codec = snapshot.schema.codec
     encoded = [codec.encode_range(one) for one in wanted.ranges]
     return {
-        "format": FORMAT,
-        "features": [],
         "export": export_id,
         "table": table.id,
         "name": table.name,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.documents import reading
 from lakebed.model.files import copy_folder, copy_name, is_copy_name
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.retries import is_stored
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class CopyRecord:
 def record_copy(storage: Storage, table_id: str, kind: CopyKind, url: str, version: int) -> None:
     """Record a folder, before anything is written there. Raises StorageError."""
     name = copy_name(table_id, clock.new_id())
-    if not is_stored(storage, name, encode_header(table=table_id, kind=kind, url=url, version=version)):
+    document = {"table": table_id, "kind": kind, "url": url, "version": version}
+    if not is_stored(storage, name, encode_document(document)):
         raise Code.INTERNAL_ERROR(f"{storage.object_url(name)} has another record; its name is new and was taken")
 
 
@@ -61,6 +62,6 @@ def read_copies(storage: Storage, table_id: str) -> Iterator[CopyRecord]:
         if data is None:
             continue
         with reading(f"{storage.object_url(found.name)} is no record of a copy", name=found.name):
-            document = parse_header(data, found.name)
+            document = decode_document(data, storage.object_url(found.name))
             kind, url = CopyKind(document["kind"]), str(document["url"])
             yield CopyRecord(kind, url, int(document["version"]), found.last_modified)

@@ -3,9 +3,10 @@
 A hook is an object of the instance, written once. Beside it lies an object with the version up to which its events were
 delivered; it is written after the delivery, so after a crash some events are delivered again and none is left out. Each
 service that finds the hook delivers (:mod:`lakebed.service.hook_delivery`); a service that loses the race for that
-object skips the hook for a while.
+object skips the hook for a while. If that object is lost or damaged, the hook begins again after the version that is
+stored with the hook itself: events are delivered again, and none is left out.
 
-Core types: :class:`Hook`, :class:`Delivered`. Errors: StorageError; DamagedError for an object that cannot be read;
+Core types: :class:`Hook`, :class:`Delivered`. Errors: StorageError; DamagedError for an object that was changed;
 UsageError for an invalid hook.
 """
 
@@ -20,11 +21,11 @@ import msgspec
 from msgspec import Struct
 
 from lakebed import clock
-from lakebed.errors import Code
-from lakebed.log.entry import encode_header, parse_header
+from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.checks import check_text
 from lakebed.model.documents import reading
 from lakebed.model.files import HOOK_FOLDER, delivered_name, hook_name, hook_of_delivered, hook_of_name
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.state.fields import Id, Whole
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 class Hook(Struct, frozen=True, kw_only=True):
     """The receiver of the commits of a table: a ``url`` or a ``command``.
 
-    ``kinds`` are the types of transactions that it learns of; empty: of all. With a ``secret`` requests are signed.
+    ``kinds`` are the types of transactions that it learns of; empty: of all. With a ``secret`` requests are signed. It
+    gets the commits after version ``since``.
     """
 
     id: Id
@@ -47,6 +49,7 @@ class Hook(Struct, frozen=True, kw_only=True):
     command: str | None
     kinds: tuple[str, ...]
     secret: str | None
+    since: Whole = 0
 
     @property
     def target(self) -> str:
@@ -57,14 +60,26 @@ class Hook(Struct, frozen=True, kw_only=True):
 class Delivered(Struct, frozen=True, kw_only=True):
     """The version up to which a hook has all events. ``failures`` in a row, ``since`` when and why, while it fails.
 
-    ``token`` makes every write of the object another one.
+    ``entry_digest`` is that of the entry of the version, which shows a log that went back; empty: not known. ``token``
+    makes every write of the object another one.
     """
 
     version: Whole
+    entry_digest: str = ""
     failures: Whole = 0
     since: str | None = None
     error: str | None = None
     token: str = ""
+
+
+class DamagedHook(Struct, frozen=True):
+    """A hook whose object was changed: it delivers nothing until it is removed and added again."""
+
+    id: str
+    error: str
+
+
+_BEGINS_AGAIN = "a service delivers the events since the hook was added again"
 
 
 def checked_hook(
@@ -113,7 +128,7 @@ def add_hook(storage: Storage, hook: Hook, version: int) -> None:
     # First, so that no service finds a hook without it.
     delivered = Delivered(version=version, token=clock.random_token())
     create_until_clear(storage, delivered_name(hook.id), _document(delivered))
-    create_until_clear(storage, hook_name(hook.id), _document(hook))
+    create_until_clear(storage, hook_name(hook.id), _document(msgspec.structs.replace(hook, since=version)))
 
 
 def remove_hook(storage: Storage, hook_id: str) -> None:
@@ -132,7 +147,7 @@ def delete_incomplete_hooks(storage: Storage, age_s: float) -> None:
         storage.delete([name for name in left if found[name] < before])
 
 
-def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
+def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook | DamagedHook]:
     """Return all hooks, oldest first. Those of ``known``, by id, are not read again: a hook never changes."""
     # Ids begin with the time of their creation.
     for name in sorted(found.name for found in storage.list(HOOK_FOLDER)):
@@ -142,18 +157,42 @@ def read_hooks(storage: Storage, known: Mapping[str, Hook]) -> Iterator[Hook]:
         if hook_id in known:
             yield known[hook_id]
         elif (data := storage.get(name)) is not None:
-            with reading(f"{storage.object_url(name)} is no hook", name=name):
-                yield msgspec.convert(parse_header(data, name), Hook)
+            try:
+                yield _hook_from(data, storage.object_url(name), hook_id)
+            except (DamagedError, UnsupportedFormatError) as error:
+                yield DamagedHook(hook_id, error.message)
 
 
 def read_delivered(storage: Storage, hook_id: str) -> tuple[Delivered, Version] | None:
-    """Return the delivery state of a hook, and the version of its object; None if the hook was removed."""
+    """Return the delivery state of a hook, and the version of its object; None if there is no such object.
+
+    Raises DamagedError.
+    """
     name = delivered_name(hook_id)
     found = storage.get_versioned(name)
     if found is None:
         return None
-    with reading(f"{storage.object_url(name)} does not say what was delivered", name=name):
-        return msgspec.convert(parse_header(found.data, name), Delivered), found.version
+    url = storage.object_url(name)
+    with reading(f"{url} does not say what was delivered", name=name):
+        return msgspec.convert(decode_document(found.data, url, _BEGINS_AGAIN), Delivered), found.version
+
+
+def is_added(storage: Storage, hook_id: str) -> bool:
+    """Return whether a hook exists, damaged or not: it was added and not removed."""
+    return storage.get(hook_name(hook_id)) is not None
+
+
+def begin_again(storage: Storage, hook: Hook) -> None:
+    """Put a delivery state in place of one that is lost or damaged: that with which the hook was added."""
+    name = delivered_name(hook.id)
+    data = _document(Delivered(version=hook.since, token=clock.random_token()))
+    found = storage.get_versioned(name)
+    if found is None:
+        create_until_clear(storage, name, data)
+    else:
+        # Another service may be faster, and has put the same.
+        storage.replace_if(name, found.version, data)
+    _delete_if_removed(storage, hook.id)
 
 
 def write_delivered(storage: Storage, hook_id: str, delivered: Delivered, version: Version) -> bool:
@@ -165,11 +204,24 @@ def write_delivered(storage: Storage, hook_id: str, delivered: Delivered, versio
     outcome = storage.replace_if(delivered_name(hook_id), version, document)
     if outcome is PutOutcome.UNCLEAR:
         raise Code.PUT_UNCLEAR(f"it is not clear whether {delivered_name(hook_id)} was replaced", transient=True)
-    if storage.get(hook_name(hook_id)) is None:
-        # A local file is not replaced and deleted in turn: the hook was removed, and this was written after that.
-        storage.delete([delivered_name(hook_id)])
+    _delete_if_removed(storage, hook_id)
     return outcome is PutOutcome.CREATED
 
 
+def _delete_if_removed(storage: Storage, hook_id: str) -> None:
+    """Delete the delivery state of a hook that was removed before it was written: local files are not put in turn."""
+    if not is_added(storage, hook_id):
+        storage.delete([delivered_name(hook_id)])
+
+
+def _hook_from(data: bytes, url: str, hook_id: str) -> Hook:
+    remedy = f"`lakebed hook remove {hook_id}`, and add it again"
+    with reading(f"{url} is no hook: {remedy}", name=url):
+        hook = msgspec.convert(decode_document(data, url, remedy), Hook)
+        if hook.id != hook_id:
+            raise ValueError(f"it is the hook {hook.id}")
+        return hook
+
+
 def _document(value: Struct) -> bytes:
-    return encode_header(**msgspec.to_builtins(value))
+    return encode_document(msgspec.to_builtins(value))

@@ -38,7 +38,8 @@ from lakebed.errors import DamagedError, NotRetainedError, StorageError, Unsuppo
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import PendingEntry, Validated, append, validate
-from lakebed.log.last_modified_times import EPOCH, gone, to_us
+from lakebed.log.last_modified_times import EPOCH, to_us
+from lakebed.log.lost_entries import gone
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore

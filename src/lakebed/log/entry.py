@@ -1,9 +1,9 @@
 """Log entries as bytes: NDJSON, a header line and one line for each transaction. Pure.
 
-The header has what a reader checks first: the format version, required features, the log and version of the entry, a
-digest of the lines below it, and the digest of the previous entry, which chains the log. JSON alone does not detect
-damage: a few changed bytes often still parse. The store's last-modified time of an entry is known after it is written,
-so the next entry has it. The header also names the sidecars of the lines, so that they can be fetched first.
+An entry is a stored document (:mod:`lakebed.model.stored_documents`). Its header has what a reader checks first: the
+log and version of the entry, and the digest of the previous entry, which chains the log. The store's last-modified time
+of an entry is known after it is written, so the next entry has it. The header also names the sidecars of the lines, so
+that they can be fetched first.
 
 Errors. UnsupportedFormatError for a newer format, DamagedError for everything else that is wrong.
 """
@@ -21,6 +21,13 @@ from msgspec.structs import astuple
 from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.checks import is_text, is_whole
 from lakebed.model.documents import dump, load, reading
+from lakebed.model.stored_documents import (
+    RESTORE,
+    decode_document,
+    encode_document,
+    is_whole_document,
+    parse_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +35,6 @@ if TYPE_CHECKING:
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TEXTS = ("id", "time", "writer", "previous")
-
-FORMAT = 1
-"""Version 0 may change without migration; every reader refuses a version above its own."""
 
 NAMED_WITHIN = 64
 """A sidecar that was put for entry n may be named by entries n to n + NAMED_WITHIN - 1: a writer that lost a race need
@@ -92,19 +96,18 @@ def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:
     """Return the bytes of an entry with the documents in ``body``; ``entry.digest``, that of the bytes, is not read."""
-    header = encode_header(
-        log=log,
-        version=entry.version,
-        id=entry.id,
-        time=entry.time,
-        writer=entry.writer,
-        last_modified_us=entry.last_modified_us,
-        sidecars=[list(astuple(sidecar)) for sidecar in entry.sidecars],
-        count=len(entry.documents),
-        digest=digest_of(body),
-        previous=entry.previous,
-    )
-    return header + body
+    header = {
+        "log": log,
+        "version": entry.version,
+        "id": entry.id,
+        "time": entry.time,
+        "writer": entry.writer,
+        "last_modified_us": entry.last_modified_us,
+        "sidecars": [list(astuple(sidecar)) for sidecar in entry.sidecars],
+        "count": len(entry.documents),
+        "previous": entry.previous,
+    }
+    return encode_document(header, body)
 
 
 def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
@@ -122,13 +125,13 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
         "belongs to another log" if header.get("log") != log
         else f"says it is version {header.get('version')}" if header.get("version") != version
         else "is cut short" if lines.pop() or len(lines) != header.get("count")
-        else "was changed after it was written" if header.get("digest") != digest_of(body)
+        else "was changed after it was written" if not is_whole_document(data, header)
         else "does not follow the entry before it" if previous not in (None, header.get("previous"))
         else "has an invalid header" if not _is_valid(header, version)
         else None
     )  # fmt: skip
     if wrong:
-        raise Code.ENTRY_DAMAGED(f"{name} {wrong}; restore the object from a copy", log=log, version=version)
+        raise Code.ENTRY_DAMAGED(f"{name} {wrong}; {RESTORE}", log=log, version=version)
     facts = (header["id"], header["time"], header["writer"], header["last_modified_us"])
     sidecars = tuple(SidecarReference(*sidecar) for sidecar in header["sidecars"])
     return Entry(version, *facts, digest_of(data), header["previous"], tuple(lines), sidecars)
@@ -160,48 +163,19 @@ def naming(log: str, version: int) -> Iterator[None]:
         raise error.restated(f"entry {version} of {log}: {error.message}", log=log, version=version) from error
 
 
-def encode_header(**members: Any) -> bytes:
-    """Return a header line, or a whole object of one line, with these members: what :func:`parse_header` reads."""
-    return dump({"format": FORMAT, "features": [], **members}) + b"\n"
-
-
-def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
-    """Parse a header line and check its format version. Raises UnsupportedFormatError or DamagedError."""
-    try:
-        header = load(line)
-        version, features = header["format"], header["features"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Code.ENTRY_DAMAGED(f"{name} has no readable header; restore the object from a copy", name=name) from error
-    if type(version) is int and version < FORMAT:
-        raise Code.FORMAT_TOO_OLD(
-            f"{name} is of storage format {version}, which this Lakebed does not read: export the tables with the "
-            "Lakebed that wrote them, and import them into a new instance",
-            storage_format=version,
-        )
-    if type(version) is not int or version > FORMAT or features:
-        needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
-        raise Code.FORMAT_TOO_NEW(
-            f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade",
-            storage_format=version,
-        )
-    return header  # type: ignore[no-any-return]
-
-
 def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
     """Return the bytes of a checkpoint's manifest; replay begins after entry ``version``, of that ``entry_digest``."""
-    body = dump(document) + b"\n"
-    return encode_header(log=log, version=version, entry_digest=entry_digest, digest=digest_of(body)) + body
+    return encode_document({"log": log, "version": version, "entry_digest": entry_digest}, dump(document) + b"\n")
 
 
 def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:
     """Version, entry digest and document of a checkpoint's manifest. Raises as :func:`decode`."""
-    head, _, body = data.partition(b"\n")
-    header = parse_header(head, f"the checkpoint of {log}")
     name = f"the checkpoint of {log}"
-    if header.get("log") != log or header.get("digest") != digest_of(body):
-        raise Code.ENTRY_DAMAGED(f"{name} is damaged or belongs to another log", log=log)
+    header = decode_document(data, name)
+    if header.get("log") != log:
+        raise Code.CHECKPOINT_DAMAGED(f"{name} belongs to another log", log=log)
     with reading(f"{name} cannot be parsed", log=log):
-        version, digest, document = header["version"], header["entry_digest"], load(body)
+        version, digest, document = header["version"], header["entry_digest"], load(data.partition(b"\n")[2])
         if not is_whole(version) or not is_text(digest) or not isinstance(document, dict):
-            raise Code.ENTRY_DAMAGED(f"{name} has an invalid version {version!r}", log=log)
+            raise Code.CHECKPOINT_DAMAGED(f"{name} has an invalid version {version!r}", log=log)
         return version, digest, document

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Code, Error
+from lakebed.errors import Code
+from lakebed.log.lost_entries import gone
 
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
@@ -28,13 +29,6 @@ def from_us(last_modified_us: int) -> datetime:
 def to_us(last_modified: datetime) -> int:
     """Return a time as microseconds since 1970, exactly."""
     return (last_modified - EPOCH) // timedelta(microseconds=1)
-
-
-def gone(log: str, version: int) -> Error:
-    """Return the error for an entry that should exist and does not."""
-    return Code.ENTRY_MISSING(
-        f"entry {version} of {log} is missing from the store; restore the object from a copy", log=log, version=version
-    )
 
 
 class LastModifiedTimes:

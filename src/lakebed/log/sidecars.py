@@ -85,7 +85,6 @@ class SidecarStore:
         for name, (first, digest) in settled.items():
             for version in range(max(first, log_start + 1), first + NAMED_WITHIN):
                 if version not in found:
-                    # The header and a line both name it, but only the lines have a digest, so one of them suffices.
                     found[version] = digests.intersection(_DIGESTS.findall(read(version).decode()))
                 if digest in found[version]:
                     self._named.add(name)

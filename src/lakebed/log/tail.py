@@ -24,7 +24,8 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import weight_bytes
-from lakebed.log.last_modified_times import LastModifiedTimes, from_us, gone
+from lakebed.log.last_modified_times import LastModifiedTimes, from_us
+from lakebed.log.lost_entries import gone
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.state.machine import State
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, dump, load, reading
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
@@ -81,11 +82,12 @@ class SealedSessions:
 
         data = self._storage.get(_KEY)
         if data is None:
-            fresh = dump({"key": clock.random_token() + clock.random_token()}) + b"\n"
-            create_until_clear(self._storage, _KEY, fresh)
+            fresh = {"key": clock.random_token() + clock.random_token()}
+            create_until_clear(self._storage, _KEY, encode_document(fresh))
             data = self._storage.get(_KEY)
-        with reading(f"{self._storage.object_url(_KEY)} is no key of sessions: delete it, and all sign in again"):
-            key = bytes.fromhex(load(data or b"")["key"])
+        name, remedy = self._storage.object_url(_KEY), "delete it, and all sign in again"
+        with reading(f"{name} is no key of sessions: {remedy}"):
+            key = bytes.fromhex(decode_document(data or b"", name, remedy)["key"])
             if len(key) != 32:
                 raise ValueError("it has 32 bytes")
             return OctKey.import_key(key)

@@ -9,27 +9,31 @@ changed. An access list is read again when it is used and older than :data:`REFR
 that was revoked is refused after :data:`AGE_MAX_S` at most; while the store cannot be read, after
 :data:`OUTAGE_MAX_S`.
 
-Errors: UsageError, NotFoundError, ExistsError; AccessError for a token that is not valid; StorageError for a store that
-cannot be read for too long.
+Both are stored documents with a digest. One that was changed, or has none, gives nothing to anyone: a service refuses
+a damaged token, and every token with a damaged role, and accepts the others.
+
+Errors: UsageError, NotFoundError, ExistsError; AccessError for a token that is not valid; DamagedError for an object
+that was changed; StorageError for a store that cannot be read for too long.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from lakebed import clock
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, is_id, is_text, shown
-from lakebed.model.documents import dump, load, reading
+from lakebed.model.documents import reading
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.model.wording import did_you_mean
 from lakebed.security.principal import Principal
 from lakebed.security.roles import BUILT_IN, Role
@@ -49,6 +53,8 @@ _WAIT_S = 5.0
 PREFIX = "lakebed_"
 _ROLES, _TOKENS = "access/roles", "access/tokens"
 
+Stored = TypeVar("Stored")
+
 
 class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
     """What is stored of a token. ``tables``: the only tables for which its roles count; None for all of theirs."""
@@ -66,7 +72,8 @@ class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
         return self.expires is not None and now >= self.expires
 
 
-_TOKEN = msgspec.json.Decoder(AccessToken)
+Amiss = DamagedError | UnsupportedFormatError
+"""Errors of one object, which concern nothing else."""
 
 
 # -- what an admin does ------------------------------------------------------------------------------------------------
@@ -96,14 +103,15 @@ def create_token(
     roles_named(names, known)
     secret = PREFIX + clock.random_token() + clock.random_token()
     token = AccessToken(clock.new_id(), name, digest_of(secret), names, only, clock.now(), expires)
-    create_until_clear(storage, _token_name(token.id), msgspec.json.encode(token) + b"\n")
+    create_until_clear(storage, _token_name(token.id), encode_document(msgspec.to_builtins(token)))
     return token, secret
 
 
 def tokens_of(storage: Storage) -> list[AccessToken]:
-    """Return all tokens, expired ones included, oldest first."""
-    found = (storage.get(one.name) for one in list(storage.list(_TOKENS)))
-    return sorted((_token_of(data) for data in found if data is not None), key=lambda token: token.id)
+    """Return all tokens, expired ones included, oldest first. Raises DamagedError for one that was changed."""
+    names = [one.name for one in storage.list(_TOKENS)]
+    found = [(name, data) for name in names if (data := storage.get(name)) is not None]
+    return sorted((_token_of(name, data) for name, data in found), key=lambda token: token.id)
 
 
 def revoke_token(storage: Storage, token_id: str) -> None:
@@ -115,7 +123,7 @@ def revoke_token(storage: Storage, token_id: str) -> None:
 
 def create_role(storage: Storage, role: Role) -> None:
     """Store a role. Raises ExistsError if the name is taken."""
-    name, data = _role_name(role.name), dump(role.to_json()) + b"\n"
+    name, data = _role_name(role.name), encode_document(role.to_json())
     if role.name in BUILT_IN or not is_stored(storage, name, data):
         raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
 
@@ -124,20 +132,20 @@ def put_role(storage: Storage, role: Role) -> None:
     """Store a role, in place of the one of that name if there is one. Raises ExistsError for a built-in role."""
     if role.name in BUILT_IN:
         raise Code.ROLE_EXISTS(f"the role {role.name!r} is built in; choose another name")
-    storage.replace(_role_name(role.name), dump(role.to_json()) + b"\n")
+    storage.replace(_role_name(role.name), encode_document(role.to_json()))
 
 
 def drop_role(storage: Storage, name: str) -> None:
     """Delete a role; tokens with it are refused from then on. Raises NotFoundError if there is none of that name."""
-    if name not in roles_of(storage):
+    # By the name of the object: a damaged role can be dropped.
+    if not is_text(name) or not TAG_NAME.fullmatch(name) or storage.get(_role_name(name)) is None:
         raise _no_role(name, roles_of(storage))
     storage.delete([_role_name(name)])
 
 
 def roles_of(storage: Storage) -> dict[str, Role]:
-    """Return all roles that were created, by name."""
-    found = (storage.get(one.name) for one in list(storage.list(_ROLES)))
-    return dict(sorted((role.name, role) for role in map(_role_of, filter(None, found))))
+    """Return all roles that were created, by name. Raises DamagedError for one that was changed."""
+    return {name: _role_of(name, data) for name, data in sorted(_stored_roles(storage))}
 
 
 def roles_named(names: Iterable[str], known: Mapping[str, Role]) -> tuple[Role, ...]:
@@ -162,6 +170,8 @@ class _Known:
     tokens: Mapping[str, AccessToken]
     """By digest: a digest is looked up, not compared, and tells nothing of others."""
     roles: Mapping[str, Role]
+    damaged_tokens: Mapping[str, Amiss]
+    damaged_roles: Mapping[str, Amiss]
     read_s: float
 
 
@@ -171,7 +181,7 @@ class AccessList:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lock = threading.Lock()
-        self._tokens: dict[str, AccessToken] = {}
+        self._tokens: dict[str, AccessToken | Amiss] = {}
         self._known: _Known | None = None
         self._reading: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "lakebed-access")
@@ -182,17 +192,20 @@ class AccessList:
 
     @property
     def any_tokens(self) -> bool:
-        """Whether there is a token."""
-        return bool(self._fresh().tokens)
+        """Whether there is a token, damaged ones included."""
+        known = self._fresh()
+        return bool(known.tokens or known.damaged_tokens)
 
     def principal_of(self, secret: str) -> Principal:
         """Whoever has this token. Raises AccessError if it is unknown, expired or revoked."""
         known = self._fresh()
         token = known.tokens.get(digest_of(secret))
         if token is None:
+            count = len(known.damaged_tokens)
+            damaged = f" ({count} tokens of the instance are damaged: `lakebed token list` names one)" if count else ""
             raise Code.NOT_AUTHENTICATED(
-                f"the token is unknown, or was revoked; ask an admin for another. A new token is accepted after "
-                f"{AGE_MAX_S:.0f} seconds at most"
+                f"the token is unknown, or was revoked; ask an admin for another{damaged}. A new token is accepted "
+                f"after {AGE_MAX_S:.0f} seconds at most"
             )
         if token.is_expired(clock.now()):
             raise Code.NOT_AUTHENTICATED(f"the token {token.id} has expired; ask an admin for another")
@@ -206,10 +219,14 @@ class AccessList:
     def roles_named(self, names: Iterable[str]) -> tuple[Role, ...]:
         """Return the roles of these names.
 
-        Raises AccessError if one was dropped: the others might show what it hides.
+        Raises AccessError if one was dropped or is damaged: the others might show what it hides.
         """
+        known = self._fresh()
         try:
-            return roles_named(names, self._fresh().roles)
+            for name in names:
+                if name in known.damaged_roles:
+                    raise known.damaged_roles[name]
+            return roles_named(names, known.roles)
         except Error as error:
             raise Code.NOT_AUTHENTICATED(f"{error.message}; ask an admin for another token") from error
 
@@ -239,14 +256,18 @@ class AccessList:
     def _read(self) -> None:
         began_s = clock.monotonic_s()
         names = {one.name for one in self._storage.list(_TOKENS)}
-        for name in names - self._tokens.keys():
-            data = self._storage.get(name)
-            if data is not None:
-                self._tokens[name] = _token_of(data)
+        for name in names:
+            # A damaged object may be restored from a copy.
+            if not isinstance(self._tokens.get(name), AccessToken) and (data := self._storage.get(name)) is not None:
+                self._tokens[name] = _or_error(_token_of, name, data)
         for name in self._tokens.keys() - names:
             del self._tokens[name]
-        tokens = {token.digest: token for token in self._tokens.values()}
-        self._known = _Known(tokens, roles_of(self._storage), began_s)
+        tokens = {token.digest: token for token in self._tokens.values() if isinstance(token, AccessToken)}
+        amiss = {name: token for name, token in self._tokens.items() if not isinstance(token, AccessToken)}
+        found = {name: _or_error(_role_of, name, data) for name, data in sorted(_stored_roles(self._storage))}
+        roles = {name: role for name, role in found.items() if isinstance(role, Role)}
+        damaged_roles = {name: role for name, role in found.items() if not isinstance(role, Role)}
+        self._known = _Known(tokens, roles, amiss, damaged_roles, began_s)
 
 
 def _restricted_to(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
@@ -267,14 +288,38 @@ def _token_name(token_id: str) -> str:
     return f"{_TOKENS}/{token_id}.json"
 
 
-def _role_of(data: bytes) -> Role:
-    with reading("a role of the instance is damaged: drop it, and create it again"):
-        return Role.from_json(load(data))
+def _stored_roles(storage: Storage) -> Iterator[tuple[str, bytes]]:
+    """Return the names of all roles, by their objects, and the bytes of each."""
+    for one in list(storage.list(_ROLES)):
+        data = storage.get(one.name)
+        if data is not None:
+            yield one.name.removeprefix(f"{_ROLES}/").removesuffix(".json"), data
 
 
-def _token_of(data: bytes) -> AccessToken:
-    with reading("a token of the instance is damaged: revoke it, and create another"):
-        return _TOKEN.decode(data)
+def _role_of(name: str, data: bytes) -> Role:
+    remedy = f"`lakebed role drop {name}`, and create it again"
+    with reading(f"the role {name} is damaged: {remedy}", name=name):
+        role = Role.from_json(decode_document(data, f"the role {name}", remedy))
+        if role.name != name:
+            raise ValueError(f"it is the role {role.name}")
+        return role
+
+
+def _token_of(name: str, data: bytes) -> AccessToken:
+    token_id = name.removeprefix(f"{_TOKENS}/").removesuffix(".json")
+    remedy = f"`lakebed token revoke {token_id}`, and create another"
+    with reading(f"the token {token_id} is damaged: {remedy}", name=name):
+        token = msgspec.convert(decode_document(data, f"the token {token_id}", remedy), AccessToken)
+        if token.id != token_id:
+            raise ValueError(f"it is the token {token.id}")
+        return token
+
+
+def _or_error(read: Callable[[str, bytes], Stored], name: str, data: bytes) -> Stored | Amiss:
+    try:
+        return read(name, data)
+    except (DamagedError, UnsupportedFormatError) as error:
+        return error
 
 
 def _no_role(name: str, known: Iterable[str]) -> Error:

@@ -8,6 +8,9 @@ hook, unless :data:`THREADS` of them hang at a time. A hook whose table was drop
 The delivered version is stored at the end of a delivery, at most once in :data:`STORE_S` while there is more. A service
 that stops in between delivers those events again after its restart.
 
+A hook whose delivery state is lost or damaged begins again where it was added. One whose state is ahead of its table,
+or follows an entry that is not in the log any more, fails with an error that says so: the log went back.
+
 Several services of one instance deliver to the same hooks. A service that finds a newer stored version skips the hook
 for :data:`YIELD_S`, so that usually only one of them delivers. A receiver may see an event of another service again.
 
@@ -28,8 +31,18 @@ from msgspec import structs
 
 from lakebed import clock
 from lakebed.changes.events import Event, read_events
-from lakebed.errors import Error, NotFoundError, StorageError
-from lakebed.inspect.hooks import Delivered, Hook, read_delivered, read_hooks, remove_hook, write_delivered
+from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
+from lakebed.inspect.hooks import (
+    DamagedHook,
+    Delivered,
+    Hook,
+    begin_again,
+    is_added,
+    read_delivered,
+    read_hooks,
+    remove_hook,
+    write_delivered,
+)
 from lakebed.service.hook_targets import HookTargets
 from lakebed.service.status import HookStatus
 
@@ -82,6 +95,7 @@ class HookDelivery:
         self._targets = HookTargets(commands=commands)
         self._report = report
         self._states: dict[str, _State] = {}
+        self._damaged: dict[str, HookStatus] = {}
         self._listed_s: float | None = None
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(THREADS, "lakebed-hook")
@@ -100,8 +114,8 @@ class HookDelivery:
         self._threads.shutdown()
 
     def status(self) -> tuple[HookStatus, ...]:
-        """Return the hooks that are known, oldest first, from memory."""
-        return tuple(
+        """Return the hooks that are known, oldest first, from memory; then those whose objects are damaged."""
+        known = [
             HookStatus(
                 one.hook.id,
                 one.hook.table,
@@ -113,7 +127,8 @@ class HookDelivery:
                 one.next_at,
             )
             for one in list(self._states.values())
-        )
+        ]
+        return (*known, *self._damaged.values())
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -137,7 +152,13 @@ class HookDelivery:
     def _list(self) -> None:
         known = {name: state.hook for name, state in self._states.items()}
         found = list(read_hooks(self._instance.storage, known))
-        self._states = {one.id: self._states.get(one.id) or _State(one) for one in found}
+        self._states = {
+            one.id: self._states.get(one.id) or _State(one) for one in found if not isinstance(one, DamagedHook)
+        }
+        damaged = {one.id: one for one in found if isinstance(one, DamagedHook)}
+        for hook_id in damaged.keys() - self._damaged.keys():
+            self._report(f"hook {hook_id} delivers nothing: {damaged[hook_id].error}")
+        self._damaged = {hook_id: self._damaged.get(hook_id) or _status_of(one) for hook_id, one in damaged.items()}
 
     def _deliver(self, state: _State) -> None:
         """Deliver pending events, or wait longer."""
@@ -146,7 +167,7 @@ class HookDelivery:
             # The service is ending: this is not a failure of the receiver.
             if state.delivered.failures and not self._stopping.is_set():
                 self._report(f"hook {state.hook.id} takes events again, after {state.delivered.failures} failures")
-                state.delivered = Delivered(version=state.delivered.version)
+                state.delivered = Delivered(version=state.delivered.version, entry_digest=state.delivered.entry_digest)
                 state.dirty = True
             state.next_at = None
             self._store(state)
@@ -163,11 +184,17 @@ class HookDelivery:
             return
         table = self._table(state.hook)
         present = table.state(max_staleness=LOOK_S)
-        events = read_events(table.log, state.delivered.version, present.version)
+        if state.delivered.version > present.version:
+            # Another service may have delivered a commit of the last second.
+            present = table.state()
+        if state.delivered.version > present.version:
+            raise _ahead(state, table, present.version)
+        events = read_events(table.log, state.delivered.version, present.version, state.delivered.entry_digest)
         while not self._stopping.is_set() and (some := _next_events(events)):
-            if wanted := _events_of_kinds(some, state.hook.kinds):
+            if wanted := _events_of_kinds([event for event, _ in some], state.hook.kinds):
                 self._targets.deliver(state.hook, self._body(state.hook, table, wanted))
-            state.delivered = structs.replace(state.delivered, version=some[-1].version)
+            event, digest = some[-1]
+            state.delivered = structs.replace(state.delivered, version=event.version, entry_digest=digest)
             state.dirty = True
             if clock.monotonic_s() - state.stored_s >= STORE_S and not self._store(state):
                 return
@@ -196,7 +223,14 @@ class HookDelivery:
 
     def _read(self, state: _State) -> bool:
         """Read the delivered version, if it is newer than the known one; False if the hook was removed."""
-        found = read_delivered(self._instance.storage, state.hook.id)
+        storage, hook = self._instance.storage, state.hook
+        try:
+            found = read_delivered(storage, hook.id)
+        except DamagedError as error:
+            found = self._begun_again(state, error.message)
+        else:
+            if found is None and is_added(storage, hook.id):
+                found = self._begun_again(state, "it is lost")
         if found is None:
             self._states.pop(state.hook.id, None)
             return False
@@ -204,6 +238,16 @@ class HookDelivery:
             state.delivered, state.dirty = found[0], False
         state.stored = found[1]
         return True
+
+    def _begun_again(self, state: _State, reason: str) -> tuple[Delivered, Version] | None:
+        """Begin a hook again whose delivery state is lost or damaged, and report it; None: it was removed meanwhile."""
+        since = max(state.hook.since, state.delivered.version)
+        self._report(
+            f"the delivery state of hook {state.hook.id} cannot be used ({reason}): the events after version {since} "
+            "are delivered again"
+        )
+        begin_again(self._instance.storage, state.hook)
+        return read_delivered(self._instance.storage, state.hook.id)
 
     def _store(self, state: _State) -> bool:
         """Store the delivered version, if it changed; False: another service did so, and continues with the hook."""
@@ -227,7 +271,7 @@ class HookDelivery:
         wait_s = min(WAIT_MAX_S, WAIT_S * 2 ** min(failures - 1, 16))
         wait_s += clock.jitter_s(wait_s / 4)
         since = state.delivered.since or clock.now().isoformat(timespec="seconds")
-        state.delivered = Delivered(version=state.delivered.version, failures=failures, since=since, error=message)
+        state.delivered = structs.replace(state.delivered, failures=failures, since=since, error=message)
         state.dirty = True
         state.wait_until_s = clock.monotonic_s() + wait_s
         state.next_at = clock.now() + timedelta(seconds=wait_s)
@@ -238,12 +282,29 @@ class HookDelivery:
             state.stored = None
 
 
-def _next_events(events: Iterator[Event]) -> list[Event]:
-    """Return the next events, as many as one delivery takes."""
-    some: list[Event] = []
+def _status_of(damaged: DamagedHook) -> HookStatus:
+    """Return the status of a hook whose object is damaged, since now."""
+    since = clock.now().isoformat(timespec="seconds")
+    return HookStatus(damaged.id, "", None, 0, 1, since, damaged.error, None)
+
+
+def _ahead(state: _State, table: Table, version: int) -> Error:
+    """Return the error for a hook that has the events of versions which its table does not have."""
+    return Code.LOG_WENT_BACK(
+        f"hook {state.hook.id} has the events up to version {state.delivered.version}, and table {table.name} is at "
+        f"version {version}: its log went back (docs/operations.md). Remove the hook, and add it again with --since "
+        "and the last version that its receiver still wants to keep",
+        log=table.id,
+        version=state.delivered.version,
+    )
+
+
+def _next_events(events: Iterator[tuple[Event, str]]) -> list[tuple[Event, str]]:
+    """Return the next events, as many as one delivery takes, with the digests of their entries."""
+    some: list[tuple[Event, str]] = []
     changes = 0
-    for event in events:
-        some.append(event)
+    for event, digest in events:
+        some.append((event, digest))
         changes += len(event.changes)
         if len(some) >= EVENTS_MAX or changes >= CHANGES_MAX:
             break

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
-from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.checks import is_whole
 from lakebed.model.files import is_pin_name, pin_folder, pin_name
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.version import this_writer
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Pin:
     def put(self, version: int) -> None:
         """Pin that version instead of the previous one. Raises StorageError."""
         with self._writing:
-            self._data = encode_header(table=self._table_id, version=version, reader=this_writer())
+            self._data = encode_document({"table": self._table_id, "version": version, "reader": this_writer()})
             self._storage.replace(self._name, self._data)
         if not self._thread.is_alive():
             self._thread.start()
@@ -140,7 +140,7 @@ class Pin:
 
 
 def _decode_pin(data: bytes, name: str, table_id: str) -> int:
-    document: Mapping[str, Any] = parse_header(data, name)
+    document: Mapping[str, Any] = decode_document(data, name, "delete the object if no reader uses it")
     version: Any = document.get("version")
     if document.get("table") != table_id or not is_whole(version):
         raise Code.PIN_DAMAGED(f"{name} is not a pin of this table; delete the object if no reader uses it", name=name)

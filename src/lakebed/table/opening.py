@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code, Error, ExistsError
-from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
-from lakebed.model.documents import dump
 from lakebed.model.files import INSTANCE_NAME, checkpoint_name
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.retries import is_stored
 from lakebed.table.instance import Instance
@@ -78,8 +77,8 @@ def _created(
     check_conditional_puts(storage)
     if log_url is not None:
         logs.check()
-    document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
-    if not is_stored(storage, INSTANCE_NAME, dump(document) + b"\n"):
+    document = {"instance": instance, "log_url": log_url}
+    if not is_stored(storage, INSTANCE_NAME, encode_document(document)):
         raise _exists(storage)
     keep_reserve(storage)
     if log_url is not None and storage.shared:
@@ -133,7 +132,7 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
     if data is None:
         remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
         raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
-    document = parse_header(data, f"{INSTANCE_NAME} at {storage.url}")
+    document = decode_document(data, f"{INSTANCE_NAME} at {storage.url}")
     if not is_id(document.get("instance")):
         raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} does not say which instance it is", url=url)
     check_flag("trust_log_url", trust_log_url)

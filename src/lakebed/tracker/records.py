@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import encode_header, parse_header
 from lakebed.model.documents import reading
 from lakebed.model.files import RETRY_FOLDER, is_runs_name, run_of_retry, runs_folder, runs_name
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.contract import PutOutcome
 from lakebed.tracker.runs import JobRun, TaskRun
 from lakebed.version import this_writer
@@ -64,9 +64,9 @@ def write_records(storage: Storage, source: str, runs: Sequence[JobRun], tasks: 
 
     ``source`` names the writer, and ascends with each object: it orders objects of the same millisecond.
     """
-    header = encode_header(writer=this_writer(), count=len(runs) + len(tasks))
     lines = [_Line(run=run) for run in runs] + [_Line(task=task) for task in tasks]
-    data = b"".join([header, *(msgspec.json.encode(line) + b"\n" for line in lines)])
+    body = b"".join([msgspec.json.encode(line) + b"\n" for line in lines])
+    data = encode_document({"writer": this_writer(), "count": len(lines)}, body)
     now = clock.now()
     name = runs_name(now.strftime(_DAY), f"{int(now.timestamp() * 1000):012x}-{source}")
     # One request, whatever its outcome: two objects may have the same records, and a process that ends need not wait.
@@ -118,9 +118,8 @@ def _read_records(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRec
 def _decoded(storage: Storage, listed: Listed, data: bytes) -> RunRecords:
     url = storage.object_url(listed.name)
     with reading(f"{url} has no records of job runs; delete it, nothing depends on it", name=listed.name):
-        first, *lines = data.splitlines()
-        header = parse_header(first, listed.name)
-        found = [_DECODER.decode(line) for line in lines]
+        header = decode_document(data, url, "delete it, nothing depends on it")
+        found = [_DECODER.decode(line) for line in data.splitlines()[1:]]
         if len(found) != header["count"]:
             raise ValueError(f"{len(found)} records, not {header['count']}")
     runs = tuple(line.run for line in found if line.run is not None)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.log.entry import encode_header
 from lakebed.model.checks import shown
 from lakebed.model.files import RETRY_FOLDER, retry_name, run_of_retry
+from lakebed.model.stored_documents import encode_document
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
 from lakebed.version import this_writer
@@ -31,7 +31,7 @@ def request_retry(storage: Storage, run: str) -> bool:
     """Request a retry of a parked job; False if it was requested already. Raises UsageError for an invalid id."""
     if run_of_retry(retry_name(run)) is None:
         raise Code.ARGUMENT_INVALID(f"not the id of a job run: {shown(run)}; `lakebed jobs` lists them")
-    data = encode_header(run=run, time=clock.now().isoformat(), writer=this_writer())
+    data = encode_document({"run": run, "time": clock.now().isoformat(), "writer": this_writer()})
     return create_until_clear(storage, retry_name(run), data) is PutOutcome.CREATED
 
 

@@ -29,10 +29,10 @@ from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.log.entry import FORMAT, parse_header
 from lakebed.model.checks import is_id
 from lakebed.model.documents import reading
 from lakebed.model.files import QUERIES_FOLDER, query_object, query_of
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.retries import is_stored
 from lakebed.tracker.runs import RunError, RunPlace
 
@@ -78,8 +78,6 @@ class SubmittedQuery(Struct, frozen=True, kw_only=True):
     statement: str | None = None
     url: str | None = None
     file_format: str = "parquet"
-    format: int = FORMAT
-    features: tuple[str, ...] = ()
 
 
 class QueryAttempt(Struct, frozen=True, kw_only=True):
@@ -92,8 +90,6 @@ class QueryAttempt(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     rows: int = 0
     rows_total: int = 0
-    format: int = FORMAT
-    features: tuple[str, ...] = ()
 
 
 class QueryEnd(Struct, frozen=True, kw_only=True):
@@ -105,8 +101,6 @@ class QueryEnd(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     files: int = 0
     error: RunError | None = None
-    format: int = FORMAT
-    features: tuple[str, ...] = ()
 
 
 class QueryState(Struct, frozen=True, kw_only=True):
@@ -192,7 +186,7 @@ class QueryObjects:
 
     def beat(self, query: str, attempt: QueryAttempt) -> None:
         """Record that the attempt is alive, and its progress."""
-        self.storage.replace(query_object(query, _attempt_name(attempt.number)), msgspec.json.encode(attempt))
+        self.storage.replace(query_object(query, _attempt_name(attempt.number)), _encoded(attempt))
 
     def release(self, query: str, attempt: QueryAttempt) -> None:
         """Let another attempt begin at once."""
@@ -256,8 +250,7 @@ class QueryObjects:
     # -- within ---------------------------------------------------------------------------------------------------
 
     def _create(self, query: str, name: str, document: Struct) -> bool:
-        target, data = query_object(query, name), msgspec.json.encode(document)
-        return is_stored(self.storage, target, data)
+        return is_stored(self.storage, query_object(query, name), _encoded(document))
 
     def _read(self, query: str, name: str, kind: type[Document]) -> Document | None:
         target = query_object(query, name)
@@ -265,8 +258,11 @@ class QueryObjects:
         if data is None:
             return None
         with reading(f"{self.storage.object_url(target)} is no document of a submitted query", name=target):
-            parse_header(data, target)
-            return msgspec.json.decode(data, type=kind)
+            return msgspec.convert(decode_document(data, self.storage.object_url(target)), kind)
+
+
+def _encoded(document: Struct) -> bytes:
+    return encode_document(msgspec.to_builtins(document))
 
 
 def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryEnd | None) -> QueryState:

@@ -29,6 +29,7 @@ from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state.transactions import CloseJob, OpenJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage
+from tests.documents import rewritten
 from tests.unit.log.cases import LOG, adding, created, log_on
 from tests.unit.state.cases import SCHEMA, job
 
@@ -48,16 +49,10 @@ def kinds(store, log=None):
     return [finding.kind for finding in verify(log or log_on(store), "table-00", "t", None).findings]
 
 
-def rewritten(data, **header):
-    """An entry whose header says something else."""
-    line, _, body = data.partition(b"\n")
-    return entries.dump(json.loads(line) | header) + b"\n" + body
-
-
 def rebodied(data, *documents):
     """An entry with other transactions, as a writer would have made it."""
     body = b"".join(entries.dump(document) + b"\n" for document in documents)
-    return rewritten(data.partition(b"\n")[0] + b"\n" + body, digest=entries.digest_of(body), count=len(documents))
+    return rewritten(data, body, count=len(documents))
 
 
 # -- entries ----------------------------------------------------------------------------------------------------
@@ -79,7 +74,7 @@ def test_a_damaged_entry_stops_every_reader(store, damage):
         "renumbered": data.replace(b'"version":3', b'"version":4'),
         "foreign": data.replace(b'"log":"table-00"', b'"log":"table-01"'),
         "unconcatenated": data.replace(b'"previous":"', b'"previous":"0'),
-        "newer": data.replace(b'"format":1', b'"format":2'),
+        "newer": data.replace(b'"format":2', b'"format":3'),
         "unknown type": rebodied(data, {"type": "merge_tables"}),
         "empty": b"",
     }[damage]
@@ -268,11 +263,9 @@ def test_a_checkpoint_that_is_not_what_the_entries_lead_to_is_damage(store):
     """Whole, with a good digest, and wrong: only a replay can tell."""
     log = filled(store, 3)
     version = log.checkpoints.read().version
-    head, body = store.get(CHECKPOINT).splitlines()
-    document = json.loads(body)
+    document = json.loads(store.get(CHECKPOINT).splitlines()[1])
     document["state"]["next_sequence"] = 99
-    body = entries.dump(document) + b"\n"
-    store.replace(CHECKPOINT, entries.dump(json.loads(head) | {"digest": entries.digest_of(body)}) + b"\n" + body)
+    store.replace(CHECKPOINT, rewritten(store.get(CHECKPOINT), entries.dump(document) + b"\n"))
     report = verify(log_on(store), "table-00", "t", None)
     assert [(finding.kind, finding.damage) for finding in report.findings] == [("differs", True)]
     assert str(version) in report.findings[0].what
@@ -281,7 +274,7 @@ def test_a_checkpoint_that_is_not_what_the_entries_lead_to_is_damage(store):
 def test_a_checkpoint_that_a_newer_lakebed_wrote_is_not_passed_over(store):
     """Its entries may mean more than this one knows."""
     filled(store, 1)
-    store.replace(CHECKPOINT, store.get(CHECKPOINT).replace(b'"format":1', b'"format":2'))
+    store.replace(CHECKPOINT, store.get(CHECKPOINT).replace(b'"format":2', b'"format":3'))
     with pytest.raises(UnsupportedFormatError, match="checkpoint of table-00"):
         log_on(store).follow()
     assert kinds(store) == ["unsupported_format"]
@@ -290,8 +283,7 @@ def test_a_checkpoint_that_a_newer_lakebed_wrote_is_not_passed_over(store):
 def test_a_checkpoint_of_another_history_is_damage(store):
     """Its digest is not that of the entry."""
     filled(store, 1)
-    head, body = store.get(CHECKPOINT).splitlines(keepends=True)
-    store.replace(CHECKPOINT, entries.dump(json.loads(head) | {"entry_digest": "0" * 32}) + b"\n" + body)
+    store.replace(CHECKPOINT, rewritten(store.get(CHECKPOINT), entry_digest="0" * 32))
     assert kinds(store) == ["forked"]
 
 

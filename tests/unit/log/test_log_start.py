@@ -41,7 +41,7 @@ PUTS = ("create", "replace_if")
 def test_the_bytes_are_those_of_the_specification(store):
     log_on(store).advance_log_start(0, 41)
     assert store.get(NAME) == (
-        b'{"format":1,"features":[],"digest":"de51729f7100248f4867d5321f5761f4"}\n{"log_start":41}\n'
+        b'{"format":2,"features":[],"digest":"7f726b5541e47206f5a8d5cac5fe3f0d","log_start":41}\n'
     )
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_log_start_is_not_believed(store, fault):
 
 
 def test_a_log_start_that_a_newer_lakebed_wrote_is_refused(store):
-    store.replace(NAME, b'{"format":2,"features":[],"digest":""}\n{}\n')
+    store.replace(NAME, b'{"format":3,"features":[],"digest":""}\n{}\n')
     for call in (log_on(store).log_start, lambda: log_on(store).advance_log_start(0, 42)):
         with pytest.raises(UnsupportedFormatError, match="upgrade"):
             call()

@@ -8,6 +8,7 @@ import pytest
 from lakebed import clock
 from lakebed.errors import ContentionError, DamagedError, NotFoundError, NotRetainedError, UnsupportedFormatError
 from lakebed.model.files import pin_name
+from lakebed.model.stored_documents import encode_document
 from lakebed.retention.run import collect_garbage
 from lakebed.snapshot.pins import Pin, read_pins
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
@@ -244,8 +245,8 @@ def test_a_reader_who_ends_while_the_store_is_away_sees_his_own_error(table):
     ("data", "error"),
     [
         (b"{", DamagedError),
-        (b'{"format":1,"features":[],"table":"another","version":2}\n', DamagedError),
-        (b'{"format":1,"features":["ranges"],"table":"","version":2}\n', UnsupportedFormatError),
+        (encode_document({"table": "another", "version": 2}), DamagedError),
+        (b'{"format":2,"features":["ranges"],"table":"","version":2}\n', UnsupportedFormatError),
     ],
 )
 def test_nothing_is_deleted_past_a_living_pin_that_cannot_be_read(table, data, error):

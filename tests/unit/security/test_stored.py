@@ -5,7 +5,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.errors import AccessError, ExistsError, NotFoundError, StorageError, UsageError
+from lakebed.errors import AccessError, DamagedError, ExistsError, NotFoundError, StorageError, UsageError
 from lakebed.security import stored
 from lakebed.security.principal import Permission
 from lakebed.security.roles import Role
@@ -146,3 +146,41 @@ def test_an_invalid_token_is_not_created(storage, name, roles, tables, error):
     with pytest.raises(error):
         stored.create_token(storage, name, roles, tables)
     assert stored.tokens_of(storage) == []
+
+
+def test_a_damaged_role_costs_its_own_tokens_only(storage, time):
+    """Until it is dropped and created again, as the error says; the service knows all others."""
+    stored.create_role(storage, Role("clerk", Permission.READ, None, "level < 3"))
+    _, clerk = stored.create_token(storage, "ann", ["clerk"])
+    _, reader = stored.create_token(storage, "bob", ["read"])
+    name = "access/roles/clerk.json"
+    storage.replace(name, storage.get(name).replace(b"level < 3", b"level < 7"))
+    access = stored.AccessList(storage)
+    assert access.principal_of(reader).name == "bob"
+    with pytest.raises(AccessError, match="`lakebed role drop clerk`, and create it again"):
+        access.principal_of(clerk)
+    with pytest.raises(DamagedError, match="the role clerk was changed"):
+        stored.roles_of(storage)
+    stored.drop_role(storage, "clerk")
+    assert stored.roles_of(storage) == {}
+
+
+def test_a_damaged_token_is_refused_and_can_be_revoked(storage, time):
+    token, secret = stored.create_token(storage, "ann", ["read"], expires=dt.datetime(2027, 1, 1, tzinfo=dt.UTC))
+    name = f"access/tokens/{token.id}.json"
+    storage.replace(name, storage.get(name).replace(b"2027-", b"6027-"))
+    access = stored.AccessList(storage)
+    assert access.any_tokens
+    with pytest.raises(AccessError, match="1 tokens of the instance are damaged"):
+        access.principal_of(secret)
+    with pytest.raises(DamagedError, match=f"lakebed token revoke {token.id}"):
+        stored.tokens_of(storage)
+    stored.revoke_token(storage, token.id)
+    assert stored.tokens_of(storage) == []
+
+
+def test_a_role_under_the_name_of_another_is_damage(storage):
+    stored.create_role(storage, Role("clerk", Permission.READ, None, "level < 3"))
+    storage.replace("access/roles/boss.json", storage.get("access/roles/clerk.json"))
+    with pytest.raises(DamagedError, match="the role boss is damaged"):
+        stored.roles_of(storage)

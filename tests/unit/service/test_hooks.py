@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 import lakebed
 from lakebed import clock
@@ -398,7 +399,7 @@ def test_a_transaction_of_very_many_ranges_has_one_that_covers_them(lake):
     table.write(pa.table({"k": pa.array(range(10 * RANGES_MAX + 1), pa.int64())}))
     table.remove(*going[1:])
     table.remove(*going)
-    some, all_of_them = [event.changes[0].ranges for event in read_events(table.log, 2, 4)]
+    some, all_of_them = [event.changes[0].ranges for event, _ in read_events(table.log, 2, 4)]
     assert len(some) == RANGES_MAX
     assert all_of_them == [{"min": [0], "max": [10 * RANGES_MAX + 1], "max_inclusive": False}]
 
@@ -428,3 +429,76 @@ def test_a_hook_that_is_not_there_cannot_be_removed(lake, name):
     with pytest.raises((NotFoundError, UsageError)):
         remove_hook(lake.storage, name)
     assert list(read_hooks(lake.storage, {})) == []
+
+
+# -- a delivery state that is lost or changed -------------------------------------------------------------------
+
+
+def lose(storage, name):
+    storage.delete([name])
+
+
+def flip(storage, name):
+    storage.replace(name, storage.get(name).replace(b'"version":2', b'"version":6'))
+
+
+def halve(storage, name):
+    storage.replace(name, storage.get(name)[:20])
+
+
+@pytest.mark.parametrize("damage", [lose, flip, halve])
+def test_a_hook_whose_delivery_state_is_damaged_begins_again_where_it_was_added(lake, table, receiver, damage):
+    """An event may be delivered twice, and none is left out; what happened is reported."""
+    table.write(rows(1))
+    made = hook(table, version=1, url=receiver.url)
+    with delivering(lake):
+        receiver.wait_for(2)
+        until(lambda: delivered(table, made).version == 2)
+    damage(lake.storage, delivered_name(made.id))
+    table.write(rows(2))
+    with delivering(lake) as (_, said):
+        receiver.wait_for(2, 2, 3)
+        until(lambda: delivered(table, made).version == 3)
+    assert "the events after version 1 are delivered again" in said[0]
+
+
+def test_a_hook_that_is_ahead_of_its_table_says_that_the_log_went_back(lake, table, receiver):
+    """It would deliver nothing until the table has as many versions again, and then not the right ones."""
+    made = hook(table, version=44, url=receiver.url)
+    with delivering(lake) as (delivery, said):
+        until(lambda: said)
+        until(lambda: delivered(table, made).failures)
+        (status,) = delivery.status()
+    assert "up to version 44, and table t is at version 1: its log went back" in status.error
+    assert receiver.requests == []
+
+
+def test_a_hook_says_if_the_entry_that_it_delivered_last_was_replaced(lake, table, receiver):
+    """The log went back, and has grown beyond the hook's version since."""
+    made = hook(table, version=1, url=receiver.url)
+    table.write(rows(1))
+    with delivering(lake):
+        receiver.wait_for(2)
+        until(lambda: delivered(table, made).version == 2)
+    found, version = read_delivered(lake.storage, made.id)
+    assert found.entry_digest == table.log.head.digest
+    write_delivered(lake.storage, made.id, structs.replace(found, entry_digest="0" * 32), version)
+    table.write(rows(2))
+    with delivering(lake) as (_, said):
+        until(lambda: said)
+    assert "the log of" in said[0]
+    assert "went back: entry 2" in said[0]
+    assert receiver.versions == [2]
+
+
+def test_a_damaged_hook_is_shown_and_affects_no_other(lake, table, receiver):
+    damaged = hook(table, url=receiver.url)
+    name = hook_name(damaged.id)
+    lake.storage.replace(name, lake.storage.get(name).replace(b"hook", b"hock"))
+    hook(table, url=receiver.url)
+    table.write(rows(1))
+    with delivering(lake) as (delivery, said):
+        receiver.wait_for(2)
+        assert f"`lakebed hook remove {damaged.id}`" in delivery.status()[-1].error
+    assert damaged.id in said[0]
+    remove_hook(lake.storage, damaged.id)

@@ -1,7 +1,7 @@
 """The stored form of a log start, and raising it by compare-and-set.
 
-Entries up to the log start may be deleted, so their absence proves nothing (docs/decisions/0011). It is NDJSON: a
-header, and a line with the version. If nothing is stored, the log start is 0: it was never raised.
+Entries up to the log start may be deleted, so their absence proves nothing (docs/decisions/0011). It is a stored
+document with the version. If nothing is stored, the log start is 0: it was never raised.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import Code
-from lakebed.log.entry import digest_of, encode_header, parse_header
-from lakebed.model.documents import dump, load, reading
+from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import put_until_clear
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 def encode_log_start(version: int) -> bytes:
     """Return the bytes of a log start."""
-    body = dump({"log_start": version}) + b"\n"
-    return encode_header(digest=digest_of(body)) + body
+    return encode_document({"log_start": version})
 
 
 def decode_log_start(data: bytes | None, log: str) -> int:
@@ -35,12 +33,8 @@ def decode_log_start(data: bytes | None, log: str) -> int:
     """
     if data is None:
         return 0
-    head, _, body = data.partition(b"\n")
     name = f"the log start of {log}"
-    if parse_header(head, name).get("digest") != digest_of(body):
-        raise Code.LOG_START_DAMAGED(f"{name} was changed after it was written; restore it from a copy as new", log=log)
-    with reading(f"{name} cannot be parsed", log=log):
-        log_start = load(body).get("log_start")
+    log_start = decode_document(data, name, "restore it from a copy as new", log=log).get("log_start")
     if type(log_start) is not int or log_start < 1:
         raise Code.LOG_START_DAMAGED(f"{name} has an invalid log start {log_start!r}", log=log)
     return log_start

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.log import entry as entries
-from lakebed.log.last_modified_times import gone
+from lakebed.log.lost_entries import gone
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.merge_modes import KeepAll
 from lakebed.read.plan import PartitionQuery, plan

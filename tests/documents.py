@@ -1,0 +1,18 @@
+"""Stored documents with other contents and a valid digest, as a program with a fault would write them."""
+
+import json
+
+from lakebed.model.stored_documents import encode_document
+
+
+def rewritten(data, lines=None, **header):
+    """The document with other members in its header, or other lines."""
+    head, _, body = data.partition(b"\n")
+    members = json.loads(head) | header
+    given = {name: members.pop(name, None) for name in ("format", "features", "digest")}
+    document = encode_document(members, body if lines is None else lines)
+    if {name: header[name] for name in given if name in header}:
+        # A header that no writer makes; its digest is checked later, if at all.
+        head, _, body = document.partition(b"\n")
+        document = json.dumps(json.loads(head) | header, separators=(",", ":")).encode() + b"\n" + body
+    return document
