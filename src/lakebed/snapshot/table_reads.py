@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, telemetry
-from lakebed.errors import Code, StorageError
+from lakebed.errors import Code, Error, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.snapshot.snapshot import Readable, Snapshot
@@ -41,9 +41,21 @@ late, and for a version that is about to be written."""
 BASE_AGE_S = 60.0
 """A write without a commit id reads the log if the last read is older, so that its base version is recent."""
 
-_LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
+LOOK_FIRST_S, LOOK_S = 0.01, 0.25
+"""The pauses between looks for a version that is waited for: the first, and the longest."""
 
 _NO_TIME = timedelta(0)
+_CLOCKS_APART = timedelta(minutes=1)
+"""A time that is longer past by this machine's clock is past by the store's, or is read like one that is."""
+
+
+def version_missing(latest: int, version: int, waited_s: float) -> Error:
+    """Return the error of a read that waited for a version in vain."""
+    return Code.VERSION_NOT_FOUND(
+        f"the table has versions up to {latest}, and version {version} did not appear within {waited_s:g} s; check "
+        "that it is a version of this table",
+        version=version,
+    )
 
 
 class TableReads(Readable):
@@ -81,17 +93,13 @@ class TableReads(Readable):
         if at_least is None:
             return self._newest(max_staleness)
         check_whole_number("at_least", at_least)
-        began, pause = clock.monotonic_s(), _LOOK_FIRST_S
+        began, pause = clock.monotonic_s(), LOOK_FIRST_S
         state = self._newest(max_staleness)
         while state.version < at_least:
             if clock.monotonic_s() - began >= WAIT_S:
-                raise Code.VERSION_NOT_FOUND(
-                    f"the table has versions up to {state.version}, and version {at_least} did not appear within "
-                    f"{WAIT_S:.0f} s; check that it is a version of this table",
-                    version=at_least,
-                )
+                raise version_missing(state.version, at_least, WAIT_S)
             clock.sleep(pause)
-            pause = min(2 * pause, _LOOK_S)
+            pause = min(2 * pause, LOOK_S)
             state = self._newest(None)
         return state
 
@@ -286,3 +294,18 @@ class TableReads(Readable):
         """Return whether the file's object must exist: the latest state has the file, and it is not retired."""
         known = self.state().files.get(file.id)
         return known is not None and not known.retired
+
+
+def seconds_until(table: TableReads, moment: Any) -> float:
+    """Return how long :meth:`TableReads.at` would wait for a moment to come; 0 if it would not.
+
+    Asks the store for its clock if the moment may be to come. Raises UsageError for a time that is none.
+    """
+    given = argument_of(table.log.head.state, moment)
+    if "time" not in given:
+        return 0.0
+    time = check_time(given["time"])
+    if time < clock.now() - _CLOCKS_APART:
+        return 0.0
+    ahead = time - table._store_now(anew=False)  # noqa: SLF001 - a function of this module
+    return ahead.total_seconds() if _NO_TIME < ahead <= timedelta(seconds=WAIT_S) else 0.0

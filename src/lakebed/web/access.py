@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio.to_thread
 
 from lakebed import clock
 from lakebed.errors import Code, Error, NotFoundError
 from lakebed.security.principal import Permission, Principal
 from lakebed.tracker.listing import run_details
 from lakebed.tracker.retry_requests import request_retry
+from lakebed.web.waiting import AwaitedVersions, while_connected
 
 if TYPE_CHECKING:
+    from litestar import Request
+
     from lakebed.service.service import Service
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -37,6 +43,7 @@ class OpenTables:
     """Finds tables by name. Safe to use from many threads."""
 
     def __init__(self, service: Service) -> None:
+        self.awaited = AwaitedVersions()
         self._instance = service.instance
         self._found: dict[str, tuple[Table, float]] = {}
 
@@ -94,6 +101,16 @@ class RequestedTable:
     def readable(self, at: str | None = None) -> Table | Snapshot:
         """As :meth:`OpenTables.readable`."""
         return self.tables.readable(self.principal, self.name, at)
+
+    async def awaited(self, request: Request[Any, Any, Any], at: str | None, at_least: int | None) -> None:
+        """Wait for the version or the time that a read is of, without a thread, as long as the client is there.
+
+        Raises AccessError, NotFoundError.
+        """
+        if at is None and at_least is None:
+            return
+        table = await anyio.to_thread.run_sync(self.table, Permission.READ)
+        await while_connected(request, partial(self.tables.awaited.wait, table, at, at_least))
 
     def read(self, at: str | None, function: Callable[[Table | Snapshot], Answer]) -> Answer:
         """Return the result of the function on :meth:`readable`, or on a table that has the name after a drop."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import anyio
 import anyio.to_thread
 from litestar import Litestar, Request
 from litestar.config.cors import CORSConfig
@@ -105,6 +106,7 @@ def make_app(
         "limits": bounds,
         "tables": OpenTables(service),
         "lookups": lookups,
+        "writers": anyio.CapacityLimiter(bounds.threads),
         "queries": submitted,
         "statements": StatementSlots(bounds.sql_statements),
         "memory": memory,
@@ -140,10 +142,14 @@ def make_app(
         pdb_on_exception=False,
     )
     _provide_in_turn(app)
-    # A middleware would not see requests that reach no handler.
-    measured = MeasuredRequests(BodyDeadline(app.asgi_handler, bounds.request_s), watching)
-    app.asgi_handler = AuditedRequests(measured, outside.audit)
+    _surround(app, bounds, watching, outside)
     return app
+
+
+def _surround(app: Litestar, limits: RequestLimits, monitor: Monitor, exposure: Exposure) -> None:
+    """Put around the application what sees all requests. A middleware would not see those that reach no handler."""
+    measured = MeasuredRequests(BodyDeadline(app.asgi_handler, limits.request_s), monitor)
+    app.asgi_handler = AuditedRequests(measured, exposure.audit)
 
 
 def _always(value: object) -> Provide:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
+import anyio
 from litestar import Request
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
@@ -24,6 +25,8 @@ TheTable = NamedDependency[RequestedTable]
 TheLookups = NamedDependency[Lookups]
 TheLimits = NamedDependency[RequestLimits]
 TheStatements = NamedDependency[StatementSlots]
+TheWriters = NamedDependency[anyio.CapacityLimiter]
+"""The threads of writes, which may sleep while a table has too many runs."""
 TheQueries = NamedDependency[SubmittedQueries]
 PathText = FromPath[str]
 FormBody = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]

@@ -30,7 +30,6 @@ from lakebed.web.request_bodies import (
 from lakebed.web.row_answers import answer_rows, answer_table
 from lakebed.web.row_formats import ARROW, RowFormat, chosen_format
 from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When, column_names, key_ranges
-from lakebed.web.threads import threaded
 
 if TYPE_CHECKING:
     from lakebed.read.counting import Count as Counted
@@ -60,6 +59,7 @@ async def _answer_get(
     request: AnyRequest, lookups: Lookups, requested: RequestedTable, body: GetBody
 ) -> Response[bytes]:
     form = accepted(request)
+    await requested.awaited(request, body.at, body.at_least)
 
     def look_up(table: Table | Snapshot) -> Response[bytes]:
         return answer_table(table.get(*table.schema.codec.parse(body.key), **_how(body)), form)
@@ -117,16 +117,19 @@ async def get_many(
     """
     form = accepted(request)
     body = await request.body()
+    in_arrow = request.headers.get("content-type", "").partition(";")[0].strip() == ARROW.media_type
+
+    def asked() -> tuple[GetManyBody, Any]:
+        if not in_arrow:
+            return json_body(body, GetManyBody), None
+        fresh: dict[str, Any] = {"max_staleness": max_staleness, "at_least": at_least}
+        wanted = GetManyBody(keys=[], columns=column_names(columns), at=at, raw=raw, apply=apply, **fresh)
+        return wanted, arrow_table(body)
+
+    wanted, keys = await anyio.to_thread.run_sync(asked)
+    await requested.awaited(request, wanted.at, wanted.at_least)
 
     def read() -> Response[bytes]:
-        if request.headers.get("content-type", "").partition(";")[0].strip() == ARROW.media_type:
-            fresh: dict[str, Any] = {"max_staleness": max_staleness, "at_least": at_least}
-            wanted = GetManyBody(keys=[], columns=column_names(columns), at=at, raw=raw, apply=apply, **fresh)
-            keys: Any = arrow_table(body)
-        else:
-            wanted = json_body(body, GetManyBody)
-            keys = None
-
         def look_up(found: Table | Snapshot) -> Response[bytes]:
             given = [found.schema.codec.parse(key) for key in wanted.keys] if keys is None else keys
             return answer_table(found.get_many(given, **_how(wanted)), form)
@@ -146,6 +149,7 @@ async def _answer_scan(
     request: AnyRequest, limits: RequestLimits, requested: RequestedTable, body: ScanBody
 ) -> Response[bytes]:
     form, opened = accepted(request), partial(opened_scan, body=body)
+    await requested.awaited(request, body.at, body.at_least)
     return await answer_rows(request, lambda: requested.read(body.at, opened), form, limits)
 
 
@@ -188,38 +192,41 @@ async def post_scan(
 
 
 @post("/v1/tables/{table:str}/count", tags=["rows"], responses=ERRORS, status_code=200)
-@threaded
-def count(requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
+async def count(request: AnyRequest, requested: TheTable, data: JSONBody[CountBody]) -> dict[str, Any]:
     """The number of rows of all keys or of some ranges; an estimate between two bounds unless ``exact``."""
+    await requested.awaited(request, data.at, None)
 
     def look_up(found: Table | Snapshot) -> Counted:
         return found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
 
-    counted = requested.read(data.at, look_up)
+    counted = await anyio.to_thread.run_sync(requested.read, data.at, look_up)
     bounds = {"rows_min": counted.rows_min, "rows_max": counted.rows_max}
     return {"table": requested.name, "rows": counted.rows, "exact": counted.exact, **bounds}
 
 
 @post_rows("/v1/tables/{table:str}/sample", tags=["rows"])
-@threaded
-def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody]) -> Response[bytes]:
+async def sample(request: AnyRequest, requested: TheTable, data: JSONBody[SampleBody]) -> Response[bytes]:
     """Random rows in key order; every row is equally likely."""
     form = accepted(request)
-    rows = requested.read(data.at, lambda found: found.sample(data.rows, columns=data.columns, seed=data.seed))
-    return answer_table(rows, form)
+    await requested.awaited(request, data.at, None)
+
+    def look_up(found: Table | Snapshot) -> Response[bytes]:
+        return answer_table(found.sample(data.rows, columns=data.columns, seed=data.seed), form)
+
+    return await anyio.to_thread.run_sync(requested.read, data.at, look_up)
 
 
 @post_rows("/v1/tables/{table:str}/prefixes", tags=["rows"])
-@threaded
-def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBody]) -> Response[bytes]:
+async def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBody]) -> Response[bytes]:
     """The distinct values of the first row key fields, in key order."""
     form = accepted(request)
+    await requested.awaited(request, data.at, None)
 
     def look_up(found: Table | Snapshot) -> Response[bytes]:
         ranges = key_ranges(found.schema, data.ranges)
         return answer_table(found.prefixes(data.depth, *ranges, limit=data.limit), form)
 
-    return requested.read(data.at, look_up)
+    return await anyio.to_thread.run_sync(requested.read, data.at, look_up)
 
 
 @post(
@@ -229,10 +236,10 @@ def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[PrefixesBo
     status_code=200,
     media_type=MediaType.JSON,
 )
-@threaded
-def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
+async def explain(request: AnyRequest, requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
     """Statistics of reading a key or ranges: partitions, files, pages, bytes, and the time of each step."""
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
+    await requested.awaited(request, data.at, None)
 
     def explained(found: Table | Snapshot) -> dict[str, Any]:
         schema = found.schema
@@ -240,4 +247,4 @@ def explain(requested: TheTable, data: JSONBody[ExplainBody]) -> dict[str, Any]:
         made = found.explain(*selection, *key_ranges(schema, data.ranges), columns=data.columns, **how)
         return {"table": requested.name, **made.to_dict()}
 
-    return requested.read(data.at, explained)
+    return await anyio.to_thread.run_sync(requested.read, data.at, explained)

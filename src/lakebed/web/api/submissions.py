@@ -19,6 +19,7 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.read.row_stream import RowStream
 from lakebed.security.principal import Permission
 from lakebed.tracker.submitted_queries import AskedScan, not_there
+from lakebed.web.access import RequestedTable
 from lakebed.web.allowed_places import check_source
 from lakebed.web.api.descriptions import ERRORS, get_rows
 from lakebed.web.api.reads import opened_scan
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 
 
 @post("/v1/queries", tags=["queries"], responses=ERRORS, status_code=202)
-@threaded
-def submit_query(
+async def submit_query(
     *,
     request: AnyRequest,
     tables: TheTables,
@@ -62,18 +62,23 @@ def submit_query(
         raise Code.ARGUMENTS_CONFLICT("format goes with url; rows that are kept are fetched in any format")
     if data.url is not None:
         check_source(data.url, limits.sources)
-    asked = msgspec.to_builtins(data)
-    scan = None if data.table is None else _asked_scan(tables, principal, data.table, data.scan or ScanBody())
-    state = queries.submit(
-        principal,
-        asked,
-        scan=scan,
-        statement=data.statement,
-        url=data.url,
-        file_format=data.format or "parquet",
-        query_id=data.id,
-    )
-    return _state_document(state)
+    body = data.scan or ScanBody()
+    if data.table is not None:
+        await RequestedTable(tables, principal, data.table).awaited(request, body.at, body.at_least)
+
+    def submit() -> dict[str, Any]:
+        state = queries.submit(
+            principal,
+            msgspec.to_builtins(data),
+            scan=None if data.table is None else _asked_scan(tables, principal, data.table, body),
+            statement=data.statement,
+            url=data.url,
+            file_format=data.format or "parquet",
+            query_id=data.id,
+        )
+        return _state_document(state)
+
+    return await anyio.to_thread.run_sync(submit)
 
 
 def _asked_scan(tables: OpenTables, principal: Principal, name: str, body: ScanBody) -> AskedScan:

@@ -17,7 +17,7 @@ from lakebed.model.json_values import plain
 from lakebed.security.principal import Permission
 from lakebed.web.allowed_places import check_source
 from lakebed.web.api.descriptions import ERRORS, BodyOperation
-from lakebed.web.provided import AnyRequest, TheLimits, TheTable
+from lakebed.web.provided import AnyRequest, TheLimits, TheTable, TheWriters
 from lakebed.web.request_bodies import DeleteBody, RemoveBody, SubmitBody, WithdrawBody
 from lakebed.web.selections import Version, key_ranges
 from lakebed.web.threads import threaded
@@ -31,6 +31,7 @@ async def write_rows(
     *,
     request: AnyRequest,
     requested: TheTable,
+    writers: TheWriters,
     commit_id: CommitId = None,
     base_version: FromQuery[Version | None] = None,
     partial: FromQuery[bool] = False,
@@ -61,7 +62,7 @@ async def write_rows(
     await anyio.to_thread.run_sync(requested.table, Permission.WRITE)
     upload = await receive(request)
     try:
-        version = await anyio.to_thread.run_sync(write, upload)
+        version = await anyio.to_thread.run_sync(write, upload, limiter=writers)
     finally:
         await anyio.to_thread.run_sync(upload.close)
     return {"table": requested.name, "version": version}
@@ -75,13 +76,16 @@ def _casts(given: list[str] | None) -> str | list[str]:
 
 
 @post("/v1/tables/{table:str}/delete", tags=["writes"], responses=ERRORS, status_code=200)
-@threaded
-def delete_rows(requested: TheTable, data: JSONBody[DeleteBody]) -> dict[str, Any]:
+async def delete_rows(requested: TheTable, writers: TheWriters, data: JSONBody[DeleteBody]) -> dict[str, Any]:
     """Delete the rows of keys, or those for which a predicate is true; for tables that merge by latest."""
-    found = requested.table(Permission.WRITE)
-    keys = None if data.keys is None else [found.schema.codec.parse(key) for key in data.keys]
-    report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
-    return dict(plain(report))
+
+    def delete() -> dict[str, Any]:
+        found = requested.table(Permission.WRITE)
+        keys = None if data.keys is None else [found.schema.codec.parse(key) for key in data.keys]
+        report = found.delete(keys, where=data.where, commit_id=data.commit_id, base_version=data.base_version)
+        return dict(plain(report))
+
+    return await anyio.to_thread.run_sync(delete, limiter=writers)
 
 
 @post("/v1/tables/{table:str}/remove", tags=["writes"], responses=ERRORS, status_code=200)
