@@ -84,7 +84,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
             column=column,
         )
     bounds = fitted(text, f"the expression for column {column}")
-    one = Assignment(column, text, with_typed_literals(bounds.text, [schema.arrow]), bounds.flat)
+    one = Assignment(column, text, with_typed_literals(bounds.text, schema.arrow), bounds.flat)
     found, named = _looked_at(one, schema) if one.flat else on_deep_stack(_looked_at, one, schema)
     if pa.types.is_null(found) and not field.nullable:
         raise Code.VALUE_NULL(f"set: {column} = {text}: column {column} is not nullable", column=column)

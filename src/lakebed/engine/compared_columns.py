@@ -1,7 +1,8 @@
 """Finds the column with which a value in SQL is compared, from the tokens around it. Pure.
 
 Comparisons are by an operator on either side (``id = v``, ``v < id``, ``id IS DISTINCT FROM v``), in a list (``id IN
-(v, …)``) or in a range (``id BETWEEN v AND v``). A name may be quoted and qualified.
+(v, …)``) or in a range (``id BETWEEN v AND v``). A name may be quoted and qualified. What a name means, its tokens do
+not tell: it may be an alias, or a column of any table of the statement.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ def openings(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
-def compared_column(tokens: Sequence[Token], opening: int, at: int) -> str | None:
-    """Return the name of the column with which the value at this index is compared; None if it is unknown.
+def compared_name(tokens: Sequence[Token], opening: int, at: int) -> range | None:
+    """Return the indices of the name with which the value at this index is compared, with its qualifiers; None if it is
+    not compared with a name.
 
     ``opening`` is the value's element of :func:`openings`.
     """
     before = _before_operator(tokens, at - 1)
     if before < at - 1:
-        return _column_name_at(tokens, before)
+        return _name_at(tokens, before)
     after = _after_operator(tokens, at + 1)
     if after > at + 1:
         while after + 2 < len(tokens) and tokens[after + 1].text == ".":
             after += 2
-        return _column_name_at(tokens, after)
+        return _name_at(tokens, after)
     if before >= 2 and tokens[before].says("and"):
         # The lower bound is one token, or two if it is bytes: X'00'.
         lower = before - 3 if tokens[before - 2].says("x") and tokens[before - 1].kind == "text" else before - 2
         before = lower if lower >= 0 and tokens[lower].says("between") else before
     if before >= 0 and tokens[before].says("between"):
-        return _column_name_at(tokens, _before_not(tokens, before - 1))
+        return _name_at(tokens, _before_not(tokens, before - 1))
     start = _list_start(tokens, opening, at)
-    return None if start is None else _column_name_at(tokens, _before_not(tokens, start - 1))
+    return None if start is None else _name_at(tokens, _before_not(tokens, start - 1))
 
 
 def name_of_token(token: Token) -> str:
@@ -94,5 +96,11 @@ def _list_start(tokens: Sequence[Token], opening: int, at: int) -> int | None:
     return None if is_query else opening - 1
 
 
-def _column_name_at(tokens: Sequence[Token], at: int) -> str | None:
-    return name_of_token(tokens[at]) if 0 <= at < len(tokens) and tokens[at].kind in ("quoted", "word") else None
+def _name_at(tokens: Sequence[Token], at: int) -> range | None:
+    """Return the name that ends at an index, from its first qualifier on."""
+    if not (0 <= at < len(tokens) and tokens[at].kind in ("quoted", "word")):
+        return None
+    start = at
+    while start >= 2 and tokens[start - 1].text == "." and tokens[start - 2].kind in ("quoted", "word"):
+        start -= 2
+    return range(start, at + 1)

@@ -80,7 +80,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
     bounds = fitted(where, "the predicate")
-    bounds = replace(bounds, text=with_typed_literals(bounds.text, [schema]))
+    bounds = replace(bounds, text=with_typed_literals(bounds.text, schema))
     check = _predicate_or_reason if len(where) <= _CACHED_CHARACTERS_MAX else _predicate_or_reason.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.engine.compared_columns import PLACE, compared_column, name_of_token, openings
+from lakebed.engine.compared_columns import PLACE, compared_name, name_of_token, openings
 from lakebed.engine.statement_parameters import filled, literal, places
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
@@ -140,5 +140,5 @@ def _type_at(tokens: Sequence[Token], opening: int, index: int, columns: Mapping
     before = tokens[index - 1] if index else None
     if before is not None and (before.says("limit") or before.says("offset")):
         return pa.int64()
-    name = compared_column(tokens, opening, index)
-    return columns.get(name or "", pa.string())
+    name = compared_name(tokens, opening, index)
+    return pa.string() if name is None else columns.get(name_of_token(tokens[name[-1]]), pa.string())

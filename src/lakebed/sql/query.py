@@ -35,7 +35,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
-from lakebed.engine.typed_literals import with_typed_literals
+from lakebed.engine.typed_literals import with_resolved_literals
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import translate_errors
@@ -161,14 +161,16 @@ class SqlEngine:
         named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, bounds.naming))
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
         arrow_schemas = [snapshot.schema.arrow for snapshot in snapshots.values()]
-        text = with_typed_literals(bounds.text, arrow_schemas)
         empties = {
             name: Table(pads.dataset(empty_table(nullable(snapshot.schema.arrow))))
             for name, snapshot in snapshots.items()
         }
+        refusal = partial(self._refusal, context, empties)
+        text = with_resolved_literals(bounds.text, arrow_schemas, refusal)
         names = None
         if bounds.naming != bounds.text:
-            names = self._planned(context, with_typed_literals(bounds.naming, arrow_schemas), empties).schema().names
+            naming = with_resolved_literals(bounds.naming, arrow_schemas, refusal)
+            names = self._planned(context, naming, empties).schema().names
         scans, off = self._scans(context, text, empties, snapshots)
         read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
@@ -255,6 +257,15 @@ class SqlEngine:
             finally:
                 for option in off:
                     context.sql(f"SET {option} = 'true'")
+
+    def _refusal(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> str:
+        """Return why the engine refuses the types of a statement over the tables; empty if it does not."""
+        try:
+            with translate_errors(partial(refused, statement=text)):
+                self._planned(context, text, tables).optimized_logical_plan()
+        except Error as error:
+            return str(error.__cause__)
+        return ""
 
     def _not_planned(self, error: BaseException, text: str) -> Error:
         missing = _NO_SUCH_TABLE.search(str(error))
