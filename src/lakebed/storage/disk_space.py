@@ -3,9 +3,10 @@
 Temporary folders are removed when their block ends, however it ends. An operating system error while writing becomes a
 StorageError that names the folder, because the remedy is there.
 
-The reserve. Garbage collection deletes files only after it has committed an entry, so a disk without a free byte could
-never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB, a preallocated file. If the disk is
-full, garbage collection releases the reserve, runs again, and allocates it again at the end. Object stores need none.
+The reserve. Garbage collection deletes files only after it has committed an entry, so a disk without a free byte, or
+without a free inode, could never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB in 32
+preallocated files. If the disk is full, garbage collection releases the reserve, runs again, and allocates it again at
+the end. Object stores need none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakebed.clock import random_token
 from lakebed.errors import Code, StorageError
 from lakebed.storage.local import LocalStorage
+from lakebed.storage.syscalls import no_inode_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 RESERVE = ".reserve"
 RESERVE_BYTES = 1024 * 1024
 """Bytes of the reserve: enough for some twenty of the largest entries of garbage collection (37 KB for 1,000 files)."""
+RESERVE_FILES = 32
+"""Files of the reserve, an inode each: a round of garbage collection creates some ten objects before it deletes."""
 
 Done = TypeVar("Done")
 
@@ -63,7 +67,7 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = no_inode_left(str(folder), error) or error.strerror or str(error)
         raise Code.TEMPORARY_STORAGE_FAILED(
             f"cannot write in {folder}: {reason}. Make room there, or choose another folder for temporary files",
             folder=str(folder),
@@ -75,11 +79,17 @@ def keep_reserve(storage: Storage) -> None:
     """Allocate the reserve, if the storage is on a local disk with room for it and has none."""
     if not isinstance(storage, LocalStorage):
         return
-    with contextlib.suppress(OSError), (storage.root / RESERVE).open("xb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
-        except OSError:
-            (storage.root / RESERVE).unlink()
+    folder = storage.root / RESERVE
+    try:
+        folder.mkdir()
+    except OSError:
+        return
+    try:
+        for number in range(RESERVE_FILES):
+            with (folder / str(number)).open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES // RESERVE_FILES)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_reserve(storage: Storage, work: Callable[[], Done]) -> Done:
@@ -103,7 +113,7 @@ def release_reserve(storage: Storage) -> bool:
     if not isinstance(storage, LocalStorage):
         return False
     try:
-        (storage.root / RESERVE).unlink()
+        shutil.rmtree(storage.root / RESERVE)
     except OSError:
         return False
     return True

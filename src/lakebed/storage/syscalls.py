@@ -33,6 +33,8 @@ LOCK = ".lock"
 _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 _LEFT_OVER = re.compile(rf"(.*/)?\.[^/]+{re.escape(LOCK)}|{re.escape(PROBE)}/[0-9a-f]{{32}}", re.DOTALL)
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_INODES_OF_A_COMMIT = 16
+"""More than one commit creates, with its data file, folders and temporaries."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REMEDIES = {
     errno.ENOSPC: (Code.STORE_FULL, "the disk is full: free space or move the table"),
@@ -85,7 +87,31 @@ def explanation(action: str, path: str, error: OSError) -> Error:
     transient = error.errno in _TRANSIENT
     unlisted = Code.STORE_UNAVAILABLE if transient else Code.STORE_REFUSED, os.strerror(error.errno or 0)
     code, remedy = _REMEDIES.get(error.errno or 0, unlisted)
+    remedy = no_inode_left(path, error) or remedy
     return code(f"cannot {action} {path}: {remedy}", path=path, errno=error.errno, transient=transient)
+
+
+def no_inode_left(path: str, error: OSError) -> str | None:
+    """Return the reason and the remedy if a file system lacks inodes and not bytes; None for any other error.
+
+    ``path`` need not exist. The system reports both kinds of a full disk by one number.
+    """
+    if error.errno != errno.ENOSPC:
+        return None
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    # What was created before the failure may be deleted by now.
+    if not found.f_files or found.f_favail > _INODES_OF_A_COMMIT:
+        return None
+    return (
+        f"the file system takes no further file, because {found.f_files - found.f_favail} of its {found.f_files} "
+        f"inodes are used (df -i); {found.f_bavail * found.f_frsize:,} bytes are free: run garbage collection, delete "
+        "other files, or move the table"
+    )
 
 
 def write_all(descriptor: int, data: bytes) -> None:
