@@ -116,6 +116,7 @@ class Code(StrEnum):
     AGGREGATE_TOO_LARGE = "aggregate_too_large", "schema_mismatch"
     ROW_TOO_LARGE = "row_too_large", "schema_mismatch"
     PAGE_TOO_LARGE = "page_too_large", "schema_mismatch"
+    BATCH_TOO_LARGE = "batch_too_large", "schema_mismatch"
     REQUEST_FAILED = "request_failed", "schema_mismatch"
     SOURCE_UNPARSABLE = "source_unparsable", "schema_mismatch"
     SOURCE_NOT_ATTACHABLE = "source_not_attachable", "schema_mismatch"

@@ -8,12 +8,15 @@ replaces the limit, if that is more.
 from __future__ import annotations
 
 import functools
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from tests.adversarial import bounded, memory_cases
+from tests.adversarial import arrow_bombs, bounded, memory_cases
 
 LIMIT_MIB = 64
 LARGE = {"skewed": 8 * 60}
@@ -28,6 +31,18 @@ READ = {"merge": 4440, "scan": 4440, "reverse": 4440, "where": 1480, "limit": 5,
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("memory")
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory):
+    """What became of every small Arrow file that decodes to much, by every way in."""
+    folder, program = tmp_path_factory.mktemp("bombs"), str(Path(arrow_bombs.__file__))
+    said = ""
+    for step in ("make", "send"):
+        ran = subprocess.run([sys.executable, program, step, str(folder)], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        said = ran.stdout
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.fixture
@@ -143,3 +158,18 @@ def test_values_that_a_setting_allows_take_sixteen_times_the_largest(folder):
     """Ten of 191 MiB, merged: one of each input, and a few on the way into the file."""
     limit_mib = 8 * 191
     assert bounded.run("write-200000000", folder, limit_mib=limit_mib, more_mib=16 * 191 - limit_mib)["rows"] == 10
+
+
+def test_an_arrow_file_that_decodes_to_much_is_measured_before_it_is_decoded(sent):
+    """Whatever makes it large: numbers, texts, columns, dictionaries, positions without bytes; by whatever way in."""
+    assert len({(one["bomb"], one["way"]) for one in sent}) == len(sent) > 60
+    allowed = arrow_bombs.LIMIT_MIB + bounded.ALLOWANCE_MIB
+    assert [one for one in sent if one["mib"] > allowed] == []
+
+
+def test_an_arrow_file_that_decodes_to_much_is_refused_with_a_reason(sent):
+    harmless = ("inferred", "http keys")
+    for one in sent:
+        assert not one["said"].startswith(("BUG", "ok 5")), one
+        if one["bomb"].startswith(("numbers", "long_text", "keys", "dictionary", "deltas", "nested")):
+            assert "decodes to" in one["said"] or (one["way"] in harmless and one["said"].startswith("ok")), one

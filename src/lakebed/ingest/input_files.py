@@ -26,6 +26,7 @@ from lakebed.formats.input_file import InputFile, input_file, is_remote, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.file_pattern import has_glob
 from lakebed.ingest.source_rows import RowInput, SourceRows
+from lakebed.model.ipc import measured_batches
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -237,11 +238,11 @@ def open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, I
                 stripes = (found.read_stripe(index) for index in range(found.nstripes))
                 yield found.schema, stripes
         case FileFormat.IPC_FILE:
-            with _mapped(file) as source, pa.ipc.open_file(source) as batches:
-                yield batches.schema, (batches.get_batch(i) for i in range(batches.num_record_batches))
+            with _mapped(file) as source, measured_batches(source, str(file), file=True) as found:
+                yield found
         case _:
-            with _mapped(file) as source, pa.ipc.open_stream(source) as stream:
-                yield stream.schema, iter(stream)
+            with _mapped(file) as source, measured_batches(source, str(file), file=False) as found:
+                yield found
 
 
 def _mapped(file: InputFile) -> Any:

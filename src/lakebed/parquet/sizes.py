@@ -30,6 +30,8 @@ PAGES_BYTES_MIN = 72 * MIB
 """The pages that Arrow may hold at once under any memory limit: a value of 64 MiB, and some more."""
 
 _SHORT_BYTES = 128
+_MEASURED_ROWS = 1024 * 1024
+"""Rows whose sizes are computed at once."""
 
 
 def pages_bytes_max(memory_limit_bytes: int) -> int:
@@ -65,7 +67,8 @@ def value_ends(column: pa.Array) -> Integers:
         column = column.storage
     kind, count = column.type, len(column)
     if not count or pa.types.is_null(kind):
-        return np.zeros(count + 1, np.int64)
+        # Takes no memory, however many.
+        return np.broadcast_to(np.int64(0), (count + 1,))
     if pa.types.is_dictionary(kind):
         return _dictionary_ends(column)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -88,6 +91,11 @@ def value_ends(column: pa.Array) -> Integers:
 
 def cut(rows: pa.RecordBatch, bytes_max: int, rows_max: int = 2**31 - 1) -> Iterator[pa.RecordBatch]:
     """Return slices of the rows in order, each of at most ``bytes_max`` unless it is one row, and ``rows_max`` rows."""
+    if rows.num_rows > _MEASURED_ROWS:
+        # Row sizes are numbers of their own, and a batch may have more rows than bytes.
+        for begin in range(0, rows.num_rows, _MEASURED_ROWS):
+            yield from cut(rows.slice(begin, _MEASURED_ROWS), bytes_max, rows_max)
+        return
     if rows.num_rows <= rows_max and size_of(rows) <= bytes_max:
         yield rows
         return

@@ -14,7 +14,8 @@ from litestar import Request
 from litestar.exceptions import SerializationException
 from msgspec import Meta, Struct
 
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
+from lakebed.model.ipc import table_within
 from lakebed.state.change_documents import ChangeDocument
 from lakebed.web.selections import Columns, Count, Key, RangeSelection, Seconds, Version, When, Where
 
@@ -256,11 +257,22 @@ def json_body(data: bytes, kind: type[Body]) -> Body:
         raise Code.REQUEST_INVALID(f"{BAD_BODY}: {error}") from error
 
 
-def arrow_table(data: bytes) -> pa.Table:
-    """Return the rows of an Arrow stream, checked as far as memory safety needs. Raises UsageError."""
+def arrow_table(data: bytes, bytes_max: int) -> pa.Table:
+    """Return the rows of an Arrow stream, checked as far as memory safety needs.
+
+    Raises UsageError, before anything is decompressed, for a stream that decodes to more than ``bytes_max``.
+    """
+
+    def too_large(size_bytes: int) -> Error:
+        return Code.REQUEST_INVALID(
+            f"the body decodes to {size_bytes} bytes, and {bytes_max} are allowed: send fewer keys at a time"
+        )
+
     try:
-        table = pa.ipc.open_stream(data).read_all()
+        table = table_within(data, bytes_max, too_large)
         table.validate(full=True)
+    except Error:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Code.REQUEST_INVALID(f"the body is not an Arrow stream: {error}") from error
     return table

@@ -104,6 +104,7 @@ async def get_many(
     *,
     request: AnyRequest,
     requested: TheTable,
+    limits: TheLimits,
     columns: Words = None,
     at: FromQuery[When | None] = None,
     max_staleness: FromQuery[Seconds | None] = None,
@@ -124,7 +125,7 @@ async def get_many(
             return json_body(body, GetManyBody), None
         fresh: dict[str, Any] = {"max_staleness": max_staleness, "at_least": at_least}
         wanted = GetManyBody(keys=[], columns=column_names(columns), at=at, raw=raw, apply=apply, **fresh)
-        return wanted, arrow_table(body)
+        return wanted, arrow_table(body, limits.request_bytes)
 
     wanted, keys = await anyio.to_thread.run_sync(asked)
     await requested.awaited(request, wanted.at, wanted.at_least)
