@@ -242,12 +242,14 @@ class RemoteTable(RemoteReads):
         nothing. Raises UnknownOutcomeError if the service does not answer; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.python_data import open_stream
+        from lakebed.ingest.run import TEXT
 
         check_whole_number("base_version", base_version)
         how: dict[str, Any] = {"commit_id": commit_id, "base_version": base_version}
         how |= {"partial": partial, "row_kind": row_kind, "casts": casts, "ignore_extra": ignore_extra}
         path = path_with(f"{self._path}/rows", how)
-        rows = encoded(open_stream(data, lambda: self.schema).reader())
+        cast = self.schema.names if casts == TEXT else () if isinstance(casts, str) else casts
+        rows = encoded(open_stream(data, lambda: self.schema, casts=cast).reader())
         answer = self._connection.send("POST", path, rows, ARROW, JSON, reads=False, streamed=False)
         return int(load(answer.data)["version"])
 

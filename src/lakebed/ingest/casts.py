@@ -36,10 +36,10 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return texts_of_uuids(column) if found == UUID else uuids_of(column)
     if "list_view" in str(found):
         column = validity.canonical(column)
-    if types.widens(found, wanted) or types.is_list(wanted) or _refuses_loss(found, wanted):
+    if types.widens(found, wanted) or pa.types.is_nested(wanted) or _refuses_loss(found, wanted):
         with contextlib.suppress(pa.ArrowInvalid):
             return column.cast(wanted)
-    if types.is_list(wanted):
+    if pa.types.is_nested(wanted):
         bad = validity.uncastable(column, wanted)
         return without(column, np.asarray(bad)).cast(wanted)
 

@@ -4,16 +4,17 @@
 pandas and Polars (lazy ones too), relations of DuckDB, dicts of lists, lists and generators of dicts, of dataclasses,
 of Pydantic models or of batches, and paths of files.
 
-Rules. Names of columns count and their order does not. A library is not imported to recognise its objects: if it is not
-imported, no object is one of them. A generator is read row by row, and never collected.
+Rules. A column of values without a type holds each of them exactly (:mod:`lakebed.ingest.kept_values`), or the value is
+refused. Names of columns count and their order does not. A library is not imported to recognise its objects: if it is
+not imported, no object is one of them. A generator is read row by row, and never collected.
 
 Errors: UsageError for an object that has no rows; SchemaMismatchError for values of one column that no type holds.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import datetime as dt
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,10 +25,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
+from lakebed.ingest.kept_values import lost_row, times_of
 from lakebed.ingest.source_rows import WRITE, RowInput, unread
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import moment_of
+from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -59,14 +64,15 @@ def open_stream(
         from lakebed.ingest.input_files import open_files
 
         return open_files(data, schema(), home, casts=casts)
+    wanted = _Wanted(schema, casts)
     with translate_errors(partial(unread, type(data).__name__)):
-        reader = _reader(data)
+        reader = _reader(data, wanted)
     if reader is not None:
         return RowInput.of(reader)
     if isinstance(data, Mapping):
-        return _rows_of_dict(data, schema())
+        return _rows_of_dict(data, wanted)
     if isinstance(data, Iterable) and not isinstance(data, bytes | bytearray):
-        return _items(data, schema)
+        return _items(data, wanted)
     raise _no_rows(data)
 
 
@@ -81,7 +87,7 @@ def _are_paths(data: Any) -> bool:
 # -- Arrow data and frames ------------------------------------------------------------------------------------------
 
 
-def _reader(data: Any) -> pa.RecordBatchReader | None:
+def _reader(data: Any, wanted: _Wanted) -> pa.RecordBatchReader | None:
     """Return an Arrow stream over a table or frame of any library; None for other objects."""
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
@@ -90,7 +96,7 @@ def _reader(data: Any) -> pa.RecordBatchReader | None:
     if _is_a(data, "pyarrow.dataset", "Scanner"):
         return data.to_reader()
     if _is_a(data, "pandas", "DataFrame"):
-        return _pandas_rows(data).to_reader()
+        return _pandas_rows(data, wanted).to_reader()
     if _is_a(data, "polars", "LazyFrame"):
         return _lazy_rows(data)
     if hasattr(data, "__arrow_c_stream__"):
@@ -106,8 +112,10 @@ def _is_a(data: Any, module: str, name: str) -> bool:
     return found is not None and isinstance(data, getattr(found, name, ()))
 
 
-def _pandas_rows(frame: Any) -> pa.Table:
-    """Return the columns of a pandas frame, in which NaN is null. Raises UsageError for an index with a name."""
+def _pandas_rows(frame: Any, wanted: _Wanted) -> pa.Table:
+    """Return the columns of a pandas frame, in which NaN is null; columns of objects are values of Python. Raises
+    UsageError for an index with a name.
+    """
     names = [str(name) for name in frame.index.names if name is not None]
     if names:
         raise Code.SOURCE_UNSUPPORTED(
@@ -123,12 +131,11 @@ def _pandas_rows(frame: Any) -> pa.Table:
     twice = sorted(set(frame.columns[frame.columns.duplicated()]))
     if twice:
         raise Code.COLUMN_DUPLICATE(f"{WRITE}: the frame has two columns named {twice[0]}; rename one", columns=twice)
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except _UNCONVERTIBLE:
-        for name in frame.columns:
-            _inferred(name, frame[name], 0, from_pandas=True)
-        raise
+    of_objects = [name for name in frame.columns if str(frame[name].dtype) == "object"]
+    typed = pa.Table.from_pandas(frame.drop(columns=of_objects), preserve_index=False)
+    columns = {name: typed.column(name) for name in typed.column_names}
+    columns |= {name: wanted.column(name, frame[name], 0) for name in of_objects}
+    return pa.table({name: columns[name] for name in frame.columns})
 
 
 def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
@@ -145,7 +152,7 @@ def _lazy_rows(frame: Any) -> pa.RecordBatchReader:
 # -- rows and columns of Python values ------------------------------------------------------------------------------
 
 
-def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
+def _rows_of_dict(data: Mapping[Any, Any], wanted: _Wanted) -> RowInput:
     """Open a dict of columns."""
     _check_column_names(data)
     single = [
@@ -162,24 +169,24 @@ def _rows_of_dict(data: Mapping[Any, Any], schema: Schema) -> RowInput:
         raise Code.SOURCE_UNSUPPORTED(
             f"{WRITE}: column {short} has {lengths[short]:,} values, and {long} has {lengths[long]:,}"
         )
-    arrays = {name: _column_of(name, values, schema, 0) for name, values in data.items()}
+    arrays = {name: wanted.column(name, values, 0) for name, values in data.items()}
     return RowInput.of(pa.table(arrays).to_reader())
 
 
-def _items(data: Iterable[Any], schema: Callable[[], Schema]) -> RowInput:
+def _items(data: Iterable[Any], wanted: _Wanted) -> RowInput:
     """Open a list or generator, of batches or of rows."""
     items = iter(data)
     with translate_errors(partial(unread, "their source")):
         head = list(islice(items, 1))
     if not head:
-        return RowInput.of_batches(schema().arrow, iter(()))
+        return RowInput.of_batches(wanted.schema().arrow, iter(()))
     everything = chain(head, _guarded(items))
-    reader = _reader(head[0])
+    reader = _reader(head[0], wanted)
     if reader is not None:
-        others = map(_checked_reader, islice(everything, 1, None))
+        others = (_checked_reader(item, wanted) for item in islice(everything, 1, None))
         return RowInput.of_batches(reader.schema, _batches(chain([reader], others)))
     rows = map(_row, everything)
-    batches = _row_batches(rows, schema(), len(data) if isinstance(data, Sequence) else CHUNK_ROWS)
+    batches = _row_batches(rows, wanted, len(data) if isinstance(data, Sequence) else CHUNK_ROWS)
     first = next(batches)
     return RowInput.of_batches(first.schema, chain([first], batches))
 
@@ -200,8 +207,8 @@ def _batches(readers: Iterable[pa.RecordBatchReader]) -> Iterator[pa.RecordBatch
             yield from reader
 
 
-def _checked_reader(item: Any) -> pa.RecordBatchReader:
-    reader = _reader(item)
+def _checked_reader(item: Any, wanted: _Wanted) -> pa.RecordBatchReader:
+    reader = _reader(item, wanted)
     if reader is None:
         raise _no_rows(item)
     return reader
@@ -220,12 +227,12 @@ def _row(item: Any) -> Mapping[str, Any]:
     raise Code.SOURCE_UNSUPPORTED(f"{WRITE}: a row is {shown(item)}; give dicts, dataclasses or Pydantic models")
 
 
-def _row_batches(rows: Iterator[Mapping[str, Any]], schema: Schema, size: int) -> Iterator[pa.RecordBatch]:
+def _row_batches(rows: Iterator[Mapping[str, Any]], wanted: _Wanted, size: int) -> Iterator[pa.RecordBatch]:
     before = 0
     while chunk := list(islice(rows, size)):
         names = dict.fromkeys(name for row in chunk for name in row)
         _check_column_names(names)
-        arrays = [_column_of(name, [row.get(name) for row in chunk], schema, before) for name in names]
+        arrays = [wanted.column(name, [row.get(name) for row in chunk], before) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
         before += len(chunk)
 
@@ -238,31 +245,105 @@ def _check_column_names(names: Iterable[Any]) -> None:
         )
 
 
-def _column_of(name: str, values: Any, schema: Schema, before: int) -> pa.Array:
-    """Return values as a column: of their own type, or of the field's if that is no form of it, such as a map."""
-    wanted = schema.by_name[name].stored_type if name in schema.by_name else None
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What gives the schema of a table, and the fields that may be cast."""
+
+    schema: Callable[[], Schema]
+    casts: Collection[str]
+
+    def column(self, name: str, values: Any, before: int) -> pa.Array | pa.ChunkedArray:
+        """Return the values of a column as :func:`_column_of`, of their own type if they may be cast."""
+        field = self.schema().by_name.get(name)
+        return _column_of(name, values, before, None if field is None or name in self.casts else field.stored_type)
+
+
+def _column_of(name: str, values: Any, before: int, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    """Return values as a column that holds each of them exactly: of their own type, or of the field's if that is no
+    form of it, such as a map.
+
+    Raises SchemaMismatchError for the first value that no such column holds.
+    """
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if getattr(values, "ndim", 1) > 1:
         # An array of NumPy whose rows are values.
         values = list(values)
-    found = None
-    with contextlib.suppress(*_UNCONVERTIBLE):
-        found = pa.array(values)
-    if found is not None and (wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted)):
+    found = _kept(values, None)
+    if isinstance(found, pa.Array | pa.ChunkedArray) and (
+        wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted)
+    ):
         return found
-    if wanted is not None:
-        with contextlib.suppress(*_UNCONVERTIBLE):
-            return pa.array(values, wanted)
-    # If the values have a type, the conformer says why it does not fit.
-    return _inferred(name, values, before) if found is None else found
+    made = None if wanted is None else _kept(values, wanted)
+    if isinstance(made, pa.Array | pa.ChunkedArray):
+        return made
+    if isinstance(found, pa.Array | pa.ChunkedArray) and made is None:
+        # The conformer says why the type does not fit.
+        return found
+    lost = made if made is not None else found
+    if lost is None:
+        return _inferred(name, values, before)
+    raise _lost_value(name, list(values)[lost], before + lost, wanted)
 
 
-def _inferred(name: Any, values: Iterable[Any], before: int, *, from_pandas: bool = False) -> pa.Array:
+def _kept(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray | int | None:
+    """Return values as a column of the type, or of their own; the position of the first value that it would not hold;
+    None if there is no such column.
+    """
+    if kind is not None and pa.types.is_timestamp(kind) and (times := times_of(values, kind)) is not None:
+        return times
+    try:
+        found = pa.array(values, kind)
+    except _UNCONVERTIBLE:
+        return None
+    lost = lost_row(values, found)
+    if lost is None:
+        return found
+    if kind is None and pa.types.is_timestamp(found.type) and found.type.unit != "ns":
+        # Arrow chooses microseconds for each datetime, also for a Timestamp of pandas.
+        finer = _kept(values, pa.timestamp("ns", found.type.tz))
+        return lost if finer is None else finer
+    return lost
+
+
+def _lost_value(name: str, value: Any, row: int, wanted: pa.DataType | None) -> Error:
+    """Return the error of a value that the field would hold as another one."""
+    held = "a column of one type" if wanted is None else f"the field of {name_of(wanted)}"
+    return Code.VALUE_NOT_REPRESENTABLE(
+        f"{WRITE}: column {name} has {shown(value)} ({type(value).__name__}) in row {row}, which {held} cannot keep; "
+        f"{_remedy(value, wanted)}",
+        column=name,
+        row=row,
+    )
+
+
+def _remedy(value: Any, wanted: pa.DataType | None) -> str:
+    moment = moment_of(value)
+    if isinstance(value, dt.time) and value.tzinfo is not None:
+        return "a time has no offset there: store a datetime, or leave the offset out by .replace(tzinfo=None)"
+    if moment is not None and wanted is not None and pa.types.is_timestamp(wanted):
+        if moment.zoned and wanted.tz is None:
+            return (
+                "the field has no time zone: give its clock time by .replace(tzinfo=None), or make the field "
+                f"timestamp[{wanted.unit}, tz=UTC]"
+            )
+        if not moment.zoned and wanted.tz is not None:
+            return "the field has a time zone, and the value has none: give it by .replace(tzinfo=…)"
+        if moment.in_units(PER_SECOND[wanted.unit]) is None:
+            return "round it, or choose a field of a finer unit"
+    if isinstance(value, Mapping) and wanted is not None and pa.types.is_struct(wanted):
+        strangers = [str(key) for key in value if key not in {member.name for member in wanted}]
+        if strangers:
+            return f"the field has no member {', '.join(strangers)}: correct the name, or leave it out"
+    return "correct the value, or leave the row out"
+
+
+def _inferred(name: Any, values: Iterable[Any], before: int) -> pa.Array:
     """Return values as a column.
 
     Raises SchemaMismatchError that names the first that is of another type than those before.
     """
+    from_pandas = _is_a(values, "pandas", "Series")
     try:
         return pa.array(values, from_pandas=from_pandas)
     except _UNCONVERTIBLE as error:

@@ -19,6 +19,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
@@ -26,6 +27,7 @@ from lakebed.model import type_names
 from lakebed.model.checks import shown
 from lakebed.model.iso_times import is_expanded, may_expand, times_of_texts
 from lakebed.model.key_types import PER_SECOND, Form, decimal_of, unscaled
+from lakebed.model.moments import Moment, moment_of
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ TERMINATOR = b"\x00\x01"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
+_MOMENTS = (dt.date, dt.time, np.datetime64)
 _TRUTH = {"true": True, "false": False}
 _BEYOND_PYTHON = re.compile(r"^\s*0000-|\.\d{7}")
 """A year, or a fraction of a second, that Python's types do not have, in ISO 8601."""
@@ -168,7 +171,7 @@ def _time_of_text(kind: pa.DataType, text: str) -> Any:
 
 def _integer(field: Field, value: Any) -> int:
     """Return the integer that the column stores for a user's value of an integer, date, time or timestamp field."""
-    if isinstance(value, dt.date | dt.time):
+    if isinstance(value, _MOMENTS):
         return _moment(field, value)
     if isinstance(value, bool):
         raise _wrong_type(field, value)
@@ -181,9 +184,9 @@ def _integer(field: Field, value: Any) -> int:
     return number
 
 
-def _moment(field: Field, value: dt.date | dt.time) -> int:
+def _moment(field: Field, value: dt.date | dt.time | np.datetime64) -> int:
     kind = field.type
-    if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime):
+    if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime | np.datetime64):
         return _timestamp(field, value)
     if pa.types.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return (value - _EPOCH_DAY).days
@@ -194,26 +197,29 @@ def _moment(field: Field, value: dt.date | dt.time) -> int:
                 column=field.name,
             )
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
-        return _in_units(field, value, seconds * 1_000_000 + value.microsecond)
+        since = Moment(seconds * 1_000_000 + value.microsecond, 1_000_000, zoned=False)
+        return _in_units(field, value, since)
     raise _wrong_type(field, value)
 
 
-def _timestamp(field: Field, value: dt.datetime) -> int:
-    if (value.tzinfo is None) != (field.type.tz is None):
+def _timestamp(field: Field, value: dt.datetime | np.datetime64) -> int:
+    moment = moment_of(value)
+    if moment is None:
+        raise _wrong_type(field, value)
+    if moment.zoned == (field.type.tz is None):
         wanted = "a datetime with a time zone" if field.type.tz else "a datetime without a time zone"
         raise Code.KEY_TYPE_MISMATCH(
             f"key field {field.name} is {name_of(field.type)} and needs {wanted}, not {value!r}", column=field.name
         )
-    since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
-    number = _in_units(field, value, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    number = _in_units(field, value, moment)
     if not field.key_type.least <= number <= field.key_type.greatest:
         raise _unfit(field, value)
     return number
 
 
-def _in_units(field: Field, value: dt.datetime | dt.time, microseconds: int) -> int:
-    number, rest = divmod(microseconds * PER_SECOND[field.type.unit], 1_000_000)
-    if rest:
+def _in_units(field: Field, value: Any, moment: Moment) -> int:
+    number = moment.in_units(PER_SECOND[field.type.unit])
+    if number is None:
         raise Code.KEY_NOT_REPRESENTABLE(
             f"key field {field.name}: {value!r} is finer than {name_of(field.type)}", column=field.name
         )
@@ -221,12 +227,14 @@ def _in_units(field: Field, value: dt.datetime | dt.time, microseconds: int) -> 
 
 
 def _float(field: Field, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, numbers.Real):
         raise _wrong_type(field, value)
     try:
         found = float(value)
         if field.width == 4:
             found = struct.unpack("<f", struct.pack("<f", found))[0]
+        if isinstance(value, numbers.Integral) and found != int(value):
+            raise _unfit(field, value)
     except OverflowError as error:
         raise _unfit(field, value) from error
     return found
@@ -235,7 +243,7 @@ def _float(field: Field, value: Any) -> float:
 def _decimal(field: Field, value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, Decimal | int | float):
         raise _wrong_type(field, value)
-    given = Decimal(repr(value) if isinstance(value, float) else value)
+    given = Decimal(repr(float(value)) if isinstance(value, float) else value)
     kind = field.type
     if not given.is_finite() or (given and given.adjusted() >= kind.precision - kind.scale):
         raise _unfit(field, value)

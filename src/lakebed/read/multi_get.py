@@ -95,7 +95,9 @@ def _value_columns(keys: list[Any], schema: Schema) -> pa.Table | None:
 
 
 def _python_type(field: Field) -> type | None:
-    return _PYTHON_TYPES.get(field.key_type.form) if not pa.types.is_temporal(field.type) else None
+    # Arrow makes infinity of a number that is too large for 32 bits.
+    is_converted = pa.types.is_temporal(field.type) or pa.types.is_float32(field.type)
+    return None if is_converted else _PYTHON_TYPES.get(field.key_type.form)
 
 
 def is_arrow(keys: Any) -> bool:
