@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
 from lakebed.model.wording import count_text, size_text
-from lakebed.storage import LocalStorage, check_conditional_puts, connect, keeps_replace_if
+from lakebed.storage import check_conditional_puts, connect, keeps_replace_if
 
 if TYPE_CHECKING:
     from lakebed.storage import Storage
@@ -204,8 +204,7 @@ def instance_checks(url: str, options: Mapping[str, str], open_instance: Callabl
         yield _failed("url", error)
         return
     yield Check("url", storage.url)
-    if isinstance(storage, LocalStorage):
-        folder = Path(storage.url.removeprefix("file://"))
+    if (folder := storage.folder) is not None:
         if not folder.is_dir():
             yield Check("folder", f"there is no folder {folder}", f"to create an instance: lakebed init {folder}")
             return

@@ -84,7 +84,7 @@ def tail(
         return
     from lakebed.changes.feed import follow as followed
 
-    idle = _Idle(PAUSE_S if found.storage.url.startswith("file://") else PAUSE_MAX_S)
+    idle = _Idle(PAUSE_S if found.storage.locality.near else PAUSE_MAX_S)
     schema, rows = followed(found, since, **wanted, wait=idle.wait)
     cli.no_pager = True  # each change is to be seen when it comes
     with closing(rows):

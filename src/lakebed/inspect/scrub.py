@@ -147,7 +147,7 @@ def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep)
     if progress is not None:
         progress(0, total)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    at_once = cores if storage.url.startswith("file://") else max(cores, FETCHED_AT_ONCE)
+    at_once = cores if storage.locality.near else max(cores, FETCHED_AT_ONCE)
     options = _Options(deep.rows, use_threads=len(used) < cores)
     found: list[tuple[Used, Finding]] = []
     threads = ThreadPoolExecutor(at_once, "lakebed-scrub")

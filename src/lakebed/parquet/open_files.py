@@ -26,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -39,6 +38,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Schema
 from lakebed.parquet.footer import Footer, read_footer
 from lakebed.parquet.read_cache import CacheKind, ReadCache
+from lakebed.storage import Locality
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
 
@@ -147,9 +147,9 @@ class OpenFiles:
         self._table_id = table_id
         self.cache = cache
         # Two stores in memory may have the same URL.
-        self.scope = f"{storage.url if storage.shared else random_token()}/{table_id}"
-        self._folder = Path(unquote(urlsplit(storage.url).path)) if storage.url.startswith("file://") else None
-        self._is_ranged = self._folder is None and _reads_ranges(storage)
+        self.scope = f"{storage.url if storage.locality.shared else random_token()}/{table_id}"
+        self._folder = storage.folder
+        self._is_ranged = storage.locality is Locality.REMOTE
 
     @property
     def at_once(self) -> int:
@@ -337,9 +337,6 @@ class OpenFiles:
             raise self.damaged(file, str(error)) from error
 
     def _fetch_ranges(self, file: DataFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
-        from lakebed.storage.object_store import ObjectStorage
-
-        assert isinstance(self._storage, ObjectStorage)
         try:
             return self._storage.read_ranges(data_name(self._table_id, file), byte_ranges)
         except NotFoundError as error:
@@ -375,11 +372,3 @@ class OpenFiles:
             name=name,
             file=file.id,
         )
-
-
-def _reads_ranges(storage: Storage) -> bool:
-    """Return whether byte ranges of this storage are fetched, and not whole files."""
-    from lakebed.storage.object_store import ObjectStorage
-
-    # A storage that wraps another one must see every request.
-    return isinstance(storage, ObjectStorage) and not storage.url.startswith("memory://")

@@ -14,7 +14,6 @@ from lakebed.errors import Error
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import Record
 from lakebed.service.watch import Watch, error_now
-from lakebed.storage.contract import is_near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,7 @@ class Follower:
         self.spread = True
         self._instance = instance
         self._report = report
-        self._is_near = is_near(instance.url)
+        self._is_near = instance.storage.locality.near
         self._defaults: object = None
         self._catalog_at_s = -1.0
         self._catalog_version = -1

@@ -100,9 +100,9 @@ class Service:
     ) -> None:
         self.instance = instance
         self.limits = limits or ServiceLimits()
-        self.maintains = maintain and instance.storage.shared
+        self.maintains = maintain and instance.storage.locality.shared
         # Submitted queries need them as well.
-        shared = instance.storage.shared
+        shared = instance.storage.locality.shared
         self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if shared else None
         self.spare_workers = spare_workers(instance)
         self._report = report or (lambda _: None)

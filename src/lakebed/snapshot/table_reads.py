@@ -18,7 +18,6 @@ from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.state.time_travel import argument_of, check_time, given_moment, locate
-from lakebed.storage.contract import is_near
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +72,7 @@ class TableReads(Readable):
         self.storage = storage
         self.log = log
         self.reopening = reopening
-        self._is_near = is_near(storage.url)
+        self._is_near = storage.locality.near
         self._probed_s: float | None = None
         self._clock_read: tuple[datetime, float] | None = None
 

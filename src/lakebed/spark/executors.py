@@ -174,7 +174,7 @@ def check_shared(instance: Instance, session: Any) -> None:
         raise Code.ARGUMENT_INVALID(
             f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"
         )
-    if not instance.storage.shared:
+    if not instance.storage.locality.shared:
         raise Code.INSTANCE_IN_MEMORY(
             f"{instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
             "see it; use a folder or an object store",
@@ -189,7 +189,7 @@ def place_of(url: str, instance: Instance) -> Place:
     """
     options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
-    if not storage.shared:
+    if not storage.locality.shared:
         raise Code.INSTANCE_IN_MEMORY(
             f"{url} is in the memory of this process, where tasks, which are other processes, cannot write", url=url
         )

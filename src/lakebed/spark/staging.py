@@ -85,7 +85,7 @@ class Quarantine:
         """Raise UsageError for an invalid location or name, ExistsError for the folder of another import."""
         check_name(self.job)
         storage = self.place.connect()
-        if not storage.shared:
+        if not storage.locality.shared:
             raise Code.INSTANCE_IN_MEMORY(
                 f"Spark's tasks cannot write to a quarantine in memory ({self.place.url}); use a folder"
             )

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_text, shown
-from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
+from lakebed.storage.contract import Listed, Locality, PutOutcome, Storage, Stored, check_name
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Listed",
     "LocalStorage",
+    "Locality",
     "PutOutcome",
     "Storage",
     "Stored",
@@ -114,7 +115,7 @@ def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> S
         return ObjectStorage(url, prefix, open_clients(scheme, bucket, options))
     if options:
         raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} is not supported in memory", option=min(options))
-    return ObjectStorage(url, prefix, _memory(bucket), shared=False)
+    return ObjectStorage(url, prefix, _memory(bucket), locality=Locality.MEMORY)
 
 
 def _memory(name: str) -> Clients:

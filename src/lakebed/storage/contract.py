@@ -43,7 +43,7 @@ from msgspec import Struct
 from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -110,12 +110,27 @@ class Stored(Struct, frozen=True):
     last_modified: datetime
 
 
-_NEAR = ("file://", "memory://")
+class Locality(Enum):
+    """Where the objects of a storage are, and so what a request to it costs."""
 
+    MEMORY = "memory"
+    """In this process: microseconds."""
 
-def is_near(url: str) -> bool:
-    """Return whether requests to the store of a root URL take microseconds, not a round trip over a network."""
-    return url.startswith(_NEAR)
+    DISK = "disk"
+    """Files of this machine, or of a file system that it has mounted: microseconds, up to the speed of the disk."""
+
+    REMOTE = "remote"
+    """Behind a network: each request is a round trip, so parts of large objects are requested, and many at once."""
+
+    @property
+    def near(self) -> bool:
+        """Whether a request takes microseconds."""
+        return self is not Locality.REMOTE
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can access the objects."""
+        return self is not Locality.MEMORY
 
 
 class Listed(Struct, frozen=True):
@@ -134,8 +149,12 @@ class Storage(Protocol):
         """The root, without a trailing slash."""
 
     @property
-    def shared(self) -> bool:
-        """Whether other processes can access it."""
+    def locality(self) -> Locality:
+        """Where the objects are."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder below which each object is a file of its name, to be read in place; None if there is none."""
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, in exactly one request, without a retry.
@@ -169,6 +188,14 @@ class Storage(Protocol):
         Raises:
             DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
             UnsafeStoreError: the store reports no versions.
+        """
+
+    def read_ranges(self, name: str, byte_ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return parts of an object, each an (offset, length), in as few round trips as the store allows.
+
+        Raises:
+            NotFoundError: there is no such object.
+            OSError: the object ends before a part does.
         """
 
     def last_modified(self, name: str) -> datetime | None:

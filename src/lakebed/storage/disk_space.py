@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, StorageError
-from lakebed.storage.local import LocalStorage
 from lakebed.storage.syscalls import no_inode_left
 
 if TYPE_CHECKING:
@@ -77,9 +76,9 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 def keep_reserve(storage: Storage) -> None:
     """Allocate the reserve, if the storage is on a local disk with room for it and has none."""
-    if not isinstance(storage, LocalStorage):
+    if storage.folder is None:
         return
-    folder = storage.root / RESERVE
+    folder = storage.folder / RESERVE
     try:
         folder.mkdir()
     except OSError:
@@ -110,10 +109,10 @@ def with_reserve(storage: Storage, work: Callable[[], Done]) -> Done:
 
 def release_reserve(storage: Storage) -> bool:
     """Delete the reserve; False if there is none."""
-    if not isinstance(storage, LocalStorage):
+    if storage.folder is None:
         return False
     try:
-        shutil.rmtree(storage.root / RESERVE)
+        shutil.rmtree(storage.folder / RESERVE)
     except OSError:
         return False
     return True

@@ -32,6 +32,7 @@ from lakebed.clock import random_token
 from lakebed.errors import Code, UsageError
 from lakebed.storage.contract import (
     Listed,
+    Locality,
     PutOutcome,
     Stored,
     Version,
@@ -61,7 +62,7 @@ from lakebed.storage.syscalls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
 Durability = Literal["fsync", "none"]
@@ -74,7 +75,7 @@ _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory betwee
 class LocalStorage:
     """Objects as files below a root directory, which need not exist yet."""
 
-    shared = True
+    locality = Locality.DISK
 
     def __init__(self, root: Path, *, durability: Durability = "fsync") -> None:
         """``durability="none"`` skips every fsync (0.04 instead of 0.4 ms a put): for tests, never for data."""
@@ -92,7 +93,7 @@ class LocalStorage:
         return f"LocalStorage({self.url!r})"
 
     @property
-    def root(self) -> Path:
+    def folder(self) -> Path:
         """The root directory, with symbolic links resolved."""
         return Path(self._root)
 
@@ -130,6 +131,18 @@ class LocalStorage:
         if not same:
             self._prune(os.path.dirname(target))  # a concurrent delete could not, because of the lock file
         return PutOutcome.CREATED if same else PutOutcome.EXISTS
+
+    def read_ranges(self, name: str, byte_ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Read parts of an object, each an (offset, length)."""
+        target = self._path(name)
+        with explained("read", target):
+            if self._found(target) is None:
+                raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
+            with Path(target).open("rb", buffering=0) as file:
+                parts = [os.pread(file.fileno(), length, offset) for offset, length in byte_ranges]
+        if [len(part) for part in parts] != [length for _, length in byte_ranges]:
+            raise OSError(f"{target} ended before the byte ranges {list(byte_ranges)}")
+        return parts
 
     def get(self, name: str) -> bytes | None:
         """Return the whole object; None if it does not exist."""

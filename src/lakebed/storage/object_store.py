@@ -33,6 +33,7 @@ from lakebed.storage.clients import listed_objects
 from lakebed.storage.contract import (
     PROBE,
     Listed,
+    Locality,
     PutOutcome,
     Stored,
     Version,
@@ -65,10 +66,12 @@ _CLOCKS = ".clock"
 class ObjectStorage:
     """Objects below a prefix of a bucket or container."""
 
-    def __init__(self, url: str, prefix: str, clients: Clients, *, shared: bool = True) -> None:
+    folder = None
+
+    def __init__(self, url: str, prefix: str, clients: Clients, *, locality: Locality = Locality.REMOTE) -> None:
         """``prefix`` is the path of the URL, "" or without slashes at its ends."""
         self.url = url
-        self.shared = shared
+        self.locality = locality
         self.clients = clients
         self._below = f"{prefix}/" if prefix else ""
 
@@ -329,4 +332,4 @@ class ObjectStorage:
     def _whole(self, last_modified: datetime) -> datetime:
         """Round to whole seconds on a real store. Memory has a single clock, so it keeps microseconds."""
         last_modified = last_modified.astimezone(UTC)
-        return last_modified.replace(microsecond=0) if self.shared else last_modified
+        return last_modified.replace(microsecond=0) if self.locality.shared else last_modified

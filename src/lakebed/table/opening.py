@@ -81,7 +81,7 @@ def _created(
     if not is_stored(storage, INSTANCE_NAME, encode_document(document)):
         raise _exists(storage)
     keep_reserve(storage)
-    if log_url is not None and storage.shared:
+    if log_url is not None and storage.locality.shared:
         remember(storage.url, log_url)
     return Instance(storage, document, storage_options)
 
@@ -164,7 +164,7 @@ def _first_objects(storage: Storage) -> tuple[bytes | None, Future[bytes | None]
 
     The catalog is read next in any case. Requested at the same time, it costs no further round trip.
     """
-    if not storage.shared or storage.url.startswith("file://"):
+    if storage.locality.near:
         return storage.get(INSTANCE_NAME), None
     from concurrent.futures import ThreadPoolExecutor
 

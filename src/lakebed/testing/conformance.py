@@ -21,7 +21,7 @@ import pytest
 
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.storage import contract
-from lakebed.storage.contract import PutOutcome, Storage, Version, Versioned
+from lakebed.storage.contract import Locality, PutOutcome, Storage, Version, Versioned
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
@@ -100,6 +100,26 @@ class StorageConformance:
         for get in (storage.get, storage.get_versioned):
             with pytest.raises(DamagedError, match=r"t/log/1 has 1001 bytes, and Lakebed puts at most 1000 there"):
                 get("t/log/1")
+
+    def test_parts_of_an_object_are_read(self, storage: Storage) -> None:
+        """In the order of the ranges, also where these overlap; a part is never shorter than its range."""
+        data = bytes(range(256)) * 64
+        storage.create("t/data/1", data)
+        ranges = [(100, 50), (0, 1), (120, 4000), (len(data) - 3, 3)]
+        parts = storage.read_ranges("t/data/1", ranges)
+        assert parts == [data[offset : offset + length] for offset, length in ranges]
+        with pytest.raises((OSError, StorageError)):
+            storage.read_ranges("t/data/1", [(len(data) - 3, 4)])
+        with pytest.raises(NotFoundError):
+            storage.read_ranges("t/data/2", [(0, 1)])
+
+    def test_objects_are_where_it_says(self, storage: Storage) -> None:
+        """Whoever reads files in place finds every object there, with these bytes."""
+        storage.create("t/data/1", b"one")
+        assert storage.locality in Locality
+        assert (storage.folder is not None) <= (storage.locality is Locality.DISK)
+        if storage.folder is not None:
+            assert (storage.folder / "t/data/1").read_bytes() == b"one"
 
     def test_of_racing_creates_one_wins(self, storage: Storage) -> None:
         """Eight threads, ten names: each has one winner, and contains the winner's bytes."""

@@ -48,7 +48,7 @@ from typing import Literal, get_args
 import xxhash
 
 from lakebed.errors import Code, Error
-from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, Version, Versioned
+from lakebed.storage.contract import Listed, Locality, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
 from lakebed.storage.disk_space import scratch_folder
 
@@ -156,9 +156,14 @@ class FaultyStorage:
         return self.inner.url
 
     @property
-    def shared(self) -> bool:
+    def locality(self) -> Locality:
         """As the inner store."""
-        return self.inner.shared
+        return self.inner.locality
+
+    @property
+    def folder(self) -> Path | None:
+        """As the inner store: files in place are read without a call."""
+        return self.inner.folder
 
     def settle(self) -> None:
         """Apply all late effects now."""
@@ -190,6 +195,14 @@ class FaultyStorage:
         fault = self._next_read(name)
         found = self.inner.get_versioned(name)
         return found if found is None or fault is None else Versioned(_damaged(found.data, fault), found.version)
+
+    def read_ranges(self, name: str, byte_ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """As the contract says, or by the plan for ``fetch``."""
+        fault = self._next("fetch", name)
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("read", self.object_url(name))
+        parts = self.inner.read_ranges(name, byte_ranges)
+        return parts if fault is None else [_damaged(part, fault) for part in parts]
 
     def last_modified(self, name: str) -> datetime | None:
         """As the contract says, or by the plan."""

@@ -28,7 +28,6 @@ from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.security.sessions import SealedSessions
 from lakebed.service.query_runs import SubmittedQueries
 from lakebed.service.service import Service
-from lakebed.storage.contract import is_near
 from lakebed.version import VERSION
 from lakebed.web.access import OpenTables
 from lakebed.web.api import (
@@ -99,7 +98,7 @@ def make_app(
     memory = PageMemory(service.instance)
     watching = monitor or Monitor(service)
     committers = Committers()
-    lookups = Lookups(LOOKUP_THREADS if is_near(service.instance.url) else REMOTE_LOOKUP_THREADS)
+    lookups = Lookups(LOOKUP_THREADS if service.instance.storage.locality.near else REMOTE_LOOKUP_THREADS)
     submitted = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
     provided = {
         "service": service,

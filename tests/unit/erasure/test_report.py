@@ -214,7 +214,7 @@ def test_what_a_put_left_whose_process_died_is_no_proof(lake, table, where):
     rewritten(table, delete_where=BOB)
     collect_garbage(table)
     assert by_value(table).erased
-    folder = Path(table.storage.root, "tables", table.id, where)
+    folder = Path(table.storage.folder, "tables", table.id, where)
     left = folder / f".left.{'a' * 32}"
     left.write_bytes(b"bob")
     (unread,) = by_value(table).unread

@@ -162,7 +162,7 @@ class ClockedStorage:
 
     def __init__(self, inner):
         self.inner = inner
-        self.url, self.shared = inner.url, inner.shared
+        self.url, self.locality, self.folder = inner.url, inner.locality, inner.folder
         self.time = datetime(2030, 1, 1, tzinfo=UTC)
         self.last_modified_times = {}
         self.changed = set()
@@ -262,7 +262,7 @@ class SteppedStorage:
 
     def __init__(self, inner, schedule, repeats):
         self.inner = inner
-        self.url, self.shared = inner.url, inner.shared
+        self.url, self.locality, self.folder = inner.url, inner.locality, inner.folder
         self._schedule = schedule
         self._repeats = repeats
         self.repeated = 0

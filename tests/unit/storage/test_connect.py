@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import UsageError
-from lakebed.storage import LocalStorage, connect
+from lakebed.storage import Locality, LocalStorage, connect
 from lakebed.storage.contract import check_name
 
 KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "SECRETSECRET", "aws_region": "eu-north-1"}
@@ -22,7 +22,7 @@ def test_a_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_an_object_stores_url_has_no_trailing_slash() -> None:
     storage = connect("s3://bucket/some/prefix/", KEYS)
-    assert (storage.url, storage.shared) == ("s3://bucket/some/prefix", True)
+    assert (storage.url, storage.locality, storage.folder) == ("s3://bucket/some/prefix", Locality.REMOTE, None)
     assert storage.object_url("a/b") == "s3://bucket/some/prefix/a/b"
     assert connect("s3a://bucket", KEYS).url == "s3://bucket"
 

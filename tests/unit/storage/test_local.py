@@ -86,13 +86,13 @@ def test_a_create_syncs_the_file_before_the_link_and_the_directory_after(
     storage.create("log/2", b"2")
     steps = [step for step, _ in journal]
     assert steps == ["fsync file", "link", "unlink", "fsync directory"]
-    assert journal[-1][1] == str(storage.root / "log")
+    assert journal[-1][1] == str(storage.folder / "log")
 
 
 @proc_only
 def test_every_new_parent_is_synced_into_its_own_parent(storage: LocalStorage, journal: list[tuple[str, str]]) -> None:
     storage.create("tables/t/data/j/f", b"x")
-    root = storage.root
+    root = storage.folder
     made = [path for step, path in journal if step == "mkdir"]
     synced = [path for step, path in journal if step == "fsync directory"]
     assert made == [str(root / part) for part in ("", "tables", "tables/t", "tables/t/data", "tables/t/data/j")]
@@ -103,10 +103,10 @@ def test_every_new_parent_is_synced_into_its_own_parent(storage: LocalStorage, j
 def test_a_parent_another_process_made_is_synced_all_the_same(
     storage: LocalStorage, journal: list[tuple[str, str]]
 ) -> None:
-    (storage.root / "log").mkdir(parents=True)
+    (storage.folder / "log").mkdir(parents=True)
     journal.clear()
     storage.create("log/1", b"1")
-    assert ("fsync directory", str(storage.root)) in journal
+    assert ("fsync directory", str(storage.folder)) in journal
 
 
 @proc_only
@@ -141,7 +141,7 @@ def test_a_replace_of_a_version_is_durable_before_the_lock_goes(
     journal.clear()
     assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.EXISTS
     assert [step for step, _ in journal] == ["fsync directory", "unlink"]
-    assert tree(storage.root) == ["log/log-start"]
+    assert tree(storage.folder) == ["log/log-start"]
 
 
 @proc_only
@@ -152,9 +152,9 @@ def test_a_sent_file_is_synced_before_it_has_its_name(
     sent.write_bytes(b"x" * 100)
     storage.send("data/j/f", sent)
     steps = [step for step, _ in journal]
-    named = journal.index(("link", str(storage.root / "data/j/f")))
+    named = journal.index(("link", str(storage.folder / "data/j/f")))
     assert "fsync file" in steps[:named]
-    assert ("fsync directory", str(storage.root / "data/j")) in journal[named:]
+    assert ("fsync directory", str(storage.folder / "data/j")) in journal[named:]
     assert not sent.exists()
 
 
@@ -189,9 +189,9 @@ def test_a_failed_create_says_what_and_where_and_leaves_nothing(
         patch.setattr(os, call, failing(code))
         with pytest.raises(StorageError, match=remedy) as caught:
             storage.create("log/2", b"2" * 1000)
-    assert str(storage.root / "log/2") in str(caught.value)
+    assert str(storage.folder / "log/2") in str(caught.value)
     assert caught.value.transient is (code == errno.EMFILE)
-    assert tree(storage.root) == ["log/1"]
+    assert tree(storage.folder) == ["log/1"]
     assert storage.create("log/2", b"2") is PutOutcome.CREATED
 
 
@@ -206,7 +206,7 @@ def test_a_failed_send_keeps_the_source_and_leaves_nothing(
         with pytest.raises(StorageError, match="data/j/f"):
             storage.send("data/j/f", sent)
     assert sent.read_bytes() == b"x"
-    assert tree(storage.root) == ["data/j/e"]
+    assert tree(storage.folder) == ["data/j/e"]
 
 
 def test_a_directory_sync_that_fails_after_the_link_is_unclear(
@@ -270,7 +270,7 @@ def test_a_replace_of_a_version_that_fails_changes_nothing(
         patch.setattr(os, call, failing(errno.ENOSPC))
         with pytest.raises(StorageError, match="disk is full"):
             storage.replace_if("log/log-start", one, b"2")
-    assert tree(storage.root) == ["log/log-start"]
+    assert tree(storage.folder) == ["log/log-start"]
     assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.CREATED
 
 
@@ -288,11 +288,11 @@ for _ in range(100):
 
 def test_processes_that_count_by_replaces_lose_nothing(storage: LocalStorage) -> None:
     storage.create("log/number", b"0")
-    words = [sys.executable, "-c", COUNTING, str(storage.root)]
+    words = [sys.executable, "-c", COUNTING, str(storage.folder)]
     for child in [subprocess.Popen(words) for _ in range(3)]:
         assert child.wait(60) == 0
     assert storage.get("log/number") == b"300"
-    assert tree(storage.root) == ["log/number"]
+    assert tree(storage.folder) == ["log/number"]
 
 
 DYING = """
@@ -316,12 +316,12 @@ def test_a_process_killed_while_it_replaces_leaves_one_or_the_other_and_no_lock(
 ) -> None:
     """The file of the lock stays, held by nobody, and goes with the next who takes it."""
     storage.create("log/log-start", b"1")
-    subprocess.run([sys.executable, "-c", DYING, str(storage.root), moment], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", DYING, str(storage.folder), moment], check=False, timeout=60)
     assert storage.get("log/log-start") == left
-    assert (storage.root / "log/.log-start.lock").exists()
+    assert (storage.folder / "log/.log-start.lock").exists()
     assert [listed.name for listed in storage.list("")] == ["log/log-start"]
     assert storage.replace_if("log/log-start", version_of(storage, "log/log-start"), b"3") is PutOutcome.CREATED
-    assert not (storage.root / "log/.log-start.lock").exists()
+    assert not (storage.folder / "log/.log-start.lock").exists()
 
 
 def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkey
     monkeypatch.setattr(syscalls, "LOCK_WAIT_S", 0.05)
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
-    with (storage.root / "log/.log-start.lock").open("w") as held:
+    with (storage.folder / "log/.log-start.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(StorageError, match="another process holds the lock") as failure:
             storage.replace_if("log/log-start", one, b"2")
@@ -343,7 +343,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
 ) -> None:
     """Who waited gets the file that was unlinked, while another has already made and locked a new one."""
     storage.create("log/log-start", b"1")
-    path = storage.root / "log/.log-start.lock"
+    path = storage.folder / "log/.log-start.lock"
     real, met = fcntl.flock, []
 
     def flock(descriptor: int, operation: int) -> None:
@@ -354,7 +354,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with syscalls.locked(str(storage.root / "log/log-start")) as there:
+    with syscalls.locked(str(storage.folder / "log/log-start")) as there:
         assert there
         with path.open("rb") as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -403,7 +403,7 @@ def test_a_file_on_another_file_system_is_copied(
     assert not sent.exists()
     with storage.fetch("data/j/f", digest=stored.digest) as path:
         assert path.stat().st_size == 10_000_000
-    assert tree(storage.root) == ["data/j/f"]
+    assert tree(storage.folder) == ["data/j/f"]
 
 
 def test_a_send_never_overwrites(storage: LocalStorage, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_send_never_overwrites(storage: LocalStorage, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="fresh name"):
         storage.send("data/j/f", sent)
     assert storage.get("data/j/f") == b"there"
-    assert tree(storage.root) == ["data/j/f"]
+    assert tree(storage.folder) == ["data/j/f"]
 
 
 def test_a_sent_files_last_modified_is_the_time_of_sending(storage: LocalStorage, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_a_symbolic_link_cannot_be_sent(storage: LocalStorage, tmp_path: Path) -
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     with pytest.raises(StorageError, match="symbolic link"):
         storage.send("data/j/f", tmp_path / "link")
-    assert tree(storage.root) == []
+    assert tree(storage.folder) == []
 
 
 def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path) -> None:
@@ -436,8 +436,8 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
     outside.mkdir()
     (outside / "secret").write_bytes(b"secret")
     storage.create("in/a", b"a")
-    (storage.root / "door").symlink_to(outside)
-    (storage.root / "in/file").symlink_to(outside / "secret")
+    (storage.folder / "door").symlink_to(outside)
+    (storage.folder / "in/file").symlink_to(outside / "secret")
     for name in ("door/secret", "door/new", "in/file"):
         with pytest.raises(UsageError, match="out of the root"):
             storage.get(name)
@@ -458,7 +458,7 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
 
 def test_a_link_inside_the_root_is_what_it_leads_to(storage: LocalStorage) -> None:
     storage.create("in/a", b"a")
-    (storage.root / "in/link").symlink_to(storage.root / "in/a")
+    (storage.folder / "in/link").symlink_to(storage.folder / "in/a")
     assert storage.get("in/link") == b"a"
     assert storage.last_modified("in/link") == storage.last_modified("in/a")
     assert storage.create("in/link", b"b") is PutOutcome.EXISTS
@@ -467,7 +467,7 @@ def test_a_link_inside_the_root_is_what_it_leads_to(storage: LocalStorage) -> No
 
 def test_a_link_to_nothing_takes_a_name_and_is_no_object(storage: LocalStorage) -> None:
     storage.create("in/a", b"a")
-    (storage.root / "in/link").symlink_to(storage.root / "in/gone")
+    (storage.folder / "in/link").symlink_to(storage.folder / "in/gone")
     assert storage.get("in/link") is None
     assert storage.last_modified("in/link") is None
     assert storage.create("in/link", b"b") is PutOutcome.EXISTS
@@ -496,46 +496,46 @@ def test_empty_directories_go_with_their_last_object(storage: LocalStorage) -> N
     storage.create("data/j/a", b"")
     storage.create("data/k/b", b"")
     storage.delete(["data/j/a"])
-    assert not (storage.root / "data/j").exists()
+    assert not (storage.folder / "data/j").exists()
     storage.delete(["data/k/b"])
-    assert list(storage.root.iterdir()) == []
+    assert list(storage.folder.iterdir()) == []
 
 
 def test_a_create_survives_the_removal_of_its_directory(storage: LocalStorage) -> None:
     """A collector prunes the directory that this process believes to be there."""
     storage.create("data/j/a", b"")
-    LocalStorage(storage.root).delete(["data/j/a"])
+    LocalStorage(storage.folder).delete(["data/j/a"])
     assert storage.create("data/j/b", b"") is PutOutcome.CREATED
 
 
 def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> None:
     storage.create("log/1", b"1")
-    left = storage.root / "log" / f".2.{'a' * 32}"
+    left = storage.folder / "log" / f".2.{'a' * 32}"
     left.write_bytes(b"torn")
-    (storage.root / "log" / ".keep").touch()
+    (storage.folder / "log" / ".keep").touch()
     assert [(one.name, one.size_bytes) for one in storage.temporaries("log")] == [(f"log/{left.name}", 4)]
     assert not list(storage.temporaries("logs"))
     assert storage.delete_temporaries("", storage.now() - timedelta(days=1)) == 0
     assert storage.delete_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
     assert storage.delete_temporaries("log", storage.now() + timedelta(seconds=1)) == 1
-    assert tree(storage.root) == ["log/.keep", "log/1"]
+    assert tree(storage.folder) == ["log/.keep", "log/1"]
 
 
 def test_locks_and_probes_of_dead_processes_are_swept(storage: LocalStorage) -> None:
     probe = f".probe/{'a' * 32}"
     storage.create("log/log-start", b"1")
     storage.create(probe, b"first")
-    for left in (storage.root / "log/.log-start.lock", storage.root / f".probe/.{'a' * 32}.lock"):
+    for left in (storage.folder / "log/.log-start.lock", storage.folder / f".probe/.{'a' * 32}.lock"):
         left.touch()
     assert storage.delete_temporaries("", storage.now() - timedelta(days=1)) == 0
-    with syscalls.locked(str(storage.root / "log/held")):
+    with syscalls.locked(str(storage.folder / "log/held")):
         assert storage.delete_temporaries("", storage.now() + timedelta(seconds=1)) == 3
-        assert tree(storage.root) == ["log/.held.lock", "log/log-start"]
+        assert tree(storage.folder) == ["log/.held.lock", "log/log-start"]
 
 
 def test_a_listing_leaves_out_what_no_call_could_name(storage: LocalStorage) -> None:
     storage.create("a", b"")
-    (storage.root / "not ours.txt").touch()
+    (storage.folder / "not ours.txt").touch()
     assert [listed.name for listed in storage.list("")] == ["a"]
 
 

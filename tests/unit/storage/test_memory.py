@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakebed.clock import random_token
-from lakebed.storage import Storage, connect
+from lakebed.storage import Locality, Storage, connect
 from lakebed.testing.conformance import StorageConformance
 
 
@@ -30,4 +30,4 @@ def test_one_name_is_one_store_and_a_path_is_a_folder_of_it() -> None:
 
 
 def test_no_other_process_sees_it() -> None:
-    assert not connect("memory://m").shared
+    assert connect("memory://m").locality is Locality.MEMORY

@@ -18,7 +18,7 @@ from lakebed.model.files import (
     parse_entry_name,
     parse_sidecar_name,
 )
-from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
+from lakebed.storage import Locality, check_conditional_puts, keeps_replace_if
 from lakebed.storage.syscalls import turn
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ class ObjectLog(Struct, frozen=True):
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
         """Take a turn on local disk, by a lock on the folder of the entries; other stores have no turns."""
-        if not isinstance(self.storage, LocalStorage):
+        folder = self.storage.folder
+        if folder is None:
             return nullcontext(enter_result=False)
-        return turn(str(self.storage.root / entry_folder(self.prefix)), wait_s, pause_s)
+        return turn(str(folder / entry_folder(self.prefix)), wait_s, pause_s)
 
     def last_modified(self, version: int) -> datetime | None:
         """Return when the entry was stored; None: there is none."""
@@ -54,7 +55,7 @@ class ObjectLog(Struct, frozen=True):
 
     def known_last_modified(self, version: int) -> datetime | None:
         """Return the time on local disk, where it costs no request; object stores do not return it with a create."""
-        return self.last_modified(version) if isinstance(self.storage, LocalStorage) else None
+        return self.last_modified(version) if self.storage.locality is Locality.DISK else None
 
     def now(self) -> datetime:
         """Return the store's clock."""

@@ -17,7 +17,6 @@ from lakebed import clock
 from lakebed.errors import Error
 from lakebed.inspect.history import HistoryRow, rows_of
 from lakebed.service.status import TableStatus
-from lakebed.storage.contract import is_near
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 
@@ -135,7 +134,7 @@ class Activity:
 
     def _go_round(self, behind: Sequence[TableStatus]) -> None:
         try:
-            if is_near(self._instance.url):
+            if self._instance.storage.locality.near:
                 for table in behind:
                     self._read(table)
             else:
