@@ -52,6 +52,13 @@ WRONG = {
     "cast_to_a_zone": [("at AT TIME ZONE 'Europe/Berlin' = TIMESTAMP '2026-01-01T12:00:00'", [], [1])],
     "distinct_before_and": [("b IS DISTINCT FROM TRUE AND n < 1", [2], [])],
     "constant_on_the_left": [("d <= DATE '2026-01-01' AND DATE '2026-01-01' > d", [0, 1], [0])],
+    "constant_in_subquery": [("3 NOT IN (SELECT k FROM t)", [0, 1, 2], [])],
+    "correlated_in_subquery": [("3 NOT IN (SELECT x.k FROM t x WHERE x.n > t.n)", [0, 1, 2], [2])],
+    "in_subquery_of_an_expression": [
+        ("k NOT IN (SELECT k FROM t) OR n = 0", [0, 2], [0]),
+        ("(k IN (SELECT k FROM t)) IS NULL", [], [2]),
+    ],
+    "comparison_with_a_subquery": [("n = ANY (SELECT n FROM t WHERE n < 1)", [0, 1, 2], [0])],
 }
 """For each fault: predicates, the rows that the engine finds, and those that pass."""
 
@@ -70,6 +77,15 @@ def test_the_engine_still_has_the_fault_pruning_by_a_cast(tmp_path):
     assert found(where, tmp_path) == [], "pruning_by_a_cast is mended: see docs/engine-faults.md"
 
 
+def test_the_engine_still_has_the_fault_member_of_a_null_struct():
+    required = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    structs = pa.StructArray.from_arrays([pa.array([7, 8])], fields=list(required), mask=pa.array([False, True]))
+    context = SessionContext()
+    context.register_record_batches("t", [[pa.record_batch({"s": structs})]])
+    found = context.sql("SELECT s['x'] AS x FROM t").to_pydict()["x"]
+    assert found == [7, 8], "member_of_a_null_struct is mended: see docs/engine-faults.md"
+
+
 def test_the_page_lists_the_faults_that_are_tested():
     listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
-    assert listed == {*WRONG, "pruning_by_a_cast", *TESTED_ELSEWHERE}
+    assert listed == {*WRONG, "pruning_by_a_cast", "member_of_a_null_struct", *TESTED_ELSEWHERE}

@@ -10,6 +10,7 @@ fails on rows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import ThreadSession, query_context, read_only
+from lakebed.engine.in_subqueries import with_comparisons
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, of_integers
@@ -24,6 +26,8 @@ from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.row_kinds import ARRIVAL
 
 if TYPE_CHECKING:
+    from datafusion import DataFrame, SessionContext
+
     from lakebed.model.schema import Schema
 
 _ROWS = "rows"
@@ -74,9 +78,17 @@ def _queried(text: str, rows: pa.RecordBatch) -> pa.Table:
     numbered = rows.append_column(ARRIVAL, of_integers(np.arange(rows.num_rows)))
     engine.register_record_batches(_ROWS, [[numbered]])
     try:
-        return engine.sql_with_options(text, read_only()).to_arrow_table()
+        compared = with_comparisons(text, (_ROWS,), partial(_planned, engine))
+        return engine.sql_with_options(compared, read_only()).to_arrow_table()
     finally:
         engine.deregister_table(_ROWS)
+
+
+def _planned(engine: SessionContext, text: str) -> DataFrame:
+    with translate_errors(lambda error: Code.MERGE_MODE_INVALID(error_text(error))):
+        frame = engine.sql_with_options(text, read_only())
+        frame.optimized_logical_plan()
+    return frame
 
 
 def _as_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -33,6 +33,7 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
+from lakebed.engine.in_subqueries import with_comparisons
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.typed_literals import with_resolved_literals
@@ -167,6 +168,7 @@ class SqlEngine:
         }
         refusal = partial(self._refusal, context, empties)
         text = with_resolved_literals(bounds.text, arrow_schemas, refusal)
+        text = with_comparisons(text, snapshots, partial(self._optimized, context, empties))
         names = None
         if bounds.naming != bounds.text:
             naming = with_resolved_literals(bounds.naming, arrow_schemas, refusal)
@@ -258,11 +260,17 @@ class SqlEngine:
                 for option in off:
                     context.sql(f"SET {option} = 'true'")
 
+    def _optimized(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> DataFrame:
+        """Plan the statement over the tables, and raise UsageError as well for one that the optimizer refuses."""
+        frame = self._planned(context, text, tables)
+        with translate_errors(partial(refused, statement=text)):
+            frame.optimized_logical_plan()
+        return frame
+
     def _refusal(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> str:
         """Return why the engine refuses the types of a statement over the tables; empty if it does not."""
         try:
-            with translate_errors(partial(refused, statement=text)):
-                self._planned(context, text, tables).optimized_logical_plan()
+            self._optimized(context, tables, text)
         except Error as error:
             return str(error.__cause__)
         return ""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, Custom, RejectedError, Schema, SetMerge, UsageError
-from lakebed.merging import custom_functions, rows_function
+from lakebed.merging import custom_functions, merge_query, rows_function
 from lakebed.merging.row_merger import RowMerger
 from lakebed.merging.rows_function import CALL_ROWS, RowsFunction, WholeKeys
 from lakebed.model.merge_modes import mode_of, stored_mode
@@ -482,3 +482,12 @@ def test_the_checker_makes_rows_of_every_type_and_takes_rows_of_the_caller():
     assert made
     with pytest.raises(UsageError, match="rows="):
         check_merge_function(last, Schema({"key": "int32"}, (), {"v": pa.binary(3)}))
+
+
+def test_a_query_takes_no_null_of_a_subquery_for_false():
+    schema = Schema({"k": "int64"}, {}, {"v": "int64"})
+    rows = pa.record_batch({"k": [1, 2], "v": pa.array([1, None], pa.int64())}, schema=schema.arrow)
+    kept = merge_query.evaluate("SELECT * FROM rows WHERE 3 NOT IN (SELECT v FROM rows)", schema, rows)
+    assert kept.num_rows == 0
+    kept = merge_query.evaluate("SELECT * FROM rows WHERE v NOT IN (SELECT v FROM rows) OR k = 1", schema, rows)
+    assert kept["k"].to_pylist() == [1]
