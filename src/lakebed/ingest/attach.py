@@ -37,6 +37,7 @@ from lakebed.model.key_columns import raw, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KeepAll
+from lakebed.parquet.int96_times import int96_columns
 from lakebed.parquet.layout import SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.row_groups import read_row_groups
@@ -197,6 +198,12 @@ def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
     try:
         with pa.OSFile(str(path)) as source, pq.ParquetFile(source) as parquet:
             schema = _schema_of(parquet.schema_arrow, schemas, name)
+            if old_times := int96_columns(parquet.metadata):
+                raise Code.SOURCE_NOT_ATTACHABLE(
+                    f"cannot attach {name}: column {old_times[0]} has timestamps of INT96, which readers read in "
+                    "different ways. Import it instead",
+                    name=name,
+                )
             bounded = _bounded(parquet.metadata)
             nullable = {field.id: field.nullable for field in schemas[-1].fields}
             rows = parquet.metadata.num_rows

@@ -142,14 +142,22 @@ class FilePart:
                     columns = [
                         pa.repeat(constants[one.name], kept.num_rows)
                         if one.name in constants
-                        else kept.column(one.name).cast(one.type)
+                        else _cast(kept.column(one.name), one.type)
                         if one.name in kept.schema.names
                         else pa.nulls(kept.num_rows, one.type)
                         for one in self.schema
                     ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+                    yield pa.RecordBatch.from_arrays(columns, names=self.schema.names)
             except (pa.ArrowInvalid, OSError) as error:
                 raise Code.SOURCE_DAMAGED(f"{self.name} cannot be read: {error}", name=self.name) from error
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as the type that fits all files. Times of INT96 that it does not hold stay in their own unit."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        return column
 
 
 class SourceFolder:

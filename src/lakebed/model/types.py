@@ -283,6 +283,12 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
         # Lists of any length are accepted if each has the required length.
         fit = pa.types.is_list(found) or _lengths_fit(found, wanted)
         return fit and _exact_inside(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return _exact_inside(found.key_type, wanted.key_type) and _exact_inside(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        return [f.name for f in found] == [f.name for f in wanted] and all(
+            _exact_inside(a.type, b.type) for a, b in zip(found, wanted, strict=True)
+        )
     return _is_day(found) and _is_day(wanted)
 
 
@@ -299,9 +305,13 @@ def _lengths_fit(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _exact_inside(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """As :func:`exact`, for items of lists: Arrow itself refuses casts of numbers to integers that cannot hold them."""
+    """As :func:`exact`, for values in others: Arrow itself refuses casts to integers, or to another unit of time, that
+    do not hold each value.
+    """
+    found = canonical(found)
     integers = pa.types.is_integer(wanted) and (pa.types.is_integer(found) or pa.types.is_floating(found))
-    return widens(found, wanted) or integers or (pa.types.is_list(found) and exact(found, wanted))
+    times = (pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)) or pa.types.is_time(found)
+    return widens(found, wanted) or integers or ((times or pa.types.is_nested(found)) and exact(found, wanted))
 
 
 def _is_day(kind: pa.DataType) -> bool:

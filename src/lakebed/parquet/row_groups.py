@@ -13,6 +13,8 @@ determined before it is decoded:
   than ``HEAVY_BYTES``.
 * Arrow holds a whole page of each column. Pages larger than the caller allows are an error with their size.
 
+Timestamps of INT96 are exact (:mod:`lakebed.parquet.int96_times`), so that batches may differ in their unit.
+
 Footers and page headers are trusted: a file with wrong ones decodes to other values, or fails.
 
 Arrow's threads decode the columns of a batch concurrently; the memory is still that of one batch.
@@ -34,6 +36,7 @@ import pyarrow.parquet as pq
 
 from lakebed.errors import Code
 from lakebed.model.arrays import Integers
+from lakebed.parquet.int96_times import int96_columns, with_exact_times
 from lakebed.parquet.sizes import BATCH_BYTES, DEFAULT_PAGES_BYTES_MAX, cut, limit_for
 from lakebed.parquet.thrift import RAW, decode_struct
 from lakebed.settings import MIB
@@ -70,14 +73,20 @@ def read_row_groups(
     """
     metadata = pq.read_metadata(source)
     readers = _Readers(source, metadata)
+    old_times = int96_columns(metadata, columns)
     for index in range(metadata.num_row_groups) if groups is None else groups:
         if not metadata.row_group(index).num_rows:
             continue
         shape = _shape(readers, index, columns)
         rows = shape.batch_rows(source, name, pages_bytes)
-        for batch in readers.of(shape.dictionaries, shape.buffer_bytes).iter_batches(
+        batches = readers.of(shape.dictionaries, shape.buffer_bytes).iter_batches(
             rows, row_groups=[index], columns=columns
-        ):
+        )
+        if old_times:
+            coarse = readers.of(shape.dictionaries, shape.buffer_bytes, "s")
+            seconds = coarse.iter_batches(rows, row_groups=[index], columns=old_times)
+            batches = with_exact_times(batches, seconds, name)
+        for batch in batches:
             yield from cut(batch, BATCH_BYTES)
 
 
@@ -87,11 +96,11 @@ class _Readers:
     def __init__(self, source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
         self._source = source
-        self._opened: dict[tuple[tuple[str, ...], int], pq.ParquetFile] = {}
+        self._opened: dict[tuple[tuple[str, ...], int, str], pq.ParquetFile] = {}
 
-    def of(self, dictionaries: tuple[str, ...], buffer_bytes: int) -> pq.ParquetFile:
-        """Return the reader that returns these columns as dictionaries."""
-        key = (dictionaries, buffer_bytes)
+    def of(self, dictionaries: tuple[str, ...], buffer_bytes: int, int96_unit: str = "ns") -> pq.ParquetFile:
+        """Return the reader that returns these columns as dictionaries, and INT96 in this unit."""
+        key = (dictionaries, buffer_bytes, int96_unit)
         found = self._opened.get(key)
         if found is None:
             if len(self._opened) >= _READERS_MAX:
@@ -100,6 +109,7 @@ class _Readers:
                 self._source,
                 metadata=self.metadata,
                 read_dictionary=list(dictionaries),
+                coerce_int96_timestamp_unit=int96_unit,
                 buffer_size=buffer_bytes,
                 # Reading ahead would hold all chunks of a row group whole, whatever the buffer size.
                 pre_buffer=not buffer_bytes,
