@@ -1,14 +1,15 @@
 """Reads CSV files batch by batch, with the types of a table or detected ones.
 
 :func:`detect` reads the first megabytes and determines how to read the file; :func:`batches` reads it with Arrow's
-parser (:mod:`lakebed.formats.csv_parser`), whose conversions fail for a value that does not fit. Only then the file is
-read again, to name the value, its line and its column. An empty cell is null. Empty quotes are an empty text, or null
-if columns of other types have such cells.
+parser (:mod:`lakebed.formats.csv_parser`) as text, which :mod:`lakebed.formats.csv_values` converts. If a value does
+not fit, the file is read again to name its line. An empty cell is null. Empty quotes are an empty text, or null if
+columns of other types have such cells.
 
 Core types: :class:`CsvReading`.
 
-Rules. Binary is hex digits, as in JSON. Columns of other types that Arrow's parser does not support are read as text,
-which the conformer casts. Lines count from 1, and a record with line breaks in quotes has the number of its first line.
+Rules. Binary is hex digits, as in JSON. Columns of types that :mod:`lakebed.model.text_values` does not convert remain
+text, which the conformer casts. Lines count from 1, and a record with line breaks in quotes has the number of its first
+line.
 
 Errors: SchemaMismatchError names file, line and column.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -28,12 +29,12 @@ from pyarrow import csv as arrow_csv
 from lakebed.errors import Code, Error
 from lakebed.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options
 from lakebed.formats.csv_records import ends_in_quotes, line_of, record_at, unclosed, unclosed_line
-from lakebed.formats.csv_values import converted, unfit
+from lakebed.formats.csv_values import typed
 from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
-from lakebed.model.iso_times import may_expand
+from lakebed.model.text_values import is_parsed
 from lakebed.model.types import is_binary
 
 SAMPLE_BYTES = 4 * 1024 * 1024
@@ -42,16 +43,12 @@ _TOO_LONG = "straddling"
 """Part of the message of Arrow's parser for a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
-_EXPANDED_YEAR = re.compile(r"(date|timestamp).*: invalid value '\s*[+-]\d{4,}-")
-"""Part of the message of Arrow's parser for a year that it does not know."""
-
-_COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 @dataclass(frozen=True)
 class CsvReading:
     """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
-    ``quoted_nulls``: empty quotes are null; ``times_as_text``: dates and timestamps are not parsed by Arrow.
+    ``quoted_nulls``: empty quotes are null. Values of columns in ``casts`` may have any form of their type.
     """
 
     file: InputFile
@@ -63,7 +60,7 @@ class CsvReading:
     whole: bool
     quoted_nulls: bool = False
     read: tuple[str, ...] | None = field(default=None)
-    times_as_text: bool = False
+    casts: frozenset[str] = frozenset()
 
     @cached_property
     def nulls(self) -> tuple[str, ...]:
@@ -81,54 +78,35 @@ class CsvReading:
         """Return the type of a column: given, or detected."""
         return self.given.get(name) or self.columns[name].type
 
-    def parsed(self, name: str) -> pa.DataType:
-        """Return the type to which Arrow's parser converts a column."""
-        kind = self._typed(name)
-        return pa.string() if self.times_as_text and may_expand(kind) else kind
-
-    def _typed(self, name: str) -> pa.DataType:
+    def form_of(self, name: str) -> pa.DataType:
+        """Return the type of a column as its texts are: times have no zone yet if the option gives them one."""
         kind = self.type_of(name)
-        if pa.types.is_date32(kind) and self.options.date_format:
-            return pa.timestamp("s")
-        if pa.types.is_timestamp(kind) and kind.tz and self.options.timezone:
-            return pa.timestamp(kind.unit)
-        return kind if _is_parsed(kind) else pa.string()
-
-    def has_commas(self, name: str) -> bool:
-        """Return whether a column is of numbers with a decimal comma that Arrow's parser does not read."""
-        kind = self.type_of(name)
-        is_number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        return self.options.decimal_point == "," and is_number and not _is_parsed(kind)
+        local = pa.types.is_timestamp(kind) and kind.tz and self.options.timezone
+        return pa.timestamp(kind.unit) if local else kind
 
     def _read_as(self, name: str) -> pa.DataType:
-        if is_binary(self.type_of(name)):
-            return self.type_of(name)
-        kind = self._typed(name)
+        kind = self.type_of(name)
+        if not (is_parsed(kind) or is_binary(kind)):
+            return pa.string()
         zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
-        return pa.timestamp(kind.unit, "UTC") if zoned and not pa.types.is_date32(self.type_of(name)) else kind
-
-
-def _is_parsed(kind: pa.DataType) -> bool:
-    number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    plain = (pa.types.is_boolean, pa.types.is_string, pa.types.is_date32, pa.types.is_time)
-    return (
-        number or any(is_kind(kind) for is_kind in plain) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
-    )
+        return pa.timestamp(kind.unit, "UTC") if zoned else kind
 
 
 # -- detection ------------------------------------------------------------------------------------------------------
 
 
-def detect(
+def detect(  # noqa: PLR0913 - a file, its types, and how they are read
     file: InputFile,
     options: ReadingOptions,
     fields: Mapping[str, pa.DataType],
     *,
+    casts: frozenset[str] = frozenset(),
     only_fields: bool = False,
     strict: bool = True,
 ) -> CsvReading:
     """Determine how to read a file: columns of the ``fields`` have their types; others have detected types, or are left
-    out with ``only_fields``. Unless ``strict``, invalid text is left to the conformer.
+    out with ``only_fields``. Values of columns in ``casts`` may have any form of their type. Unless ``strict``, invalid
+    text is left to the conformer.
 
     Raises SchemaMismatchError and UsageError for a file that is not CSV, or whose times lack the zone that a field has.
     """
@@ -153,7 +131,7 @@ def detect(
         typed = not _is_text(given.get(name) or found[name].type)
         quoted = quoted or (typed and bool(pc.any(pc.equal(values, "")).as_py()))
     read = tuple(name for name in dialect.names if name in fields) if only_fields else None
-    plan = CsvReading(file, dialect, options, found, given, table.num_rows, whole, quoted, read)
+    plan = CsvReading(file, dialect, options, found, given, table.num_rows, whole, quoted, read, casts)
     for name in plan.schema.names:
         _check_zone(plan, name, table.column(name))
     return plan
@@ -237,37 +215,25 @@ def _sampled(text: str, dialect: Dialect, options: ReadingOptions, name: str) ->
 
 def batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
     """Return the rows, with the columns of :attr:`CsvReading.schema`."""
-    is_parsed = all(f.type == plan.parsed(f.name) and not plan.has_commas(f.name) for f in plan.schema)
     before = 0
     try:
         with reading(plan.file, text=True):
             last = None
             for batch in parsed_batches(plan):
-                last = batch
-                yield batch if is_parsed else converted(batch, plan, before)
+                last = batch if batch.schema == plan.schema else typed(batch, plan, before)
+                yield last
                 before += batch.num_rows
             if last is not None and ends_in_quotes(plan, last):
                 raise unclosed(plan, unclosed_line(plan))
-        return
     except UnparsedError as error:
-        if plan.times_as_text or plan.options.date_format or not _EXPANDED_YEAR.search(str(error)):
-            raise _diagnosed(plan, error) from error
-    yield from _rows_from(before, batches(replace(plan, times_as_text=True)))
-
-
-def _rows_from(first: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the rows without those before ``first``."""
-    for batch in rows:
-        if first < batch.num_rows:
-            yield batch.slice(first)
-        first = max(0, first - batch.num_rows)
+        raise _diagnosed(plan, error) from error
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
 def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
-    """Return the error with the line and the column of the first value that does not fit."""
+    """Return the error with the line of the record that Arrow's parser refused."""
     message = str(error)
     if _TOO_LONG in message and (line := unclosed_line(plan)):
         return unclosed(plan, line)
@@ -276,20 +242,13 @@ def _diagnosed(plan: CsvReading, error: UnparsedError) -> Error:
             pass
     except UnparsedError as again:
         message = str(again)
-    column, place = _COLUMN.search(message), _ROW.search(message)
-    text = _ROW.sub("", _COLUMN.sub("", message))
+    place, text = _ROW.search(message), _ROW.sub("", message)
     row = None if place is None else int(place[1]) - 1 - plan.dialect.header
     line, record = (0, []) if row is None else record_at(plan, row)
     where = f"{plan.file}, line {line:,}" if line else str(plan.file)
-    if column is None:
-        if record and len(record) != len(plan.dialect.names):
-            text = (
-                f"{_cells(len(record))}, and the file has {_cells(len(plan.dialect.names))}: {','.join(record)[:80]!r}"
-            )
-        return Code.SOURCE_UNPARSABLE(f"{where}: {text}", source=str(plan.file), row=row or 0)
-    name = plan.schema.names[int(column[1])]
-    value = record[plan.dialect.names.index(name)] if len(record) == len(plan.dialect.names) else ""
-    return unfit(plan, name, value, where=where, row=row or 0, text=text)
+    if record and len(record) != len(plan.dialect.names):
+        text = f"{_cells(len(record))}, and the file has {_cells(len(plan.dialect.names))}: {','.join(record)[:80]!r}"
+    return Code.SOURCE_UNPARSABLE(f"{where}: {text}", source=str(plan.file), row=row or 0)
 
 
 def _cells(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Parses CSV with Arrow: a large file in pieces, several at a time, and any other as one stream.
+"""Parses CSV with Arrow, and converts its values: a large file in pieces, several at once, any other as one stream.
 
 Arrow's stream reader parses on one thread. :func:`parsed_batches` therefore cuts a large file after line feeds, some
 megabytes apart, and a few threads parse the pieces, each as a file of its own. A line feed may be inside a quoted value
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from lakebed.formats.csv_values import converted
 from lakebed.formats.input_file import read_fully
 
 if TYPE_CHECKING:
@@ -41,15 +42,14 @@ _SKIPPED_BYTES = 1024 * 1024
 _THREADS_MAX = 4
 """Maximum parsing threads: sorting and encoding the rows is not faster than four of them."""
 
-_TRUE, _FALSE = ["true", "True", "TRUE", "t", "T", "1"], ["false", "False", "FALSE", "f", "F", "0"]
-
 
 class UnparsedError(Exception):
     """Arrow's parser refused the file."""
 
 
 def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a file in order, with the types of :meth:`CsvReading.parsed`.
+    """Return the rows of a file in order, with the columns of :attr:`CsvReading.schema`; batches in which a value does
+    not fit, as text.
 
     Raises UnparsedError after the rows before the one that cannot be parsed.
     """
@@ -61,13 +61,14 @@ def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
 
 
 def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True) -> Iterator[pa.RecordBatch]:
-    """Return the rows from a position on, which is 0 or follows a line feed. Raises as :func:`parsed_batches`."""
+    """Return the rows from a position on, which is 0 or follows a line feed; as :func:`parsed_batches`."""
     options = _parse_options(plan, begin, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
     with plan.file.open() as file:
         _skip(file, begin)
         try:
             with arrow_csv.open_csv(file, **options) as reader:
-                yield from reader
+                for batch in reader:
+                    yield converted(batch, plan) or batch
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise UnparsedError(str(error)) from error
 
@@ -97,7 +98,7 @@ def _is_divisible(plan: CsvReading) -> bool:
 def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | None]:
     """Return the rows of the pieces, in order; then the position from which to read the file as a stream, if any."""
     threads = min(pa.cpu_count(), _THREADS_MAX)
-    ahead: deque[tuple[int, Future[pa.Table | None]]] = deque()
+    ahead: deque[tuple[int, Future[list[pa.RecordBatch] | None]]] = deque()
     with plan.file.open() as file, ThreadPoolExecutor(threads, "lakebed-csv") as pool:
         pieces = _pieces(file, plan.dialect.delimiter.encode())
         while True:
@@ -109,7 +110,7 @@ def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | No
             rows = parsed.result()
             if rows is None:
                 return begin
-            yield from rows.to_batches()
+            yield from rows
 
 
 def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | memoryview, ...]]]:
@@ -131,8 +132,8 @@ def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | me
         yield begin, () if left.endswith(delimiter) else (left, b"\n")
 
 
-def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...]) -> pa.Table | None:
-    """Return the rows of a piece; None if it cannot be parsed by itself."""
+def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...]) -> list[pa.RecordBatch] | None:
+    """Return the rows of a piece, converted unless a value does not fit; None if it cannot be parsed by itself."""
     if not texts:
         return None
     empty_record = plan.dialect.delimiter.encode() * (len(plan.dialect.names) - 1) + b"\n"
@@ -144,7 +145,7 @@ def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...])
         return None
     last = rows.num_rows - 1
     is_whole = last >= 0 and all(column.null_count for column in rows.slice(last).columns)
-    return rows.slice(0, last) if is_whole else None
+    return [converted(batch, plan) or batch for batch in rows.slice(0, last).to_batches()] if is_whole else None
 
 
 # -- options of Arrow -----------------------------------------------------------------------------------------------
@@ -165,7 +166,6 @@ def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_thread
     """Return the options for the text of a file from a position on."""
     dialect = plan.dialect if not begin else replace(plan.dialect, header=False)
     encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
-    date_format = [plan.options.date_format] if plan.options.date_format else []
     names = list(plan.schema.names)
     return {
         "read_options": read_options(dialect, encoding, use_threads=use_threads, block_size=block_bytes),
@@ -173,16 +173,12 @@ def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_thread
             delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
         ),
         "convert_options": arrow_csv.ConvertOptions(
-            column_types={name: plan.parsed(name) for name in names},
+            column_types=dict.fromkeys(names, pa.string()),
             include_columns=names,
             # The conformer checks for valid UTF-8, and names the column and the row.
             check_utf8=False,
             null_values=list(plan.nulls),
             strings_can_be_null=True,
             quoted_strings_can_be_null=plan.quoted_nulls,
-            decimal_point=plan.options.decimal_point,
-            timestamp_parsers=[*date_format, arrow_csv.ISO8601],
-            true_values=_TRUE,
-            false_values=_FALSE,
         ),
     }

@@ -1,28 +1,34 @@
 """Converts JSON values to Arrow columns of a type. Pure.
 
+Text that stands for a number, a date or a time has the same form as in CSV (:mod:`lakebed.formats.text_types`). A
+number is converted by its digits, unless it becomes a double, as which it was decoded.
+
 Errors: :data:`UNCONVERTIBLE`, for a value that is not of the type; the caller names it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
-from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from types import NoneType
 from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
 
-from lakebed.model.iso_times import times_of_texts
+from lakebed.formats.text_types import usual_values
+from lakebed.model.text_values import values_of_texts
 from lakebed.model.type_names import JSON, UUID
-from lakebed.model.types import is_binary
+from lakebed.model.types import is_binary, is_number
 
-UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, InvalidOperation, pa.ArrowException)
+UNCONVERTIBLE = (TypeError, ValueError, OverflowError, KeyError, AttributeError, pa.ArrowException)
 
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _HEX = re.compile("([0-9a-fA-F]{2})*")
+_ZERO = re.compile(r"[^eE1-9]*([eE]|$)")
 
 
 class WrittenFloat(float):
@@ -38,7 +44,9 @@ class WrittenFloat(float):
 
 
 def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert JSON values to a column of the type. Raises TypeError, ValueError, ArrowException for misfits."""
+    """Convert JSON values to a column of the type. Raises TypeError, ValueError, ArrowException for misfits. Members
+    that a struct does not have are left out: :func:`lakebed.model.members.check_members` finds them before.
+    """
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(values, kind)
     if pa.types.is_struct(kind):
@@ -58,6 +66,8 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         items = [item for value in values if value is not None for item in _list(value)]
         cls, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
         return cls.from_arrays(_offsets(values, offset), decode_array(items, kind.value_type), type=kind)
+    if is_number(kind) and not pa.types.is_float64(kind):
+        return _numbers_by_digits(values, kind)
     convert = _converter(kind)
     # Arrow converts most columns directly, without a call for each value.
     if convert is None or _all_are(values, _UNCONVERTED.get(convert, NoneType)):
@@ -93,13 +103,23 @@ def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
     if not _all_are(values, str) and any(not isinstance(value, str | None) for value in values):
         raise TypeError("dates and times are text in ISO 8601")
-    texts = pa.array(values, pa.string())
-    if pa.types.is_time(kind):
-        import pyarrow.compute as pc
+    return _of_texts(values, kind)
 
-        # Arrow cannot cast text to a time of day.
-        return pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("ns")).cast(kind)
-    return times_of_texts(texts, kind)
+
+def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """Return the values of texts. Raises ValueError for text that is no value of the type in its usual form."""
+    column = pa.array(texts, pa.string())
+    values, odd = usual_values(column, kind)
+    _check_kept(column, values)
+    if odd is not None:
+        raise ValueError("it has another form than usual: --cast reads that, too")
+    return values
+
+
+def _check_kept(texts: pa.Array, values: pa.Array) -> None:
+    """Raise ValueError if a text has no value."""
+    if values.null_count > texts.null_count:
+        raise ValueError("no value of the type is written so, or it would be rounded or out of range")
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -108,15 +128,26 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return uuid.UUID
     if kind == JSON:
         return _json
-    if pa.types.is_integer(kind):
-        return _integer
-    if pa.types.is_floating(kind):
+    if pa.types.is_float64(kind):
         return _float
-    if pa.types.is_decimal(kind):
-        return _decimal
     if is_binary(kind):
         return _binary
     return None
+
+
+def _numbers_by_digits(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return integers, decimals and floats that are not doubles: by their digits, unless all are whole."""
+    if pa.types.is_integer(kind) and _all_are(values, int):
+        return pa.array(values, kind)
+    is_integer, is_float = pa.types.is_integer(kind), pa.types.is_floating(kind)
+    digits_of = _integer_text if is_integer else _float_text if is_float else _number_text
+    digits = [None if value is None else digits_of(value) for value in values]
+    if not is_float and (texts := [value for value in values if isinstance(value, str)]):
+        _of_texts(texts, kind)
+    column = pa.array(digits, pa.string())
+    made = values_of_texts(column, kind)
+    _check_kept(column, made)
+    return made
 
 
 def _json(value: Any) -> str:
@@ -135,10 +166,24 @@ def _digits(value: Any) -> msgspec.Raw:
     return msgspec.Raw(value.digits.encode())
 
 
-def _integer(value: Any) -> int:
+def _integer_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"{value!r} is not a whole number")
-    return int(value)
+    return str(value)
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str | WrittenFloat):
+        raise TypeError(f"{value!r} is not a decimal, as a number or in text")
+    return value.digits if isinstance(value, WrittenFloat) else str(value)
+
+
+def _float_text(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(_FLOATS[value])
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value.digits if isinstance(value, WrittenFloat) else repr(value)
 
 
 def _float(value: Any) -> float:
@@ -146,13 +191,18 @@ def _float(value: Any) -> float:
         return _FLOATS[value]
     if isinstance(value, bool):
         raise TypeError(f"{value!r} is not a number")
-    return float(value)
+    made = float(value)
+    if (isinstance(value, int) and value not in (made, Decimal(repr(made)))) or is_lost(value):
+        raise ValueError(f"{value!r} is no double")
+    return made
 
 
-def _decimal(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | str | WrittenFloat):
-        raise TypeError(f"{value!r} is not a decimal, as a number or in text")
-    return Decimal(value.digits if isinstance(value, WrittenFloat) else value)
+def is_lost(value: Any) -> bool:
+    """Return whether a number became infinity or zero because a float cannot hold it."""
+    if not isinstance(value, WrittenFloat):
+        return False
+    number = float(value)
+    return math.isinf(number) or (number == 0 and not _ZERO.match(value.digits))
 
 
 def _binary(value: Any) -> bytes:
@@ -161,5 +211,5 @@ def _binary(value: Any) -> bytes:
     return bytes.fromhex(value)
 
 
-_UNCONVERTED: dict[Callable[[Any], Any], type] = {_integer: int, _float: float}
+_UNCONVERTED: dict[Callable[[Any], Any], type] = {_float: float}
 """The class whose values a converter returns unchanged."""

@@ -19,12 +19,15 @@ from itertools import chain, islice
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array, json_text
+from lakebed.formats.json_columns import UNCONVERTIBLE, WrittenFloat, decode_array, is_lost, json_text
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
+from lakebed.model.members import UnknownMemberError, check_members
+from lakebed.model.text_values import numbers_of
 from lakebed.model.type_names import JSON, name_of
 
 BATCH_ROWS = 8_192
@@ -52,8 +55,15 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     exact = bool(texts) or any(map(_keeps_digits, fields.values()))
     lines = _Lines(source, lines_before)
     rows = _objects(file, lines, whole=whole, decode=_EXACTLY if exact else _FAST)
-    while numbered := list(islice(rows, BATCH_ROWS)):
-        yield _batch([row for _, row in numbered], [number for number, _ in numbered], fields, lines)
+    while found := list(islice(rows, BATCH_ROWS)):
+        batch = _batch([row for _, row, _ in found], [number for number, _, _ in found], fields, lines)
+        if not exact:
+            _check_zeros(batch, found, lines)
+        yield batch
+
+
+_Row = tuple[int, Any, bytes]
+"""A row after the line on which it begins; then the text of that line, if the whole row is on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +78,57 @@ class _Lines:
 
 
 def _keeps_digits(kind: pa.DataType) -> bool:
-    """Return whether values of the type have more digits than a float may keep."""
+    """Return whether values of the type are made of their digits, and not of a double."""
     if pa.types.is_nested(kind):
         return any(_keeps_digits(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind) or kind == JSON)
+    narrow = pa.types.is_floating(kind) and not pa.types.is_float64(kind)
+    return bool(pa.types.is_decimal(kind) or narrow or kind == JSON)
 
 
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _has_zero(column: pa.Array) -> bool:
+    """Return whether a column has a double that is zero, at any depth."""
+    if pa.types.is_float64(column.type):
+        return bool((numbers_of(column) == 0).any())
+    if pa.types.is_map(column.type):
+        return _has_zero(column.keys) or _has_zero(column.items)
+    if pa.types.is_struct(column.type):
+        return any(_has_zero(column.field(index)) for index in range(column.type.num_fields))
+    return pa.types.is_nested(column.type) and _has_zero(column.values)
+
+
+_MAY_BE_LOST = re.compile(rb"[eE]-|0{300}")
+"""Digits of a number that is nearer to zero than any double, which becomes zero."""
+
+
+def _check_zeros(batch: pa.RecordBatch, rows: list[_Row], lines: _Lines) -> None:
+    """Raise SchemaMismatchError if a number of a row became zero when its line was decoded."""
+    zeros = np.zeros(len(rows), bool)
+    for column in batch.columns:
+        zeros |= numbers_of(column) == 0 if pa.types.is_float64(column.type) else _has_zero(column)
+    for place in np.flatnonzero(zeros):
+        number, _, text = rows[place]
+        if _MAY_BE_LOST.search(text):
+            for name, value in _EXACTLY.line.decode(text).items():
+                _check_digits(name, value, lines, number)
+
+
+def _check_digits(name: str, value: Any, lines: _Lines, number: int) -> None:
+    """Raise SchemaMismatchError for a number, at any depth of a value, that a double cannot hold."""
+    for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        _check_digits(name, item, lines, number)
+    if is_lost(value):
+        at = lines.in_file(number)
+        raise Code.VALUE_NOT_REPRESENTABLE(
+            f"{lines.source}, line {at}, column {name}: {value.digits[:80]} is too large or too small for a double; "
+            f"correct it, or keep it as text (--type {name}=string)",
+            column=name,
+            source=lines.source,
+            row=at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +139,14 @@ class _Decoders:
     element: json.JSONDecoder
 
 
-_FAST = _Decoders(msgspec.json.Decoder(), json.JSONDecoder(parse_constant=_refuse_constant))
+def _finite(digits: str) -> float:
+    value = WrittenFloat(digits)
+    if is_lost(value):
+        raise ValueError(f"{digits[:80]} is too large or too small for a double")
+    return float(value)
+
+
+_FAST = _Decoders(msgspec.json.Decoder(), json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite))
 _EXACTLY = _Decoders(
     msgspec.json.Decoder(float_hook=WrittenFloat),
     json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat),
@@ -102,19 +162,18 @@ def line_of(file: io.BufferedReader, row: int) -> int:
     return next(islice(numbers, row, None), 0)
 
 
-def _objects(
-    file: io.BufferedReader, lines: _Lines, *, whole: bool, decode: _Decoders
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return the rows, each with the line on which it begins."""
+def _objects(file: io.BufferedReader, lines: _Lines, *, whole: bool, decode: _Decoders) -> Iterator[_Row]:
+    found: Iterator[_Row]
     if _is_array(file):
-        found = _elements(file, lines.source, decode.element, whole=whole)
+        found = ((number, row, b"") for number, row in _elements(file, lines.source, decode.element, whole=whole))
     else:
         found = _decoded_lines(file, lines, decode.line)
-    for number, row in found:
+    for one in found:
+        number, row, _ = one
         if not isinstance(row, dict):
             at = lines.in_file(number)
             raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at}: {shown(row)} is not a JSON object", row=at)
-        yield number, row
+        yield one
 
 
 def _is_array(file: io.BufferedReader) -> bool:
@@ -124,10 +183,8 @@ def _is_array(file: io.BufferedReader) -> bool:
     return file.peek(1).lstrip()[:1] == b"["
 
 
-def _decoded_lines(
-    file: io.BufferedReader, lines: _Lines, decoder: msgspec.json.Decoder[Any]
-) -> Iterator[tuple[int, Any]]:
-    """Return the values of the lines that are not blank, each with its line number."""
+def _decoded_lines(file: io.BufferedReader, lines: _Lines, decoder: msgspec.json.Decoder[Any]) -> Iterator[_Row]:
+    """Return the values of the lines that are not blank."""
     for number, line in enumerate(file, 1):
         if line.isspace():
             continue
@@ -136,7 +193,7 @@ def _decoded_lines(
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             at = lines.in_file(number)
             raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at} is not JSON: {error}", row=at) from error
-        yield number, value
+        yield number, value, line
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -260,13 +317,19 @@ def _batch(
             arrays.append(_column_array([row.get(name) for row in rows], kind))
         except UNCONVERTIBLE as error:
             raise _unread(name, kind, [row.get(name) for row in rows], numbers, lines) from error
+        if kind is None:
+            for number, row in zip(numbers, rows, strict=True):
+                _check_digits(name, row.get(name), lines, number)
     return pa.RecordBatch.from_arrays(arrays, names=list(given))
 
 
 def _column_array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     if kind is _TEXT:
         return pa.array([value if value is None else _value_text(value) for value in values], pa.string())
-    return pa.array(values) if kind is None else decode_array(values, kind)
+    if kind is None:
+        return pa.array(values)
+    check_members(values, kind)
+    return decode_array(values, kind)
 
 
 def _value_text(value: Any) -> str:
@@ -294,6 +357,8 @@ def _unread(name: str, kind: pa.DataType | None, values: list[Any], numbers: lis
 
 
 def _why_unread(name: str, kind: pa.DataType | None, error: BaseException) -> str:
+    if isinstance(error, UnknownMemberError):
+        return str(error)
     if kind is None:
         return f"is not the type of the values before; say what they are, as in --type {name}=string or {name}=json"
     if pa.types.is_string(kind):

@@ -27,6 +27,9 @@ SPARK_FORMATS = ("avro", "delta", "iceberg", "query")
 _YEAR = re.compile("%[EO_0^#-]?[0-9]*[YycDFxs]")
 """A directive of ``strptime`` for a year, alone or in a whole date."""
 
+_UNREAD = re.compile("%[EO_0^#-]?[0-9]*[jUVWGg]")
+"""A directive that Arrow's ``strptime`` accepts without reading a date from it: the day of a year, and weeks."""
+
 DECIMAL_POINTS = (".", ",")
 
 
@@ -98,7 +101,14 @@ class ReadingOptions:
 
 
 def _check_date_format(pattern: str) -> None:
-    """Raise UsageError for a pattern that has no year: ``strptime`` would then make every value one of 1900."""
+    """Raise UsageError for a pattern that has no year: ``strptime`` would then make every value one of 1900. Also for
+    one with directives that it does not read.
+    """
+    if found := _UNREAD.search(pattern.replace("%%", "")):
+        raise Code.ARGUMENT_INVALID(
+            f"date format {pattern!r}: days of a year and weeks ({found[0]}) cannot be read; give a format of days and "
+            "months, such as %Y-%m-%d, or read the column as text (--type COLUMN=string)"
+        )
     if _YEAR.search(pattern.replace("%%", "")) is None:
         lack = "year" if "%" in pattern.replace("%%", "") else "directive"
         raise Code.ARGUMENT_INVALID(

@@ -1,8 +1,9 @@
 """Casts a column to the type of a field, value by value: values that cannot be converted are null in the result.
 
 Rules. Only for types that :mod:`lakebed.ingest.conformer` has accepted. Arrow's own cast is used where it raises for
-each value that it does not keep, because it is much faster; for others, DataFusion's
-(:func:`lakebed.engine.computed_columns.try_cast`), whose result is cast back and compared. Pure: no I/O.
+each value that it does not keep, because it is much faster; text is converted by :mod:`lakebed.model.text_values`; for
+others, DataFusion's cast is used (:func:`lakebed.engine.computed_columns.try_cast`), whose result is cast back and
+compared. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pyarrow.compute as pc
 
 from lakebed.model import types, validity
 from lakebed.model.extension_values import json_of, texts_of_uuids, uuids_of
-from lakebed.model.iso_times import has_expanded_years, is_expanded, iso_texts, may_expand, times_of_texts
+from lakebed.model.iso_times import has_expanded_years, iso_texts
+from lakebed.model.text_values import is_parsed, values_of_texts
 from lakebed.model.type_names import JSON, UUID
 
 if TYPE_CHECKING:
@@ -60,31 +62,34 @@ def without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> 
 
 
 def _tried(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the engine's cast, and Lakebed's own of years that the engine does not read or write."""
+    """Return the values of text as :mod:`lakebed.model.text_values` has them, and the engine's cast of others."""
     from lakebed.engine.computed_columns import try_cast
 
-    found = types.canonical(column.type)
+    if types.is_text(types.canonical(column.type)) and is_parsed(wanted):
+        return _values_of_texts(column.cast(pa.string()), wanted)
     if pa.types.is_string(wanted) and has_expanded_years(column):
         return pa.array(iso_texts(column), wanted)
-    cast = try_cast(column, wanted)
-    if not (pa.types.is_string(found) and may_expand(wanted) and cast.null_count > column.null_count):
-        return cast
-    parts = [
-        _expanded_time(text, wanted) if text is not None and is_expanded(text) else cast.slice(place, 1)
-        for place, text in enumerate(column.cast(found).to_pylist())
-    ]
-    return pa.concat_arrays(parts)
+    return try_cast(column, wanted)
 
 
-def _expanded_time(text: str, wanted: pa.DataType) -> pa.Array:
-    """Return the time, in the zone of the type if the text has no offset; null if it cannot be kept."""
-    one = pa.array([text.strip()], pa.string())
+def _values_of_texts(texts: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return the values; times without an offset are in the zone of their type."""
+    values = values_of_texts(texts, wanted)
+    if values.null_count == texts.null_count or not (pa.types.is_timestamp(wanted) and wanted.tz):
+        return values
+    others = pc.if_else(pc.is_null(values), texts, pa.scalar(None, texts.type))
+    local = values_of_texts(others, pa.timestamp(wanted.unit))
+    try:
+        return pc.coalesce(values, pc.assume_timezone(local, wanted.tz).cast(wanted))
+    except pa.ArrowInvalid:
+        # A clock that is put forward or back skips or repeats these times.
+        parts = [_in_zone(local.slice(place, 1), wanted) for place in range(len(local))]
+        return pc.coalesce(values, pa.concat_arrays(parts))
+
+
+def _in_zone(local: pa.Array, wanted: pa.DataType) -> pa.Array:
     with contextlib.suppress(pa.ArrowInvalid):
-        return times_of_texts(one, wanted)
-    if pa.types.is_timestamp(wanted) and wanted.tz:
-        with contextlib.suppress(pa.ArrowInvalid):
-            local = times_of_texts(one, pa.timestamp(wanted.unit))
-            return pc.assume_timezone(local, wanted.tz).cast(wanted)
+        return pc.assume_timezone(local, wanted.tz).cast(wanted)
     return pa.nulls(1, wanted)
 
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code
+from lakebed.formats.text_types import usual_values
 from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
 from lakebed.model.checks import repeated_names
@@ -36,6 +37,7 @@ from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
+from lakebed.model.text_values import is_parsed
 from lakebed.model.type_names import name_of
 from lakebed.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
 from lakebed.settings import Settings
@@ -86,7 +88,8 @@ class Conformer:
     """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
     own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. If the table
     ``grows``, columns of type null that it has no field for are left out; so are those in ``ignored``. Rows that the
-    hidden column KIND says are deletes may be null in the fields ``lacking``. Raises UsageError for names of no field.
+    hidden column KIND says are deletes may be null in the fields ``lacking``. Text in the fields ``usual`` has the
+    usual form of their types. Raises UsageError for names of no field.
     """
 
     schema: Schema
@@ -96,6 +99,7 @@ class Conformer:
     grows: bool = False
     ignored: frozenset[str] = frozenset()
     lacking: frozenset[str] = frozenset()
+    usual: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -277,6 +281,8 @@ class Conformer:
         for wanted in self._brought:
             name = self.column(wanted.name)
             if name in batch.schema.names:
+                if wanted.name in self.usual:
+                    _drop_unusual(sieve, wanted, name)
                 _take(sieve, wanted, name)
             else:
                 sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.stored_type)
@@ -327,6 +333,24 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
             f"column {name} holds a value of {name_of(wanted.type)} that Parquet cannot keep",
         )
     _drop_nulls(sieve, wanted, f"column {name}")
+
+
+def _drop_unusual(sieve: _Sieve, wanted: Field, name: str) -> None:
+    """Drop rows with text that is read as a value of the field only if it is cast on request."""
+    _drop_invalid(sieve, wanted, name)
+    column = sieve.given.column(name)
+    if not (types.is_text(types.canonical(column.type)) and is_parsed(wanted.stored_type)):
+        return
+    texts = column.cast(pa.string())
+    values, odd = usual_values(texts, wanted.stored_type)
+    bad = pc.and_(pc.is_null(values), pc.is_valid(texts))
+    sieve.drop(
+        wanted,
+        bad if odd is None else pc.or_(bad, odd),
+        Code.VALUE_NOT_REPRESENTABLE,
+        f"column {name} holds text that is not {name_of(wanted.type)} in its usual form",
+        remedy=f"correct the value, or read other forms as well: casts=[{wanted.name!r}] (--cast {wanted.name})",
+    )
 
 
 def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:

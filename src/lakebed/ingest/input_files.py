@@ -100,29 +100,30 @@ class _OpenInput:
 class TextFields:
     """How columns of text are read: as the types in ``fields``, by the name of the column, and others as detected ones,
     or not at all if there are ``only_fields``. ``as_text``: values of plain types stay text, for the conformer to cast
-    one by one, so that a row that does not fit can be told from the others. Any value of JSON is text in the columns
-    ``from_any``.
+    one by one, so that a row that does not fit can be told from the others. Text in the columns ``casts`` may have any
+    form of their type, and so may values of JSON, which the conformer casts.
     """
 
     fields: Mapping[str, pa.DataType]
     only_fields: bool = False
     as_text: bool = False
-    from_any: frozenset[str] = frozenset()
+    casts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: Schema, columns: Mapping[str, str], casts: Collection[str] = (), **how: bool) -> TextFields:
-        """Return those of a table; ``columns`` has the column of a field where it is not its own name. Fields of text
-        that are in ``casts`` take any value of JSON.
+        """Return those of a table; ``columns`` has the column of a field where it is not its own name; ``casts`` are
+        the fields that may be cast.
         """
         names = {f.name: columns.get(f.name, f.name) for f in schema.fields}
-        from_any = frozenset(names[f.name] for f in schema.fields if f.name in casts and pa.types.is_string(f.type))
-        return cls({names[f.name]: f.stored_type for f in schema.fields}, from_any=from_any, **how)
+        cast = frozenset(names[f.name] for f in schema.fields if f.name in casts)
+        return cls({names[f.name]: f.stored_type for f in schema.fields}, casts=cast, **how)
 
     def texts(self, options: ReadingOptions) -> list[str]:
         """Return the columns in which any value of JSON is text; in CSV, those that stay text."""
         if self.as_text:
             return [name for name, kind in self.fields.items() if _is_cast(kind)]
-        return [*self.from_any, *(name for name, kind in options.types.items() if pa.types.is_string(kind))]
+        given = (name for name, kind in options.types.items() if pa.types.is_string(kind))
+        return [*(name for name in self.casts if _is_cast(self.fields[name])), *given]
 
 
 def _is_cast(kind: pa.DataType) -> bool:
@@ -175,7 +176,8 @@ def _open_input(file: InputFile, text: TextFields, options: ReadingOptions) -> _
         from lakebed.formats.csv_file import batches, detect
         from lakebed.formats.csv_records import line_of
 
-        plan = detect(file, options, text.fields, only_fields=text.only_fields, strict=not text.as_text)
+        how = {"only_fields": text.only_fields, "strict": not text.as_text}
+        plan = detect(file, options, text.fields, casts=text.casts, **how)
         plan = csv_parts.as_text(plan, text.texts(options)) if text.as_text else plan
         if file.part is not None:
             plan = csv_parts.in_part(plan, file.part)

@@ -31,6 +31,7 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.key_types import PER_SECOND
+from lakebed.model.members import UnknownMemberError, check_members
 from lakebed.model.moments import moment_of
 from lakebed.model.type_names import name_of
 
@@ -274,6 +275,8 @@ def _column_of(name: str, values: Any, before: int, wanted: pa.DataType | None) 
         wanted is None or types.widens(found.type, wanted) or types.exact(found.type, wanted)
     ):
         return found
+    if wanted is not None:
+        _check_members(name, values, wanted, before)
     made = None if wanted is None else _kept(values, wanted)
     if isinstance(made, pa.Array | pa.ChunkedArray):
         return made
@@ -306,6 +309,21 @@ def _kept(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray |
     return lost
 
 
+def _check_members(name: str, values: Any, wanted: pa.DataType, before: int) -> None:
+    """Raise SchemaMismatchError for a member that the type does not have, with the row of the first one."""
+    try:
+        check_members(values, wanted)
+    except UnknownMemberError:
+        for row, value in enumerate(values, before):
+            try:
+                check_members([value], wanted)
+            except UnknownMemberError as error:
+                raise Code.VALUE_NOT_REPRESENTABLE(
+                    f"{WRITE}: row {row}, column {name} {error}", column=name, row=row
+                ) from error
+        raise
+
+
 def _lost_value(name: str, value: Any, row: int, wanted: pa.DataType | None) -> Error:
     """Return the error of a value that the field would hold as another one."""
     held = "a column of one type" if wanted is None else f"the field of {name_of(wanted)}"
@@ -331,10 +349,6 @@ def _remedy(value: Any, wanted: pa.DataType | None) -> str:
             return "the field has a time zone, and the value has none: give it by .replace(tzinfo=…)"
         if moment.in_units(PER_SECOND[wanted.unit]) is None:
             return "round it, or choose a field of a finer unit"
-    if isinstance(value, Mapping) and wanted is not None and pa.types.is_struct(wanted):
-        strangers = [str(key) for key in value if key not in {member.name for member in wanted}]
-        if strangers:
-            return f"the field has no member {', '.join(strangers)}: correct the name, or leave it out"
     return "correct the value, or leave the row out"
 
 

@@ -62,8 +62,13 @@ class SourceReading:
             )
 
     def conformer(self, schema: Schema, *, untyped: bool) -> Conformer:
-        """Return how rows become those of a table. In formats without types all fields are cast."""
-        return Conformer(schema, dict(self.columns), frozenset([*self.casts, *(schema.names if untyped else ())]))
+        """Return how rows become those of a table. In formats without types all fields are cast, and only fields that
+        were named are from text in any form.
+        """
+        if not untyped:
+            return Conformer(schema, dict(self.columns), frozenset(self.casts))
+        usual = frozenset(schema.names).difference(self.casts)
+        return Conformer(schema, dict(self.columns), frozenset([*self.casts, *schema.names]), usual=usual)
 
     def text_fields(self, schema: Schema) -> TextFields:
         """Return how columns of text are read."""

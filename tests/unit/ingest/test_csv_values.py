@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import Schema, SchemaMismatchError
+from lakebed import Schema, SchemaMismatchError, UsageError
 from lakebed.cli import row_formats
 from lakebed.clock import new_id
 from lakebed.export.row_files import write_rows
+from lakebed.formats.csv_file import batches, detect
+from lakebed.formats.input_file import InputFile
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.row_chunks import csv_lines
 from lakebed.ingest.input_files import open_files
@@ -146,3 +148,41 @@ def test_the_bytes_of_text_are_read_as_text(tmp_path):
     table.write(open_files(path, table.schema, options=ReadingOptions(types={"raw": pa.string()})))
 
     assert table.to_arrow()["raw"].to_pylist() == [b"hello", b"00ff"]
+
+
+@pytest.mark.parametrize(
+    ("date_format", "text"),
+    [
+        ("%d.%m.%Y", "31.02.2024"),
+        ("%d.%m.%Y", "29.02.2023"),
+        ("%Y%m%d", "20240431"),
+        ("%d %b %Y", "30 Feb 2024"),
+        ("%e.%m.%Y %H:%M", "31.06.2024 10:00"),
+        ("%F %T", "2024-01-01 10:00:60"),
+    ],
+)
+def test_a_date_that_is_in_no_calendar_is_refused(tmp_path, date_format, text):
+    """Arrow reads 31.02. as 02.03."""
+    path = tmp_path / "rows.csv"
+    path.write_text(f"id,at\n1,\n2,{text}\n")
+    options = ReadingOptions(date_format=date_format)
+    plan = detect(InputFile(str(path), str(path)), options, {"at": pa.timestamp("us")})
+
+    with pytest.raises(SchemaMismatchError, match=f"line 3, column at: '{text}' is not timestamp"):
+        list(batches(plan))
+
+
+def test_a_date_of_a_format_is_read_at_the_end_and_at_the_beginning_of_a_month(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,at\n1,31.01.2024\n2,29.02.2024\n3,01.03.2024\n4,2024-03-02\n")
+    plan = detect(InputFile(str(path), str(path)), ReadingOptions(date_format="%d.%m.%Y"), {"at": pa.date32()})
+
+    found = pa.Table.from_batches(list(batches(plan)))["at"]
+    assert list(map(str, found.to_pylist())) == ["2024-01-31", "2024-02-29", "2024-03-01", "2024-03-02"]
+
+
+@pytest.mark.parametrize("date_format", ["%Y %j", "%G-W%V-%u", "%Y-%U"])
+def test_a_format_of_days_of_a_year_or_of_weeks_is_refused(date_format):
+    """Arrow accepts these directives, and reads another date."""
+    with pytest.raises(UsageError, match="days of a year and weeks"):
+        ReadingOptions(date_format=date_format)

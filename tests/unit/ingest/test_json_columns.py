@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pyarrow as pa
 import pytest
 
+from lakebed.errors import SchemaMismatchError
 from lakebed.formats.json_columns import WrittenFloat, decode_array
+from lakebed.formats.json_lines import read_json_lines
 
 
 @pytest.mark.parametrize(
@@ -51,3 +55,34 @@ def test_a_value_of_another_class_is_refused(values, kind):
     for given in (values, values[1:]):
         with pytest.raises((TypeError, ValueError, KeyError, pa.ArrowException)):
             decode_array(given, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1e-999", pa.float64()),
+        ("[1, 1e-999]", pa.list_(pa.float64())),
+        ('{"x": 1e-999}', pa.struct([("x", pa.float64())])),
+        ('{"x": 1e-999}', pa.map_(pa.string(), pa.float64())),
+        ("0." + "0" * 400 + "1", pa.float64()),
+        ("1e-999", None),
+        ("1e999", pa.float64()),
+        ("1e39", pa.float32()),
+        ("70000", pa.float16()),
+        ("9007199254740993", pa.float64()),
+    ],
+)
+@pytest.mark.parametrize("form", ['{{"x": {}, "y": 1.5}}\n', '[{{"x": {}, "y": 1.5}}]'])
+@pytest.mark.parametrize("other", [pa.float64(), pa.decimal128(5, 2)])
+def test_a_number_that_a_float_cannot_hold_is_refused(text, kind, form, other):
+    fields = {"y": other} if kind is None else {"x": kind, "y": other}
+
+    with pytest.raises(SchemaMismatchError, match=r"line 1(, column x| is not JSON)"):
+        list(read_json_lines(io.BufferedReader(io.BytesIO(form.format(text).encode())), fields, "x.json"))
+
+
+def test_zeros_of_any_form_are_zeros():
+    lines = '{"x": 0.0}\n{"x": 0}\n{"x": -0.0e-999}\n{"x": 0.000}\n'
+
+    (rows,) = read_json_lines(io.BufferedReader(io.BytesIO(lines.encode())), {"x": pa.float64()}, "x.json")
+    assert rows["x"].to_pylist() == [0.0] * 4
