@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from lakebed import clock
 from lakebed.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
 from lakebed.engine.row_query import RowQuery
-from lakebed.errors import Code, Error, NotRetainedError
+from lakebed.errors import Code, Error, NotRetainedError, SchemaMismatchError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.run import FileTarget, write_files
@@ -81,7 +81,7 @@ def view_source(view: Table) -> ViewSource:
     return fed
 
 
-Backfill = Callable[["Snapshot", str], "Ingested | None"]
+Backfill = Callable[["Snapshot", "ViewSource"], "Ingested | None"]
 """Makes files of a query's result over all rows of a snapshot; None if this process has to do it."""
 
 
@@ -94,10 +94,11 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
         if until == fed.version and not anew:
             return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
         whole = anew or not fed.version
-        ingested = backfill(snapshot, fed.select) if whole and backfill is not None else None
-        if ingested is None:
-            reading = _Reading(view, source, snapshot, fed)
-            ingested = reading.written(reading.all_rows() if whole else reading.new_rows())
+        reading = _Reading(view, source, snapshot, fed)
+        with _null_keys(view):
+            ingested = backfill(snapshot, fed) if whole and backfill is not None else None
+            if ingested is None:
+                ingested = reading.written(reading.all_rows() if whole else reading.new_rows())
         proposal = ProposeFeed(ingested.files, base_version, fed.version, until, anew=anew)
         version = version_of(commit_files(view, proposal), f"view {view.name}")
     return RefreshReport(view.name, source.name, fed.version, until, ingested.rows_read, version, anew)
@@ -109,6 +110,21 @@ def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterato
         yield from part.combine_chunks().to_batches()
 
 
+@contextmanager
+def _null_keys(view: Table) -> Iterator[None]:
+    """Say what to do if a row of the query has a null in a key field."""
+    try:
+        yield
+    except SchemaMismatchError as error:
+        name = error.facts.get("column")
+        if error.code is not Code.VALUE_NULL or name not in view.schema.sort_names:
+            raise
+        raise error.restated(
+            f"{error.message}. The query of a view cannot be changed: drop the view, and create it with a query that "
+            f"gives no such row, such as one with WHERE {name} IS NOT NULL"
+        ) from None
+
+
 class _Reading:
     """The rows of a source that are being fed to a view."""
 
@@ -118,8 +134,26 @@ class _Reading:
         self._snapshot = snapshot
         self._fed = fed
         self._settings = view.settings_in_force()
-        self._query = RowQuery(fed.select, snapshot.schema.arrow)
+        self._query = self._bound()
         self._rows_read = 0
+
+    def _bound(self) -> RowQuery:
+        """Return the query over the fields that the source had when the view was declared."""
+        state = self._snapshot.state
+        gone = self._fed.dropped(state)
+        try:
+            query = RowQuery(self._fed.select, self._snapshot.schema.arrow, self._fed.columns(state))
+        except UsageError:
+            if not gone:
+                raise
+            query = None
+        if query is None or {*query.schema.names} != {*self._view.schema.names}:
+            raise Code.SQL_INVALID(
+                f"view {self._view.name} cannot be fed: its query reads some of {', '.join(gone)}, which were dropped "
+                f"from {self._source.name}. Drop the view, and create it without them",
+                table=self._view.name,
+            )
+        return query
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """Return all rows of the source."""

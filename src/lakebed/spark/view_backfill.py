@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakebed.maintenance.view_feed import RefreshReport
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.spark.batch import Place
+    from lakebed.state.view_source import ViewSource
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
@@ -50,6 +51,7 @@ class _Share:
     table_id: str
     planned: QueryPlan
     select: str
+    columns: tuple[tuple[str, str], ...]
     memory_limit_bytes: int
 
 
@@ -68,7 +70,7 @@ def refresh_view(
     return made
 
 
-def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str) -> Ingested | None:
+def _backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
     """Return the files with what the query makes of all rows of the snapshot, sent and not committed.
 
     None if the source is too small to be worth it. Raises as a bulk import.
@@ -79,8 +81,9 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, select: str
         return None
     shares = share_out(planned.partitions, held, PARTITION_BYTES, lambda files: sampled(source, files))
     memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
+    query = (fed.select, fed.columns(snapshot.state))
     tasks = [
-        _Share(importer.place, source.id, structs.replace(planned, partitions=share), select, memory_limit_bytes)
+        _Share(importer.place, source.id, structs.replace(planned, partitions=share), *query, memory_limit_bytes)
         for share in shares
     ]
     made = importer.staged(tasks, partial(_query_results, name=f"the query of view {importer.table.name}"))
@@ -93,7 +96,7 @@ def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[Sou
     from lakebed.read.reader import Reader
 
     for _, share in values_in(batches):
-        query = RowQuery(share.select, share.planned.schema.arrow)
+        query = RowQuery(share.select, share.planned.schema.arrow, share.columns)
         # The snapshot is pinned, so no file of it is deleted.
         reader = Reader(share.place.connect(), share.table_id, lambda _: True)
         with reader.scan(share.planned, share.planned.schema.names, None) as rows:

@@ -18,7 +18,7 @@ from lakebed.errors import Code
 from lakebed.merging.custom_functions import check as check_custom
 from lakebed.model import types
 from lakebed.model.checks import TABLE_NAME, shown
-from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Custom, KeepAll, MergeMode, check_mode
+from lakebed.model.merge_modes import KEEP_ALL, Custom, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
 from lakebed.state.transactions import CreateTable, ProposeSchema
 from lakebed.state.transactions.schema_changes import AlterSchema
@@ -87,19 +87,14 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     """
     from lakebed.engine.row_query import RowQuery
 
-    query = RowQuery(select, source.state().created.arrow)
-    if query.aggregates and not isinstance(merge, Aggregate):
-        raise Code.MERGE_MODE_INVALID(
-            f"the query aggregates rows, and is applied to new rows as they come: merge = {shown(merge)} must be an "
-            "Aggregate that puts its groups together, such as sum for a count"
-        )
-    if query.repeats and isinstance(merge, KeepAll):
-        raise Code.MERGE_MODE_INVALID("SELECT DISTINCT needs a merge mode that keeps one row a key, such as First()")
+    known = source.state().created
+    query = RowQuery(select, known.arrow)
+    query.check_merge({*row_key, *sort_key}, merge)
     # Keys are never null; rows with a null key are refused when the view is fed.
     fields = [f.with_nullable(f.nullable and f.name not in {*row_key, *sort_key}) for f in query.schema]
     schema = Schema.from_arrow(pa.schema(fields), list(row_key), list(sort_key))
     created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
-    return structs.replace(created, view=ViewSource(source.id, select, 0))
+    return structs.replace(created, view=ViewSource(source.id, select, 0, known.version))
 
 
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:

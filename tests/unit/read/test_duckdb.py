@@ -51,7 +51,7 @@ def test_columns_are_those_of_a_scan_whatever_their_names(tmp_path, names, new, 
     relation = table.to_duckdb()
     assert len({name.encode().lower() for name in relation.columns}) == len(relation.columns)
     wanted = [tuple(row.values()) for row in table.scan().read_all().to_pylist()]
-    assert sorted(relation.fetchall()) == sorted(wanted)
+    assert sorted(relation.fetchall(), key=repr) == sorted(wanted, key=repr)
 
 
 def test_names_that_differ_in_case_only_are_numbered_so_that_none_is_taken_for_another():

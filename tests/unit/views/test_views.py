@@ -109,7 +109,7 @@ def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_fact
     lake = lakebed.create(str(tmp_path_factory.mktemp("lake")))
     flights = lake.create_table("flights", FLIGHTS)
     totals = lake.create_view_table(
-        "totals", source="flights", select=BY_ORIGIN, row_key=["origin"], merge=Aggregate({"n": "sum", "delay": "max"})
+        "totals", source="flights", select=BY_ORIGIN, row_key=["origin"], merge=Aggregate({"n": "sum", "delay": "sum"})
     )
     counted = {}
     with in_process(lake) as pipeline:

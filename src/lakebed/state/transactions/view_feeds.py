@@ -19,7 +19,6 @@ from lakebed.state.fields import Positive, StoredAsIs, Whole
 from lakebed.state.transactions.add_files import AddFiles, ProposeFiles
 from lakebed.state.transactions.removals import ProposeRemoval, RemoveRange
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
-from lakebed.state.view_source import ViewSource
 
 if TYPE_CHECKING:
     from lakebed.state.reference_lists import ReferenceCounts
@@ -84,7 +83,7 @@ class AdvanceView(StoredAsIs, frozen=True, tag="advance_view"):
         """Return the state with the version, which may be lower than before if the view was restored and fed again."""
         if state.view is None:
             raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
-        return replace(state, view=ViewSource(state.view.table, state.view.select, self.version))
+        return replace(state, view=replace(state.view, version=self.version))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the version of the source."""
