@@ -147,6 +147,7 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 	@$(BIN)/python -m pytest -q tests/adversarial/test_merging_machine.py --hypothesis-profile nightly </dev/null
 	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly tests/unit </dev/null
 	@$(BIN)/python -m tests.adversarial.test_random_tables 1000 1400
+	@$(BIN)/python -m tests.adversarial.test_random_predicates 1000000 1000
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 	@$(MAKE) test-stores
 

@@ -16,6 +16,7 @@ import pytest
 from datafusion import SessionConfig, SessionContext
 
 PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
+TESTED_BELOW = {"pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units"}
 TESTED_ELSEWHERE = {"columns_of_one_name"}
 """Faults that only show in statements of a certain plan: the tests of their module have them."""
 
@@ -28,6 +29,10 @@ ROWS = pa.table(
         "d": pa.array([dt.date(2025, 12, 31), dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
         "at": pa.array([NOON.replace(hour=0), NOON, NOON + dt.timedelta(hours=13)], pa.timestamp("us")),
         "b": pa.array([True, False, None]),
+        "ms": pa.array([NOON.replace(hour=0), NOON, NOON + dt.timedelta(hours=13)], pa.timestamp("ms")),
+        "ns": pa.array([NOON.replace(hour=0), NOON, None], pa.timestamp("ns")),
+        "t": pa.array([0, 5_000_000, None], pa.time64("us")),
+        "f": pa.array([0.0, -0.0, 7.0]),
     }
 )
 
@@ -51,6 +56,20 @@ WRONG = {
     ],
     "cast_to_a_zone": [("at AT TIME ZONE 'Europe/Berlin' = TIMESTAMP '2026-01-01T12:00:00'", [], [1])],
     "distinct_before_and": [("b IS DISTINCT FROM TRUE AND n < 1", [2], [])],
+    "lists_of_one_operand": [
+        ("k IN (5, 300) AND k NOT IN (300, NULL)", [0], []),
+        ("NOT (k IN (1, 2, 3, 4) AND k IN (6, 7, 8, 9))", [0, 1, 2], [0, 1]),
+        ("NOT ((k = 1 OR k = 2) AND (k = 3 OR k = 4))", [0, 1, 2], [0, 1]),
+    ],
+    "date_part_beyond_the_times": [("NOT (date_part('year', ns) < 300)", [], [0, 1])],
+    "time_cut_to_a_unit": [("ms >= TIMESTAMP '2026-01-01 12:00:00.0005'", [1, 2], [2])],
+    "zeros_in_a_list": [
+        ("f IN (0.0, 1, 2, 3)", [0], [0, 1]),
+        ("f = 0.0 OR f = 1 OR f = 2 OR f = 3", [0], [0, 1]),
+        ("CASE f WHEN 0.0 THEN true END", [0], [0, 1]),
+        ("nullif(f, 0.0) IS NULL", [0], [0, 1]),
+        ("abs(-f) IN (-0.0, 1, 2, 3)", [], [0, 1]),
+    ],
     "constant_on_the_left": [("d <= DATE '2026-01-01' AND DATE '2026-01-01' > d", [0, 1], [0])],
     "constant_in_subquery": [("3 NOT IN (SELECT k FROM t)", [0, 1, 2], [])],
     "correlated_in_subquery": [("3 NOT IN (SELECT x.k FROM t x WHERE x.n > t.n)", [0, 1, 2], [2])],
@@ -86,6 +105,11 @@ def test_the_engine_still_has_the_fault_member_of_a_null_struct():
     assert found == [7, 8], "member_of_a_null_struct is mended: see docs/engine-faults.md"
 
 
+def test_the_engine_still_refuses_times_of_different_units():
+    with pytest.raises(Exception, match="common argument type"):
+        found("t > TIME '00:00:01'")
+
+
 def test_the_page_lists_the_faults_that_are_tested():
     listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
-    assert listed == {*WRONG, "pruning_by_a_cast", "member_of_a_null_struct", *TESTED_ELSEWHERE}
+    assert listed == {*WRONG, *TESTED_BELOW, *TESTED_ELSEWHERE}

@@ -22,6 +22,7 @@ from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
 from lakebed.engine.opaque_casts import with_opaque_casts
+from lakebed.engine.opaque_lists import with_opaque_lists
 from lakebed.engine.precedence import with_brackets
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
@@ -136,7 +137,7 @@ def _cached(text: str, what: str) -> Fitted:
 
 def _read(text: str, what: str) -> Fitted:
     shown = listed(with_brackets(text))
-    hidden = with_opaque_casts(shown)
+    hidden = with_opaque_casts(with_opaque_lists(shown))
     found = _Pass(hidden, what).read()
     return found if hidden == shown else replace(found, naming=_Pass(shown, what).read().text)
 

@@ -10,13 +10,15 @@ from another subquery, through an alias, or as a filter that a join or a sort ma
 a column becomes ``greatest(CAST(…))``; :mod:`lakebed.read.expressions` knows the form, and derives key ranges from the
 casts that keep the order.
 
-*Forms.* ``CAST``, ``TRY_CAST`` and ``arrow_cast``, ``…::type``, and ``… AT TIME ZONE '…'``.
+*Forms.* ``CAST``, ``TRY_CAST`` and ``arrow_cast``, ``…::type``, and ``… AT TIME ZONE '…'``; and ``date_part`` and
+``EXTRACT``, of which the optimizer makes a range of times: one beyond the times of the column becomes null.
 
 Errors: UsageError for a postfix cast whose operand is not found; its remedy is ``CAST``.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from lakebed.engine.tokens import tokens_of
@@ -33,6 +35,12 @@ HIDING = "greatest"
 _CASTS = frozenset(
     {"cast", "try_cast", "safe_cast", "arrow_cast", "arrow_try_cast", "cast_to_type", "try_cast_to_type"}
 )
+_ANY = re.compile(r"cast|::|zone|date_?part|extract")
+_SIGNS = frozenset("=<>!")
+_PARTS = frozenset({"date_part", "datepart", "extract"})
+_YEAR = re.compile(r"1[789]\d\d|20\d\d|21\d\d")
+"""Years for which every unit of time has a range."""
+
 _TYPE_WORDS = frozenset({"precision", "varying", "unsigned", "signed", "with", "without", "time", "zone"})
 """Words that continue the name of a type."""
 
@@ -51,7 +59,7 @@ _BEFORE_OPERAND = frozenset(
 def with_opaque_casts(text: str) -> str:
     """Return the statement or expression with each cast of a column hidden."""
     lowered = text.lower()
-    if "cast" not in lowered and "::" not in lowered and "zone" not in lowered:
+    if not _ANY.search(lowered):
         return text
     tokens = list(tokens_of(text))
     # At one place, the end of a cast comes before the start of the next.
@@ -79,7 +87,8 @@ class _Casts:
         """Return the casts of operands that name a column, in the order of their operators."""
         found: list[tuple[int, int]] = []
         for at, token in enumerate(self._tokens):
-            if token.kind == "word" and token.text.lower() in _CASTS and self._is(at + 1, "("):
+            name = token.text.lower() if token.kind == "word" and self._is(at + 1, "(") else ""
+            if name in _CASTS or (name in _PARTS and not self._is_year(at + 1)):
                 end = self._closings.get(at + 1)
                 start, first, last = at, at + 2, end
             elif self._is_postfix(at):
@@ -95,6 +104,14 @@ class _Casts:
             if self._names_column(first, last):
                 found.append((start, end))
         return found
+
+    def _is_year(self, opened: int) -> bool:
+        """Return whether the brackets are compared with a year that times of every unit have."""
+        following = iter(self._tokens[self._closings.get(opened, len(self._tokens)) + 1 :][:4])
+        token = next(following, None)
+        while token is not None and token.text in _SIGNS:
+            token = next(following, None)
+        return token is not None and _YEAR.fullmatch(token.text) is not None
 
     def _opened_by(self) -> dict[int, int]:
         """Return the opening bracket of each closing one."""

@@ -7,8 +7,17 @@ It reads a number with a point as a double, and compares a decimal with a double
 ``price = 7228510.96`` would find no row. It becomes ``price = CAST('7228510.96' AS DECIMAL(9, 2))``, which is exact.
 (An option makes all such numbers decimals, but then ``coalesce(x, 0.0)`` turns doubles into decimals and loses digits.)
 
-Constants of ``IN (…)`` and ``BETWEEN … AND …`` are rewritten too. Only a text in the form of a UUID and a number with a
-point and without an exponent are, and only beside a name.
+It reads ``TIME '…'`` in nanoseconds, and compares no times of different units.
+
+A time that is finer than the unit of a timestamp column would be cut to this unit: ``at >= TIMESTAMP '….0005'`` would
+find a row at ``….000`` in milliseconds. The column is compared in nanoseconds instead.
+
+It finds a float in a list, also one that it makes of several ``x = …`` joined by OR, by its bits, and those of the two
+zeros differ. There, ``x = 0`` becomes ``(x + 0.0) = 0 + 0.0``, in which no zero is negative.
+
+Constants of ``IN (…)`` and ``BETWEEN … AND …`` are rewritten too. Only a text in the form of a UUID or of a time with a
+fraction, a number with a point and without an exponent, zero, and ``TIME '…'`` and ``TIMESTAMP '…'`` are, and only
+beside a name.
 
 *What a name means* decides. In an expression over one row it is a column, or a member of a struct
 (:func:`with_typed_literals`). In a statement one name may be a column of several tables, of a subquery, or an alias, so
@@ -21,22 +30,31 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from lakebed.engine.compared_columns import compared_name, name_of_token, openings
+from lakebed.engine.opaque_casts import HIDING
 from lakebed.engine.tokens import Token, tokens_of
+from lakebed.model.key_types import PER_SECOND
 from lakebed.model.type_names import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _UUID = re.compile(r"'([0-9a-fA-F]{8})-([0-9a-fA-F]{4})-([0-9a-fA-F]{4})-([0-9a-fA-F]{4})-([0-9a-fA-F]{12})'")
 _NUMBER = re.compile(r"(\d*)\.(\d+)")
+_ZERO = re.compile(r"0+(?:\.0*)?|\.0+")
+_TIME = re.compile(r"time\s*'(\d\d?:\d\d(?::\d\d)?(?:\.(\d+))?)'", re.IGNORECASE)
+_INSTANT = re.compile(r"(?:timestamp\s*)?'[^']*\d:\d\d:\d\d\.(\d+)[^']*'", re.IGNORECASE)
+_JOINED = re.compile(r"\b(?:or|in)\b", re.IGNORECASE)
+"""Words without which the engine makes no list."""
+
 _DIGITS_MAX = {128: 38, 256: 76}
 """The maximum digits of a decimal, by its width in bits."""
+
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 _PROBE_BYTES = 2**31 - 1
 _PROBE = f"CASE WHEN {{}} = arrow_cast(NULL, 'FixedSizeBinary({_PROBE_BYTES})') THEN NULL END"
@@ -45,6 +63,11 @@ _PROBE = f"CASE WHEN {{}} = arrow_cast(NULL, 'FixedSizeBinary({_PROBE_BYTES})') 
 _REFUSED = re.compile(rf"comparison operation (.+) = FixedSizeBinary\({_PROBE_BYTES}\)")
 _ENGINE_DECIMAL = re.compile(r"Decimal(128|256)\((\d+), (-?\d+)\)")
 _ENGINE_UUID = "FixedSizeBinary(16)"
+_ENGINE_TIME = re.compile(r'(Time32|Time64|Timestamp)\((s|ms|µs|ns)(?:, "([^"]*)")?\)')
+_ENGINE_NUMBERS = {
+    "Float32": pa.float32(), "Float64": pa.float64(),
+    **{f"{sign}Int{bits}": pa.int64() for sign in ("", "U") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
 
 _CLAUSES = frozenset(
     {"select", "from", "where", "group", "having", "qualify", "window", "order", "on", "union", "except", "intersect"}
@@ -60,6 +83,11 @@ class _Constant(NamedTuple):
     name: tuple[Token, ...]
     clause: tuple[int, int]
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """Return its place as a range."""
+        return self.start, self.end
+
     def written(self, text: str) -> str:
         """Return its name as the text has it."""
         return text[self.name[0].start : self.name[-1].end]
@@ -69,11 +97,10 @@ def with_typed_literals(text: str, schema: pa.Schema) -> str:
     """Return an expression over one row of these columns, with such constants in the types that they are compared
     with.
     """
-    literals = []
+    changes: dict[tuple[int, int], str] = {}
     for constant in _constants(text, [schema]):
-        literal = _typed_literal(constant.found, _type_in(schema, constant.name))
-        literals += [] if literal is None else [(constant, literal)]
-    return _replaced(text, literals)
+        changes |= _changes(text, constant, _type_in(schema, constant.name))
+    return _replaced(text, changes)
 
 
 def with_resolved_literals(text: str, schemas: Sequence[pa.Schema], refusal: Callable[[str], str]) -> str:
@@ -82,41 +109,59 @@ def with_resolved_literals(text: str, schemas: Sequence[pa.Schema], refusal: Cal
     ``refusal`` plans a statement, and returns the engine's message if it refuses it; empty if it does not.
     """
     constants = list(_constants(text, schemas))
-    literals: list[tuple[_Constant, str]] = []
+    changes: dict[tuple[int, int], str] = {}
 
     def place(one: _Constant) -> tuple[str, tuple[int, int]]:
         return one.written(text), one.clause
 
     for _, group in groupby(sorted(constants, key=place), place):
         same = list(group)
-        asked = [(same[0], _PROBE.format(same[0].written(text)))]
-        rest = [(one, "NULL") for one in constants if one is not same[0]]
-        refused = _REFUSED.search(refusal(_replaced(text, [*asked, *rest])))
+        asked = {one.range: "NULL" for one in constants} | {same[0].range: _PROBE.format(same[0].written(text))}
+        refused = _REFUSED.search(refusal(_replaced(text, asked)))
         kind = None if refused is None else _type_of_engine(refused[1])
         for one in same:
-            literal = _typed_literal(one.found, kind)
-            literals += [] if literal is None else [(one, literal)]
-    return _replaced(text, literals)
+            changes |= _changes(text, one, kind)
+    return _replaced(text, changes)
 
 
 def _constants(text: str, schemas: Iterable[pa.Schema]) -> Iterator[_Constant]:
     """Return the constants beside names that a column of these schemas may require to be rewritten."""
-    if not (_UUID.search(text) or _NUMBER.search(text)):
+    patterns = [pattern for pattern in _KINDS if pattern.search(text)]
+    if not patterns:
         return
     kinds = [kind for schema in schemas for field in schema for kind in _inside(field.type)]
-    uuids, decimals = UUID in kinds, any(map(pa.types.is_decimal, kinds))
-    if not (uuids or decimals):
+    patterns = [pattern for pattern in patterns if any(map(_KINDS[pattern], kinds))]
+    if _ZERO in patterns and not _JOINED.search(text):
+        patterns.remove(_ZERO)
+    if not patterns:
         return
-    tokens = _without_minus(list(tokens_of(text)))
+    tokens = _joined(text, _without_minus(list(tokens_of(text))))
     opened = openings(tokens)
     clauses = _clauses(tokens, opened)
     for at, token in enumerate(tokens):
-        found = (_UUID if token.kind == "text" else _NUMBER).fullmatch(token.text)
-        if found is None or not (uuids if found.re is _UUID else decimals):
+        if token.kind not in ("text", "number", "decimal"):
             continue
-        name = compared_name(tokens, opened[at], at)
-        if name is not None:
+        found = next((found for pattern in patterns if (found := pattern.fullmatch(token.text))), None)
+        name = None if found is None else compared_name(tokens, opened[at], at)
+        if found is not None and name is not None:
             yield _Constant(found, token.start, token.end, tuple(tokens[i] for i in name), clauses[name[0]])
+
+
+def _joined(text: str, tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens with ``TIME '…'`` and ``TIMESTAMP '…'`` as one of the kind text."""
+    found: list[Token] = []
+    for token in tokens:
+        before = found[-1] if token.kind == "text" and found and found[-1].kind == "word" else None
+        if before is not None and (before.says("time") or before.says("timestamp")) and _is_alone(found):
+            found[-1] = Token("text", text[before.start : token.end], before.start)
+        else:
+            found.append(token)
+    return found
+
+
+def _is_alone(tokens: Sequence[Token]) -> bool:
+    """Return whether the last token is no name with a qualifier."""
+    return len(tokens) < 2 or tokens[-2].text != "."
 
 
 def _clauses(tokens: Sequence[Token], opened: Sequence[int]) -> list[tuple[int, int]]:
@@ -156,19 +201,51 @@ def _type_of_engine(text: str) -> pa.DataType | None:
     """Return the type of the engine's name for it, if it is one that constants are rewritten for."""
     if text == _ENGINE_UUID:
         return UUID
+    found = _ENGINE_TIME.fullmatch(text)
+    if found is not None:
+        unit = found[2].replace("µ", "u")
+        kinds = {"Time32": pa.time32, "Time64": pa.time64}
+        return kinds[found[1]](unit) if found[1] in kinds else pa.timestamp(unit, found[3])
     found = _ENGINE_DECIMAL.fullmatch(text)
     if found is None:
-        return None
+        return _ENGINE_NUMBERS.get(text)
     return (pa.decimal128 if found[1] == "128" else pa.decimal256)(int(found[2]), int(found[3]))
 
 
-def _typed_literal(found: re.Match[str], kind: pa.DataType | None) -> str | None:
-    """Return the constant as a value of a column's type; None if it is unchanged."""
+def _changes(text: str, constant: _Constant, kind: pa.DataType | None) -> dict[tuple[int, int], str]:
+    """Return what takes the place of a constant, and of the name, for a column of a type."""
+    if kind is None:
+        return {}
+    found, name = constant.found, (constant.name[0].start, constant.name[-1].end)
     if found.re is _UUID:
-        return f"X'{''.join(found.groups())}'" if kind == UUID else None
-    if kind is None or not pa.types.is_decimal(kind):
-        return None
-    whole, fraction = found.groups()
+        return {constant.range: f"X'{''.join(found.groups())}'"} if kind == UUID else {}
+    if found.re is _TIME:
+        if not pa.types.is_time(kind) or _is_finer(found[2], kind):
+            return {}
+        return {constant.range: f"arrow_cast('{found[1]}', 'Time{kind.bit_width}({_UNITS[kind.unit]})')"}
+    if found.re is _INSTANT:
+        if not pa.types.is_timestamp(kind) or not _is_finer(found[1], kind):
+            return {}
+        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+        return {name: f"{HIDING}(arrow_cast({constant.written(text)}, 'Timestamp(Nanosecond, {zone})'))"}
+    if pa.types.is_decimal(kind):
+        number = _NUMBER.fullmatch(found[0])
+        literal = None if number is None else _decimal_literal(number[1], number[2], kind)
+        return {} if literal is None else {constant.range: literal}
+    if found.re is not _ZERO or not (pa.types.is_floating(kind) or "." in found[0]):
+        return {}
+    # Not negative with a minus before it, either.
+    positive = {constant.range: "0 + 0.0"}
+    return positive | ({name: f"({constant.written(text)} + 0.0)"} if pa.types.is_floating(kind) else {})
+
+
+def _is_finer(fraction: str | None, kind: pa.DataType) -> bool:
+    """Return whether a fraction of a second is finer than the unit of a type."""
+    return bool(10 ** len((fraction or "").rstrip("0")) > PER_SECOND[kind.unit])
+
+
+def _decimal_literal(whole: str, fraction: str, kind: pa.DataType) -> str | None:
+    """Return a number as a decimal; None if it is unchanged."""
     # The engine compares both as decimals with the digits of either, and fails if these are too many.
     digits = max(kind.precision - kind.scale, len(whole)) + max(kind.scale, len(fraction))
     if digits > _DIGITS_MAX[kind.bit_width]:
@@ -176,13 +253,23 @@ def _typed_literal(found: re.Match[str], kind: pa.DataType | None) -> str | None
     return f"CAST('{whole or 0}.{fraction}' AS DECIMAL({len(whole) + len(fraction)}, {len(fraction)}))"
 
 
-def _replaced(text: str, literals: Iterable[tuple[_Constant, str]]) -> str:
-    """Return the text with other literals in place of some constants."""
+def _replaced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Return the text with others in place of some ranges."""
     pieces, done = [], 0
-    for constant, literal in sorted(literals, key=lambda pair: attrgetter("start")(pair[0])):
-        pieces += [text[done : constant.start], literal]
-        done = constant.end
+    for (start, end), piece in sorted(changes.items()):
+        pieces += [text[done:start], piece]
+        done = end
     return "".join([*pieces, text[done:]])
+
+
+_KINDS: dict[re.Pattern[str], Callable[[pa.DataType], bool]] = {
+    _UUID: lambda kind: kind == UUID,
+    _TIME: pa.types.is_time,
+    _INSTANT: lambda kind: pa.types.is_timestamp(kind) and kind.unit != "ns",
+    _ZERO: pa.types.is_floating,
+    _NUMBER: pa.types.is_decimal,
+}
+"""The constants that are rewritten, each with whether a type may require it. The first that matches counts."""
 
 
 def _without_minus(tokens: Sequence[Token]) -> list[Token]:

@@ -74,6 +74,8 @@ def _condition(expression: Expr, depth: int) -> Condition:
             return Not(between) if expression.to_variant().negated() else between
         case "InList":
             return _in_list(expression)
+        case "ScalarFunction" if (hidden := _hidden(expression)) is not None and hidden.variant_name() == "InList":
+            return _in_list(hidden)
         case "Like" | "ScalarFunction":
             return _starts_with(expression)
         case "IsNull":
@@ -154,15 +156,20 @@ def _operands(expression: Expr, operator: str) -> list[Expr]:
 def _column_name(side: Expr) -> str | None:
     """Return the column on one side of a comparison, with or without a cast to the other's type; None if it is none.
 
-    A cast of the predicate's own is hidden (:mod:`lakebed.engine.opaque_casts`).
+    The predicate's own casts are hidden.
     """
-    if side.variant_name() == "ScalarFunction" and side.rex_call_operator() == HIDING:
-        side, *others = side.rex_call_operands()
-        if others or side.variant_name() != "Cast":
-            return None
+    side = _hidden(side) or side
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]
     if side.variant_name() != "Column":
         return None
     name: str = side.to_variant().name()
     return name
+
+
+def _hidden(expression: Expr) -> Expr | None:
+    """Return what is hidden from the optimizer (:mod:`lakebed.engine.opaque_casts`); None if nothing is."""
+    if expression.variant_name() != "ScalarFunction" or expression.rex_call_operator() != HIDING:
+        return None
+    operands: list[Expr] = expression.rex_call_operands()
+    return operands[0] if len(operands) == 1 else None

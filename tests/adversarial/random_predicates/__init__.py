@@ -1,0 +1,1 @@
+"""Random predicates through every way that evaluates them, against an evaluator that shares no code with any."""
