@@ -57,17 +57,37 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
         default=1024,
         show_default=True,
         type=WholeNumber(min=1),
-        help="Memory limit of one SQL statement. Four run at once.",
+        help="Memory limit of one SQL statement. Four run at once, three of one principal.",
+    )
+    @click.option(
+        "--answer-memory",
+        "answer_memory_mib",
+        metavar="MIB",
+        default=1024,
+        show_default=True,
+        type=WholeNumber(min=64),
+        help="Memory of all answers that clients have not read to the end; an open scan counts for 64.",
     )
     @functools.wraps(function)
     def with_limits(
-        cli: Invocation, *, sources: tuple[str, ...], request_s: float, sql_memory_mib: int, **others: Any
+        cli: Invocation,
+        *,
+        sources: tuple[str, ...],
+        request_s: float,
+        sql_memory_mib: int,
+        answer_memory_mib: int,
+        **others: Any,
     ) -> None:
         cli.leave_pandas_out()
         with optional_imports():
             from lakebed.web.limits import RequestLimits
 
-        bounds = RequestLimits(sources=sources, request_s=request_s, sql_memory_bytes=sql_memory_mib * MIB)
+        bounds = RequestLimits(
+            sources=sources,
+            request_s=request_s,
+            sql_memory_bytes=sql_memory_mib * MIB,
+            answer_memory_bytes=answer_memory_mib * MIB,
+        )
         function(cli, limits=bounds, **others)
 
     return with_limits
@@ -169,6 +189,7 @@ def serve(
             flight_server = FlightServer(
                 service, host, flight_port, authenticator=authenticator, limits=bounds, tls=pair, audit=exposure.audit
             )
+            monitor.watch(flight_server.statements)
             stack.callback(flight_server.stop)
             print(f"lakebed: Flight SQL at {flight_server.url}", file=sys.stderr)
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)

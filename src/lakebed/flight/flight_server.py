@@ -63,7 +63,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """``tls`` has the certificate chain and the private key, as PEM. Raises UsageError for a port in use."""
         self._instance = service.instance
-        self._runs = StatementRuns(service.instance, limits or StatementLimits(), service.spare_workers)
+        bounds = limits or StatementLimits()
+        # Without authentication all calls are of one principal.
+        share = bounds.statements_max if isinstance(authenticator or Open(), Open) else None
+        self._runs = StatementRuns(service.instance, bounds, service.spare_workers, share)
+        self.statements = self._runs.room
         place = f"[{host}]" if ":" in host else host
         try:
             location = flight.Location.for_grpc_tls(place, port) if tls else flight.Location.for_grpc_tcp(place, port)

@@ -15,14 +15,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 from pyarrow import flight
 
+from lakebed import clock
 from lakebed.errors import Code
 from lakebed.flight.call_errors import call_error
 from lakebed.flight.kept_statements import KeptStatements
+from lakebed.service.room import Room, TakenRoom
 from lakebed.sql.limited import Limits
 
 if TYPE_CHECKING:
@@ -43,7 +46,9 @@ class StatementLimits:
     statement: Limits | None = field(default_factory=lambda: Limits(MEMORY_BYTES, TIME_S))
     """Memory of the process of one statement, and the time from its start to its last row. None: no process."""
     statements_max: int = 16
-    """Maximum statements that run at once; one more is refused."""
+    """Maximum statements that run at once; one more is refused. One principal gets three quarters of them at most."""
+    stall_s: float = 300.0
+    """How long a caller may take no rows; then the statement ends."""
 
     @classmethod
     def of_memory(cls, memory_bytes: int) -> StatementLimits:
@@ -54,7 +59,11 @@ class StatementLimits:
 class StatementRuns:
     """The statements that this service runs for Flight calls. Safe to use from many threads."""
 
-    def __init__(self, instance: Instance, limits: StatementLimits, spare: SpareWorkers) -> None:
+    def __init__(
+        self, instance: Instance, limits: StatementLimits, spare: SpareWorkers, share: int | None = None
+    ) -> None:
+        """``share`` is the number of statements of one principal, as of :class:`Room`."""
+        self.room = Room("flight statements", limits.statements_max, share=share, queue_max=0)
         self._instance = instance
         self._spare = spare
         self._limits = limits
@@ -120,7 +129,7 @@ class StatementRuns:
 
     def _begun(self, principal: Principal, statement: str, ticket: bytes) -> _Run:
         """Start a statement and count it as running until its end. Raises ContentionError if there are too many."""
-        run = self._counted(ticket)
+        run = self._counted(principal, ticket)
         try:
             run.reader = principal.sql(self._instance, statement, self._limits.statement, self._spare)
         except BaseException:
@@ -134,17 +143,24 @@ class StatementRuns:
         named = [name for name in principal.visible(self._instance.tables()) if name in statement]
         return catalog, [(name, self._instance.table(name).state().version) for name in named]
 
-    def _counted(self, ticket: bytes) -> _Run:
-        while len(self._running) + len(self._kept) >= self._limits.statements_max and self._kept.end_oldest():
-            pass
-        run = _Run(self._forget, has_process=self._limits.statement is not None)
+    def _counted(self, principal: Principal, ticket: bytes) -> _Run:
+        place = self.room.take(principal.name)
+        while place is None and self._kept.end_oldest():
+            place = self.room.take(principal.name)
+        if place is None:
+            self.room.refuse()
+            raise self.room.full(principal.name)
+        run = _Run(partial(self._ended, place), self._limits)
         with self._lock:
-            if self._is_stopped:
-                raise Code.STORE_UNAVAILABLE("the service is being stopped; ask another one, or ask again")
-            if len(self._running) >= self._limits.statements_max:
-                raise Code.SERVICE_BUSY(f"{len(self._running)} statements run already; run it again later")
-            self._running[run] = ticket
-        return run
+            if not self._is_stopped:
+                self._running[run] = ticket
+                return run
+        place.free()
+        raise Code.STORE_UNAVAILABLE("the service is being stopped; ask another one, or ask again")
+
+    def _ended(self, place: TakenRoom, run: _Run) -> None:
+        place.free()
+        self._forget(run)
 
     def _forget(self, run: _Run) -> None:
         with self._lock:
@@ -154,12 +170,13 @@ class StatementRuns:
 class _Run:
     """One running statement: its reader, and the batch read ahead by another thread."""
 
-    def __init__(self, ended: Callable[[_Run], None], *, has_process: bool) -> None:
+    def __init__(self, ended: Callable[[_Run], None], limits: StatementLimits) -> None:
         self.reader: pa.RecordBatchReader | None = None
         self.why: Exception | None = None
         self.ready: queue.Queue[pa.RecordBatch | Exception | None] = queue.Queue(1)
         self._ended = ended
-        self._has_process = has_process
+        self._has_process = limits.statement is not None
+        self._stall_s = limits.stall_s
         self._over = threading.Event()
 
     def __enter__(self) -> Self:
@@ -196,10 +213,19 @@ class _Run:
             self._put(error)
 
     def _put(self, item: pa.RecordBatch | Exception | None) -> bool:
+        began_s = clock.monotonic_s()
         while not self._over.is_set():
             with suppress(queue.Full):
                 self.ready.put(item, timeout=LOOK_S)
                 return True
+            if clock.monotonic_s() - began_s > self._stall_s:
+                self.cancel(
+                    flight.FlightTimedOutError(
+                        f"the caller took no rows for {self._stall_s:g} s; run the statement again, and read it to its "
+                        "end or close it"
+                    )
+                )
+                self.end()
         return False
 
 

@@ -188,6 +188,15 @@ SERVICE_GAUGES = (
     _gauge("service_work", "Pieces of work under way.", "operation"),
     _gauge("service_catalog_unreadable", "1 while the catalog cannot be read."),
     _gauge("http_requests_active", "HTTP requests that are being answered."),
+    _gauge(
+        "room_used",
+        "Room that is taken. room: answers (bytes that open answers of reads may hold), statements and flight "
+        "statements (those that run).",
+        "room",
+    ),
+    _gauge("room_capacity", "Room that there is; one principal gets at most three quarters.", "room"),
+    _gauge("room_waiting", "Requests that wait for room.", "room"),
+    _counter("room_refused_total", "Requests that were refused with 503, since there was no room in time.", "room"),
     _counter("cache_hits_total", "Lookups that a cache of this process answered.", "cache"),
     _counter("cache_misses_total", "Lookups that it did not.", "cache"),
     _gauge("cache_entries", "Entries of the read cache.", "cache"),

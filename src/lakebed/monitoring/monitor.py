@@ -61,6 +61,7 @@ class Monitor:
         self._registry.register(self._gauges)
         ProcessCollector(registry=self._registry)
         self.answering = self._gauges.answering
+        self.watch = self._gauges.watch
         self._reads = service.reads
         self._sinks: list[Sink] = [self]
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lakebed.monitoring.definitions import Metric
     from lakebed.monitoring.table_labels import TableLabels
+    from lakebed.service.room import Room
     from lakebed.service.service import Service
     from lakebed.service.status import OperationStatus, ServiceStatus, TableStatus
 
@@ -48,12 +49,17 @@ class ServiceGauges(Collector):
         self._labels = labels
         self._errors = 0
         self._active = 0
+        self._rooms: list[Room] = []
         self._changing = threading.Lock()
 
     def answering(self, change: int) -> None:
         """Count requests being answered: 1 at the start of one, -1 at its end."""
         with self._changing:
             self._active += change
+
+    def watch(self, *rooms: Room) -> None:
+        """Publish how full rooms are, from now on."""
+        self._rooms.extend(rooms)
 
     def collect(self) -> Iterator[Family]:
         """Return all families. Those of the tables are missing if the status is unavailable; this is counted."""
@@ -73,6 +79,11 @@ class ServiceGauges(Collector):
         values["scrape_errors_total"][()] = self._errors
         values["http_requests_active"][()] = self._active
         values["build"][(VERSION,)] = 1
+        for room in self._rooms:
+            use = room.use()
+            for name in ("used", "capacity", "waiting"):
+                values[f"room_{name}"][(room.name,)] = getattr(use, name)
+            values["room_refused_total"][(room.name,)] = use.refused
         _add_caches(values)
         for metric in (*TABLE_GAUGES, *SERVICE_GAUGES):
             yield _family(metric, values[metric.name])

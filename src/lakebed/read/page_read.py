@@ -6,7 +6,8 @@ read. For larger reads the engine is as fast: its 2 ms of planning and thread sw
 
 :meth:`PageReader.scan` reads any number of rows of large files on object stores, and of files with wide rows. The
 engine cannot read these by itself, because it checks no digests and holds whole column chunks. The key range is cut
-into slices, and each slice is a read of its own. The next slice is fetched while one is returned.
+into slices, and each slice is a read of its own. The next slice is fetched while one is returned, if the reader is
+faster than the fetch.
 
 Errors: as :meth:`OpenFiles.fetch`, and OSError or ArrowException if a file is damaged.
 """
@@ -119,11 +120,15 @@ class PageReader:
             keys = next(slices, None)
             under_way = None if keys is None else ahead.submit(read, keys)
             while under_way is not None:
+                # For a slow reader nothing is fetched ahead, which it would hold.
+                waits = not under_way.done()
                 keys, rows, statistics = under_way.result()
                 following = next(slices, None)
-                under_way = None if following is None else ahead.submit(read, following)
+                under_way = ahead.submit(read, following) if waits and following is not None else None
                 request.statistics.add(statistics)
                 yield from otherwise(replace(request, keys=keys)) if rows is None else rows
+                if under_way is None and following is not None:
+                    under_way = ahead.submit(read, following)
 
     def _few(self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int) -> list[pa.RecordBatch] | None:
         """Return the rows with nested columns, read at once by position; None if they are too many or too large."""

@@ -1,7 +1,8 @@
 """Scans a file that overlaps no other: its rows are in order, so they are decoded and not merged.
 
-The rows are cut into slices of whole pages, which :mod:`lakebed.parquet.page_decoder` decodes. A few slices are decoded
-ahead, concurrently, and returned in order. The first slices are small, for callers that want a few rows. The size of a
+The rows are cut into slices of whole pages, which :mod:`lakebed.parquet.page_decoder` decodes. For a reader that waits
+for them a few slices are decoded ahead, concurrently; for a slow one none, which it would hold. They are returned in
+order. The first slices are small, for callers that want a few rows. The size of a
 slice follows from the decoded size of the ones before it. Decision 0008 has the measurements.
 
 Errors: OSError or ArrowException if the file is damaged.
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,16 +53,21 @@ def sequential_scan(
 ) -> Generator[pa.RecordBatch]:
     """Return the requested rows, in order; with a limit, a few more. ``files`` fetches parts of a file on a store."""
     cores = pa.cpu_count()
-    ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
+    ahead_max = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
     slicer = _Slicer(opened, request, files)
     under_way: deque[Future[_Decoded]] = deque()
-    threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
+    threads = ThreadPoolExecutor(min(cores, ahead_max), "lakebed-scan")
+    slices, ahead = slicer.slices(), 1
     try:
-        for piece in slicer.slices():
-            under_way.append(threads.submit(piece.decode))
-            if len(under_way) >= ahead:
-                yield from slicer.rows_of(under_way.popleft())
-        while under_way:
+        while True:
+            under_way.extend(threads.submit(piece.decode) for piece in islice(slices, ahead - len(under_way)))
+            if not under_way:
+                break
+            if all(one.done() for one in under_way):
+                # The reader is slower than the threads, and would hold what they decode ahead.
+                ahead = max(1, ahead - 1)
+            elif not under_way[0].done():
+                ahead = min(2 * ahead, ahead_max)
             yield from slicer.rows_of(under_way.popleft())
     finally:
         threads.shutdown(wait=True, cancel_futures=True)

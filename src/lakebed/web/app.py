@@ -27,6 +27,7 @@ from lakebed.monitoring.monitor import Monitor
 from lakebed.security.principal import Authenticator, Open, Principal
 from lakebed.security.sessions import SealedSessions
 from lakebed.service.query_runs import SubmittedQueries
+from lakebed.service.room import Room
 from lakebed.service.service import Service
 from lakebed.version import VERSION
 from lakebed.web.access import OpenTables
@@ -44,13 +45,14 @@ from lakebed.web.api import (
 )
 from lakebed.web.api.commits import Committers
 from lakebed.web.error_answers import answer_bug, answer_error, answer_http_error
-from lakebed.web.limits import RequestLimits, StatementSlots
+from lakebed.web.limits import RequestLimits
 from lakebed.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
 from lakebed.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_page
 from lakebed.web.pages.page_memory import PageMemory
 from lakebed.web.provided import requested_table
 from lakebed.web.request_authentication import Exposure, RequestAuthenticator
 from lakebed.web.request_bodies import DocumentRequest
+from lakebed.web.row_answers import OpenAnswers
 from lakebed.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
 
 __all__ = ["RequestLimits", "make_app"]
@@ -99,6 +101,8 @@ def make_app(
     watching = monitor or Monitor(service)
     committers = Committers()
     lookups = Lookups(LOOKUP_THREADS if service.instance.storage.locality.near else REMOTE_LOOKUP_THREADS)
+    statements, answers = _rooms(bounds, authenticator)
+    watching.watch(statements, answers)
     submitted = SubmittedQueries(service.instance, service.engines, bounds.of_queries())
     provided = {
         "service": service,
@@ -107,7 +111,8 @@ def make_app(
         "lookups": lookups,
         "writers": anyio.CapacityLimiter(bounds.threads),
         "queries": submitted,
-        "statements": StatementSlots(bounds.sql_statements),
+        "statements": statements,
+        "answers": OpenAnswers(answers, bounds),
         "memory": memory,
         "request_authenticator": request_authenticator,
         "authenticator": authenticator,
@@ -140,15 +145,23 @@ def make_app(
         debug=False,
         pdb_on_exception=False,
     )
+    return _surrounded(app, bounds, watching, outside)
+
+
+def _rooms(limits: RequestLimits, authenticator: Authenticator) -> tuple[Room, Room]:
+    """Return the room for statements and for answers. Without authentication one principal has all of it."""
+    sizes = {"statements": limits.sql_statements, "answers": limits.answer_memory_bytes}
+    is_open = isinstance(authenticator, Open)
+    statements, answers = (Room(name, size, share=size if is_open else None) for name, size in sizes.items())
+    return statements, answers
+
+
+def _surrounded(app: Litestar, limits: RequestLimits, monitor: Monitor, exposure: Exposure) -> Litestar:
+    """Return the application in what sees all requests. A middleware would not see those that reach no handler."""
     _provide_in_turn(app)
-    _surround(app, bounds, watching, outside)
-    return app
-
-
-def _surround(app: Litestar, limits: RequestLimits, monitor: Monitor, exposure: Exposure) -> None:
-    """Put around the application what sees all requests. A middleware would not see those that reach no handler."""
     measured = MeasuredRequests(BodyDeadline(app.asgi_handler, limits.request_s), monitor)
     app.asgi_handler = AuditedRequests(measured, exposure.audit)
+    return app
 
 
 def _always(value: object) -> Provide:

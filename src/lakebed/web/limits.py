@@ -1,15 +1,7 @@
-"""Limits of requests, and of concurrent statements.
-
-Core types: :class:`RequestLimits`, the values; :class:`StatementSlots`, which lets some statements run at once, and
-others wait in order. A slot is held until the last row of an answer is sent, since the process of the statement lives
-that long. Source: docs/service.md.
-"""
+"""Limits of requests, as values. Source: docs/service.md."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lakebed.service.query_work import QueryLimits
@@ -29,6 +21,10 @@ class RequestLimits:
     """What the process of one SQL statement may take."""
     sql_statements: int = 4
     """Statements that run at once; others wait."""
+    answer_memory_bytes: int = 1024 * 1024 * 1024
+    """What all open answers may hold; others wait. Those of statements are bounded by their number."""
+    wait_s: float = 10.0
+    """How long a request waits for room."""
     query_s: float = 6 * 3600.0
     """A submitted statement."""
     query_kept_s: float = 86_400.0
@@ -43,38 +39,3 @@ class RequestLimits:
     def of_queries(self) -> QueryLimits:
         """Return the limits of submitted queries."""
         return QueryLimits(self.query_threads, self.query_kept_s, self.sql_memory_bytes, self.query_s)
-
-
-class StatementSlots:
-    """Slots of statements, for the loop of one server; statements wait in order for a free slot.
-
-    Each statement has a process of its own, so memory bounds their number.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._slots = asyncio.Semaphore(count)
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[Slot]:
-        """Hold a slot until :meth:`Slot.free`; an error in the block frees it."""
-        await self._slots.acquire()
-        slot = Slot(self._slots)
-        try:
-            yield slot
-        except BaseException:
-            slot.free()
-            raise
-
-
-class Slot:
-    """A slot that a statement holds."""
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots: asyncio.Semaphore | None = slots
-        self._loop = asyncio.get_running_loop()
-
-    def free(self) -> None:
-        """Let the next statement run; from any thread, and more than once."""
-        slots, self._slots = self._slots, None
-        if slots is not None:
-            self._loop.call_soon_threadsafe(slots.release)

@@ -12,9 +12,11 @@ from litestar.params import Body, FromPath
 
 from lakebed.security.principal import Principal
 from lakebed.service.query_runs import SubmittedQueries
+from lakebed.service.room import Room
 from lakebed.service.service import Service
 from lakebed.web.access import OpenTables, RequestedTable
-from lakebed.web.limits import RequestLimits, StatementSlots
+from lakebed.web.limits import RequestLimits
+from lakebed.web.row_answers import OpenAnswers
 from lakebed.web.threads import Lookups
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
@@ -24,7 +26,9 @@ TheTables = NamedDependency[OpenTables]
 TheTable = NamedDependency[RequestedTable]
 TheLookups = NamedDependency[Lookups]
 TheLimits = NamedDependency[RequestLimits]
-TheStatements = NamedDependency[StatementSlots]
+TheStatements = NamedDependency[Room]
+"""Statements that run at once."""
+TheAnswers = NamedDependency[OpenAnswers]
 TheWriters = NamedDependency[anyio.CapacityLimiter]
 """The threads of writes, which may sleep while a table has too many runs."""
 TheQueries = NamedDependency[SubmittedQueries]

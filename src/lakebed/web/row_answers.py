@@ -1,8 +1,8 @@
 """Answers with rows: sent as they are read, with limits on rows, bytes and time, and ended when the client is gone.
 
 Core types: :class:`RowSource` opens the rows and makes the chunks of an answer in a thread, one when the one before it
-was sent; so a slow client holds one batch, and the read waits. :func:`answer_rows` makes the first chunk before the
-answer begins, so that an error of the read has its status.
+was sent; so a slow client holds one batch, and the read waits. :class:`OpenAnswers` bounds the memory of all answers
+that are open. The first chunk is made before the answer begins, so that an error of the read has its status.
 
 An error after that cuts the connection without the end of the answer, which every client notices: chunked encoding has
 no last chunk, an Arrow stream no end, a Parquet file no footer. JSON lines have the error as their last line before.
@@ -28,14 +28,21 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.web.error_answers import document_of
 from lakebed.web.row_formats import JSON_LINES, RowFormat
+from lakebed.web.waiting import place_in
 
 if TYPE_CHECKING:
     from litestar import Request
     from litestar.types import Receive, Send
 
+    from lakebed.security.principal import Principal
+    from lakebed.service.room import Room
     from lakebed.web.limits import RequestLimits
 
 _LOG = logging.getLogger("lakebed.web")
+
+OPEN_BYTES = 64 * 1024 * 1024
+"""What an open answer counts for: a slice being sent and the next one, as stored and decoded, and as text. A merge of
+many files holds more, up to the table's setting memory_limit_bytes."""
 
 SHORT_BYTES = 256 * 1024
 """An answer of one or two chunks of this size in all is sent as one text, of known length."""
@@ -139,6 +146,10 @@ class RowSource:
                 )
             yield batch
 
+    def closed_by(self, closed: Callable[[], object]) -> None:
+        """Call this, and nothing else, when the rows are closed."""
+        self._closed = closed
+
     def kill(self, reason: Error) -> None:
         """End the read with this error; from any thread."""
         self._killed = reason
@@ -187,7 +198,46 @@ async def answer_rows(
     closed: Callable[[], object] = lambda: None,
 ) -> Response[bytes]:
     """Return the answer with the rows that ``open_rows`` opens in a thread. They are closed when it has ended."""
-    source = RowSource(open_rows, form, limits, cancelled, closed)
+    return _answer(*await _begun(request, RowSource(open_rows, form, limits, cancelled, closed)))
+
+
+class OpenAnswers:
+    """The answers of reads that are open, in bounded memory.
+
+    An answer that is over with its first bytes needs no room. Another one that finds none is closed, waits without
+    holding memory, and begins anew.
+    """
+
+    def __init__(self, room: Room, limits: RequestLimits) -> None:
+        self._room = room
+        self._limits = limits
+
+    async def send(
+        self,
+        request: Request[Any, Any, Any],
+        open_rows: Callable[[], RowReader],
+        form: RowFormat,
+        principal: Principal,
+    ) -> Response[bytes]:
+        """Return the answer with the rows that ``open_rows`` opens in a thread, perhaps twice.
+
+        Raises ContentionError if there is no room in time.
+        """
+        limits, room = self._limits, self._room
+        source, first = await _begun(request, RowSource(open_rows, form, limits))
+        if source.ended:
+            return _answer(source, first)
+        place = room.take(principal.name, OPEN_BYTES)
+        if place is not None:
+            source.closed_by(place.free)
+            return _answer(source, first)
+        await anyio.to_thread.run_sync(source.close)
+        async with place_in(room, principal.name, request, limits.wait_s, OPEN_BYTES) as found:
+            return await answer_rows(request, open_rows, form, limits, closed=found.free)
+
+
+async def _begun(request: Request[Any, Any, Any], source: RowSource) -> tuple[RowSource, bytes]:
+    """Return an answer that has begun, and its first bytes. Raises what ended it, if that was an error."""
     first = b""
     try:
         async with anyio.create_task_group() as tasks:
@@ -201,8 +251,12 @@ async def answer_rows(
                 await anyio.to_thread.run_sync(source.close)
     if source.failed is not None:
         raise source.failed
+    return source, first
+
+
+def _answer(source: RowSource, first: bytes) -> Response[bytes]:
     if source.ended:
-        return Response(first, media_type=form.media_type)
+        return Response(first, media_type=source.form.media_type)
     return RowAnswer(source, first)
 
 

@@ -7,7 +7,9 @@ looks for the versions of a table once for all requests that wait for one. Error
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -20,9 +22,41 @@ from lakebed.snapshot.table_reads import LOOK_FIRST_S, LOOK_S, WAIT_S, seconds_u
 if TYPE_CHECKING:
     from litestar import Request
 
+    from lakebed.service.room import Room, TakenRoom
     from lakebed.table.table import Table
 
 Answer = TypeVar("Answer")
+
+
+@asynccontextmanager
+async def place_in(
+    room: Room, holder: str, request: Request[Any, Any, Any], wait_s: float, size: int = 1
+) -> AsyncIterator[TakenRoom]:
+    """Wait for a place, as long as the client is there, and hold it until it is freed; an error frees it.
+
+    Raises ContentionError if there is no room in time.
+    """
+    place = await while_connected(request, partial(_place, room, holder, size, wait_s))
+    try:
+        yield place
+    except BaseException:
+        place.free()
+        raise
+
+
+async def _place(room: Room, holder: str, size: int, wait_s: float) -> TakenRoom:
+    asked = room.ask(holder, size)
+    try:
+        with anyio.fail_after(wait_s):
+            return await asyncio.wrap_future(asked)
+    except BaseException as error:
+        if not asked.cancel():
+            # It was given at the same moment.
+            asked.result().free()
+        if isinstance(error, TimeoutError):
+            room.refuse()
+            raise room.full(holder) from None
+        raise
 
 
 async def while_connected(request: Request[Any, Any, Any], work: Callable[[], Awaitable[Answer]]) -> Answer:

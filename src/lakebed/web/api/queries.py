@@ -1,4 +1,8 @@
-"""Statements in SQL, each in a process of its own with limits on memory and time."""
+"""Statements in SQL, each in a process of its own with limits on memory and time.
+
+Rule: a statement holds its place until its last row is sent, since its process lives that long. Errors: ContentionError
+without a place in time; those of statements. Source: docs/http.md.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,14 @@ from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService
 from lakebed.web.request_bodies import SqlBody
 from lakebed.web.row_answers import answer_rows
 from lakebed.web.row_formats import chosen_format
+from lakebed.web.waiting import place_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.web.limits import RequestLimits, StatementSlots
+    from lakebed.security.principal import Principal
+    from lakebed.service.room import Room
+    from lakebed.web.limits import RequestLimits
     from lakebed.web.row_formats import RowFormat
 
 
@@ -43,7 +50,7 @@ async def run_sql(
         bounds = Limits(memory_bytes, timeout_s, cancelled)
         return principal.sql(service.instance, data.statement, bounds, service.spare_workers)
 
-    return await answer_statement(request, rows, form, limits, statements)
+    return await answer_statement(request, rows, form, limits, statements=statements, principal=principal)
 
 
 async def answer_statement(
@@ -51,9 +58,11 @@ async def answer_statement(
     open_rows: Callable[[threading.Event], Any],
     form: RowFormat,
     limits: RequestLimits,
-    statements: StatementSlots,
+    *,
+    statements: Room,
+    principal: Principal,
 ) -> Response[bytes]:
-    """Return the rows of a statement, which holds a slot until the last is sent, or until the event ends it."""
+    """Return the rows of a statement, which holds a place until the last is sent, or until the event ends it."""
     cancelled = threading.Event()
-    async with statements.taken() as slot:
-        return await answer_rows(request, lambda: open_rows(cancelled), form, limits, cancelled, closed=slot.free)
+    async with place_in(statements, principal.name, request, limits.wait_s) as place:
+        return await answer_rows(request, lambda: open_rows(cancelled), form, limits, cancelled, closed=place.free)

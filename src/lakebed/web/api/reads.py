@@ -14,7 +14,7 @@ from litestar import MediaType, Response, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from lakebed.web.api.descriptions import ERRORS, KeysOperation, get_rows, post_rows
-from lakebed.web.provided import AnyRequest, TheLimits, TheLookups, TheTable
+from lakebed.web.provided import AnyRequest, TheAnswers, TheLimits, TheLookups, TheTable
 from lakebed.web.request_bodies import (
     CountBody,
     ExplainBody,
@@ -27,7 +27,7 @@ from lakebed.web.request_bodies import (
     arrow_table,
     json_body,
 )
-from lakebed.web.row_answers import answer_rows, answer_table
+from lakebed.web.row_answers import answer_table
 from lakebed.web.row_formats import ARROW, RowFormat, chosen_format
 from lakebed.web.selections import Count, RangeSelection, Seconds, Version, When, column_names, key_ranges
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
     from lakebed.web.access import RequestedTable
-    from lakebed.web.limits import RequestLimits
+    from lakebed.web.row_answers import OpenAnswers
     from lakebed.web.threads import Lookups
 
 Words = Annotated[list[str] | None, QueryParameter(required=False)]
@@ -147,11 +147,11 @@ def opened_scan(table: Table | Snapshot, body: ScanBody) -> RowStream:
 
 
 async def _answer_scan(
-    request: AnyRequest, limits: RequestLimits, requested: RequestedTable, body: ScanBody
+    request: AnyRequest, answers: OpenAnswers, requested: RequestedTable, body: ScanBody
 ) -> Response[bytes]:
     form, opened = accepted(request), partial(opened_scan, body=body)
     await requested.awaited(request, body.at, body.at_least)
-    return await answer_rows(request, lambda: requested.read(body.at, opened), form, limits)
+    return await answers.send(request, lambda: requested.read(body.at, opened), form, requested.principal)
 
 
 @get_rows("/v1/tables/{table:str}/scan", tags=["rows"])
@@ -159,7 +159,7 @@ async def get_scan(
     *,
     request: AnyRequest,
     requested: TheTable,
-    limits: TheLimits,
+    answers: TheAnswers,
     from_: Annotated[list[str] | None, QueryParameter(name="from", description="First key; a word a field.")] = None,
     to: Annotated[list[str] | None, QueryParameter(description="End of the range, exclusive; a word a field.")] = None,
     prefix: Annotated[list[str] | None, QueryParameter(description="Keys whose first fields equal these.")] = None,
@@ -181,15 +181,15 @@ async def get_scan(
     ranges = [] if selected == RangeSelection() else [selected]
     how: dict[str, Any] = {"at": at, "max_staleness": max_staleness, "at_least": at_least, "raw": raw}
     body = ScanBody(ranges, where, limit, reverse, columns=column_names(columns), **how)
-    return await _answer_scan(request, limits, requested, body)
+    return await _answer_scan(request, answers, requested, body)
 
 
 @post_rows("/v1/tables/{table:str}/scan", tags=["rows"])
 async def post_scan(
-    *, request: AnyRequest, requested: TheTable, limits: TheLimits, data: JSONBody[ScanBody]
+    *, request: AnyRequest, requested: TheTable, answers: TheAnswers, data: JSONBody[ScanBody]
 ) -> Response[bytes]:
     """Rows in key order: all, or those with a key in any of the ranges, each once."""
-    return await _answer_scan(request, limits, requested, data)
+    return await _answer_scan(request, answers, requested, data)
 
 
 @post("/v1/tables/{table:str}/count", tags=["rows"], responses=ERRORS, status_code=200)

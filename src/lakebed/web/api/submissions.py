@@ -24,9 +24,8 @@ from lakebed.web.allowed_places import check_source
 from lakebed.web.api.descriptions import ERRORS, get_rows
 from lakebed.web.api.reads import opened_scan
 from lakebed.web.middleware import note
-from lakebed.web.provided import AnyRequest, PathText, TheLimits, ThePrincipal, TheQueries, TheTables
+from lakebed.web.provided import AnyRequest, PathText, TheAnswers, TheLimits, ThePrincipal, TheQueries, TheTables
 from lakebed.web.request_bodies import ScanBody, SubmitQueryBody
-from lakebed.web.row_answers import answer_rows
 from lakebed.web.row_formats import chosen_format
 from lakebed.web.selections import key_ranges
 from lakebed.web.threads import threaded
@@ -126,7 +125,7 @@ def cancel_query(principal: ThePrincipal, queries: TheQueries, query_id: PathTex
 
 @get_rows("/v1/queries/{query_id:str}/rows", tags=["queries"])
 async def query_rows(
-    request: AnyRequest, principal: ThePrincipal, limits: TheLimits, queries: TheQueries, query_id: PathText
+    request: AnyRequest, principal: ThePrincipal, answers: TheAnswers, queries: TheQueries, query_id: PathText
 ) -> Response[bytes]:
     """The rows of a completed query."""
     form = chosen_format(request.headers.get("accept"))
@@ -137,7 +136,7 @@ async def query_rows(
         schema, batches = queries.rows(query)
         return RowStream(schema, (batch for batch in batches))
 
-    return await answer_rows(request, kept, form, limits)
+    return await answers.send(request, kept, form, principal)
 
 
 def _may_see(principal: Principal, query: SubmittedQuery) -> bool:

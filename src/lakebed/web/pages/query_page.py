@@ -33,9 +33,9 @@ from lakebed.web.limits import RequestLimits
 from lakebed.web.pages import rendering
 from lakebed.web.pages.query_parts import Funnel, Grid, funnel_of, grid_of
 from lakebed.web.pages.table_parts import ShownField, fields_of
-from lakebed.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements, TheTables
-from lakebed.web.row_answers import answer_rows
+from lakebed.web.provided import AnyRequest, TheAnswers, TheLimits, ThePrincipal, TheService, TheStatements, TheTables
 from lakebed.web.row_formats import CSV, JSON_LINES, PARQUET
+from lakebed.web.waiting import place_in
 
 Kind = Literal["key", "range", "sql"]
 
@@ -229,9 +229,9 @@ async def query_page(
 
     if asked.kind != "sql" or not asked.run:
         return await anyio.to_thread.run_sync(answered)
-    async with statements.taken() as slot:
+    async with place_in(statements, principal.name, request, limits.wait_s) as place:
         found = await anyio.to_thread.run_sync(answered)
-        slot.free()
+        place.free()
         return found
 
 
@@ -243,6 +243,7 @@ async def download(
     tables: TheTables,
     limits: TheLimits,
     statements: TheStatements,
+    answers: TheAnswers,
     principal: ThePrincipal,
     form: Annotated[Literal["csv", "parquet", "json"], QueryParameter(name="format")],
 ) -> Response[bytes]:
@@ -256,10 +257,10 @@ async def download(
             ranges, _ = selection(snapshot.schema, asked)
             return snapshot.scan(*ranges, where=asked.where or None, reverse=asked.reverse)
 
-        return await answer_rows(request, rows, _FORMATS[form], limits)
+        return await answers.send(request, rows, _FORMATS[form], principal)
 
     def run(cancelled: threading.Event) -> Any:
         bounds = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
         return principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
 
-    return await answer_statement(request, run, _FORMATS[form], limits, statements)
+    return await answer_statement(request, run, _FORMATS[form], limits, statements=statements, principal=principal)
