@@ -22,6 +22,7 @@ from datafusion.catalog import SchemaProvider, Table
 from lakebed.engine.tokens import Token, quoted_name, tokens_of
 from lakebed.errors import Code
 from lakebed.model import types
+from lakebed.model.iso_times import iso_texts, may_expand
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -205,24 +206,41 @@ def summary(columns: pa.Schema, found: pa.Table) -> pa.Table:
 
     ``avg`` and ``std`` are those of numbers.
     """
-    values = [column[0].as_py() for column in found.columns]
-    total, rest = values[0] or 0, values[1:]
+    total = found.column(0)[0].as_py() or 0
     rows = []
     for index, field in enumerate(columns):
-        count, least, most, unique, mean, deviation = rest[6 * index : 6 * index + 6]
-        nulls = round(100 * (total - count) / total, 2) if total else None
-        shown = [None if one is None else _extreme_text(one) for one in (least, most)]
-        one = (field.name, name_of(field.type), *shown, unique, mean, deviation, total, nulls)
+        count, least, most, *rest = found.columns[6 * index + 1 : 6 * index + 7]
+        nulls = round(100 * (total - count[0].as_py()) / total, 2) if total else None
+        numbers = [one[0].as_py() for one in rest]
+        one = (field.name, name_of(field.type), _extreme_text(least), _extreme_text(most), *numbers, total, nulls)
         rows.append(dict(zip(_SUMMARY.names, one, strict=True)))
     return pa.Table.from_pylist(rows, schema=_SUMMARY)
 
 
-def _extreme_text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _extreme_text(column: pa.ChunkedArray) -> str | None:
+    """Return the only value of a column as text. Python has no times of nanoseconds, and no years beyond 9999."""
+    kind = column.type
+    if may_expand(kind) or pa.types.is_time(kind):
+        text = iso_texts(column.combine_chunks())[0]
+        return None if text is None else _NO_FRACTION.sub("", text.replace("T", " ", 1))
+    try:
+        value = column[0].as_py()
+    except (OverflowError, ValueError):
+        # A duration of nanoseconds, or of more than Python's days.
+        return f"{column.cast(pa.int64())[0]} {kind.unit}"
+    return value if value is None else value.hex() if isinstance(value, bytes) else str(value)
+
+
+_NO_FRACTION = re.compile(r"\.0+(?!\d)")
+"""A fraction of a second that is zero."""
 
 
 class InformationSchema(SchemaProvider):
-    """``information_schema.tables`` and ``.columns``, of the tables that there are when they are read."""
+    """``information_schema.tables`` and ``.columns``, of the tables that there are when a statement names it.
+
+    The engine asks for a table while it plans, and cannot evaluate anything meanwhile, such as the mask of a column. So
+    the rows are made before, by :meth:`prepare`.
+    """
 
     def __init__(
         self, catalog: tuple[str, str], names: Callable[[], list[str]], schema: Callable[[str], Schema | None]
@@ -230,6 +248,12 @@ class InformationSchema(SchemaProvider):
         self._catalog = catalog
         self._names = names
         self._schema = schema
+        self._tables: dict[str, pa.Table] = {}
+
+    def prepare(self, statement: str) -> None:
+        """Make the rows of both tables, if a statement may read one."""
+        if INFORMATION_SCHEMA in statement:
+            self._tables = {name: self._rows(name) for name in self.table_names()}
 
     def table_names(self) -> set[str]:
         """Return those of the two tables."""
@@ -240,17 +264,18 @@ class InformationSchema(SchemaProvider):
         return name in self.table_names()
 
     def table(self, name: str) -> Table | None:
-        """Return the table of that name, as it is now."""
-        match name:
-            case "tables":
-                rows = [{"table_name": one, "table_type": "BASE TABLE"} for one in self._names()]
-            case "columns":
-                rows = [row for one in self._names() for row in self._columns(one)]
-            case _:
-                return None
+        """Return the table of that name, as it was prepared."""
+        found = self._tables.get(name)
+        return None if found is None else Table(pads.dataset(found))
+
+    def _rows(self, name: str) -> pa.Table:
+        rows = (
+            [{"table_name": one, "table_type": "BASE TABLE"} for one in self._names()]
+            if name == "tables"
+            else [row for one in self._names() for row in self._columns(one)]
+        )
         where = dict(zip(("table_catalog", "table_schema"), self._catalog, strict=True))
-        found = pa.Table.from_pylist([where | row for row in rows], schema=_INFORMATION[name])
-        return Table(pads.dataset(found))
+        return pa.Table.from_pylist([where | row for row in rows], schema=_INFORMATION[name])
 
     def _columns(self, table: str) -> list[dict[str, Any]]:
         schema = self._schema(table)

@@ -130,6 +130,7 @@ class SqlEngine:
         self._names = names
         self._lock = threading.Lock()
         self._named = _Names()
+        self._described = InformationSchema((_CATALOG, _SCHEMA), names, self._schema_of)
         self._context: SessionContext | None = None
         self._limit_bytes = 0
 
@@ -159,6 +160,7 @@ class SqlEngine:
         """Return the columns of the result, and its rows."""
         with self._lock:
             context = self._context_of(memory_limit_bytes)
+        self._described.prepare(bounds.naming)
         named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, bounds.naming))
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
         arrow_schemas = [snapshot.schema.arrow for snapshot in snapshots.values()]
@@ -220,8 +222,7 @@ class SqlEngine:
         ENGINE.enter()
         if self._context is None or self._limit_bytes != memory_limit_bytes:
             self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
-            described = InformationSchema((_CATALOG, _SCHEMA), self._names, self._schema_of)
-            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named, described))
+            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named, self._described))
             register(self._context)
             self._limit_bytes = memory_limit_bytes
         return self._context

@@ -66,6 +66,36 @@ def test_summarize(lake):
     assert (empty["count"], empty["min"], empty["null_percentage"]) == (0, None, None)
 
 
+EXTREMES = {
+    "date32": ([-(2**31), 2932897], ["-5877641-06-23", "+10000-01-01"]),
+    "timestamp[s]": ([-(10**12), 10**12], ["-29719-04-05 22:13:20", "+33658-09-27 01:46:40"]),
+    "timestamp[ms]": ([500, 1500], ["1970-01-01 00:00:00.500", "1970-01-01 00:00:01.500"]),
+    "timestamp[us, tz=UTC]": ([-(2**62), 0], ["-144169-06-28 09:59:32.612096Z", "1970-01-01 00:00:00Z"]),
+    "timestamp[ns]": ([0, 1], ["1970-01-01 00:00:00", "1970-01-01 00:00:00.000000001"]),
+    "timestamp[ns, tz=Europe/Berlin]": ([-1, 10**9], ["1969-12-31 23:59:59.999999999Z", "1970-01-01 00:00:01Z"]),
+    "time64[ns]": ([1, 10**9], ["00:00:00.000000001", "00:00:01"]),
+    "time32[s]": ([0, 86399], ["00:00:00", "23:59:59"]),
+}
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_a_summary_has_times_that_python_has_not(kind):
+    numbers, texts = EXTREMES[kind]
+    lake = lakebed.create(f"memory://{random_token()}")
+    table = lake.create_table("t", Schema({"k": "int64"}, values={"v": kind}))
+    wanted = table.schema.arrow.field("v").type
+    stored = pa.array(numbers, pa.int32() if wanted.bit_width == 32 else pa.int64())
+    table.write(pa.table({"k": [1, 2], "v": stored.view(wanted)}))
+    (found,) = rows(lake, "SUMMARIZE SELECT v FROM t")
+    assert [found["min"], found["max"], found["approx_unique"], found["count"]] == [*texts, 2, 2]
+
+
+def test_a_summary_has_durations():
+    lake = lakebed.create(f"memory://{random_token()}")
+    (found,) = rows(lake, "SUMMARIZE SELECT arrow_cast(9223372036854775807, 'Duration(Second)') AS d")
+    assert found["max"] == "9223372036854775807 s"
+
+
 def test_information_schema(lake):
     tables = rows(lake, "SELECT table_name, table_type FROM information_schema.tables ORDER BY table_name")
     assert tables == [{"table_name": name, "table_type": "BASE TABLE"} for name in ("flights", "my-table")]

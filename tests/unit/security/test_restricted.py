@@ -323,3 +323,22 @@ def test_many_rows_are_copied_for_the_engine(tmp_path):
         {"k": 1},
         {"k": 2},
     ]
+
+
+def test_information_schema_has_the_columns_that_masks_leave(tmp_path):
+    """The engine asks for its rows while it plans, and evaluates the masks before."""
+    lake = lakebed.create(str(tmp_path))
+    values = {"s": "string", "n": "int64", "day": "date32", "price": "decimal128(8, 2)", "hidden": "int64"}
+    lake.create_table("t", Schema({"k": "int64"}, values=values)).write(pa.table({"k": [1], "n": [5]}))
+    masks = (("s", "'***'"), ("n", "1 + 1"), ("day", "DATE '2000-01-01'"), ("price", "CAST(1 AS DECIMAL(8, 2))"))
+    reader = Principal(
+        "reader", (Role("part", Permission.READ, frozenset({"t"}), masks=masks, hidden=frozenset({"hidden"})),)
+    )
+    described = "SELECT column_name, data_type FROM information_schema.columns ORDER BY ordinal_position"
+    for _ in range(2):
+        found = reader.sql(lake, described, None).read_all()["column_name"].to_pylist()
+        assert found == ["k", "s", "n", "day", "price"]
+    joined = "SELECT n, count(*) AS c FROM t, information_schema.columns GROUP BY n"
+    assert reader.sql(lake, joined, None).read_all().to_pylist() == [{"n": 2, "c": 5}]
+    tables = "SELECT table_name FROM information_schema.tables"
+    assert reader.sql(lake, tables, None).read_all()["table_name"].to_pylist() == ["t"]
