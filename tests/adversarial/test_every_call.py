@@ -32,9 +32,9 @@ from lakebed.model.files import TABLES_FOLDER, data_folder
 from lakebed.retention.erasure.plan import unnamed
 from lakebed.retention.run import gc
 from lakebed.state.catalog import PurgeTable
+from lakebed.storage.processes import this_process
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
-from lakebed.tracker.processes import this_process
 from tests.adversarial import spark_operations
 from tests.adversarial.torture import merge
 from tests.unit.cases import rewritten

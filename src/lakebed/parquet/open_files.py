@@ -81,7 +81,9 @@ def copies_folder() -> Path:
         if os.getpid() not in _folders:
             from tempfile import gettempdir
 
-            folder = Path(gettempdir(), f"lakebed-copies-{random_token()}")
+            from lakebed.storage.disk_space import scratch_prefix
+
+            folder = Path(gettempdir(), f"{scratch_prefix('copies')}{random_token()}")
             # Before it is made: an interrupt may come at once.
             atexit.register(_remove_folder, os.getpid(), folder)
             folder.mkdir(mode=0o700)

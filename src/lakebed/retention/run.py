@@ -42,7 +42,7 @@ from lakebed.retention.orphans import DroppedReport, OrphanReport, delete_droppe
 from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
-from lakebed.storage.disk_space import with_reserve
+from lakebed.storage.disk_space import delete_abandoned_folders, with_reserve
 from lakebed.table.filter_choice import age_off
 from lakebed.tracker.submitted_queries import QueryObjects
 
@@ -120,6 +120,7 @@ def gc(
     dropped = delete_dropped(instance, dry_run=dry_run) if tables is None else DroppedReport((), 0, dry_run)
     if not dry_run:
         instance.tracker.trim()
+        delete_abandoned_folders()
         QueryObjects(instance.storage).expire()
         delete_incomplete_hooks(instance.storage, instance.settings()["orphan_age_s"])
     return GcReport(tuple(collections), tuple(orphans), dropped, dry_run, tuple(errors))

@@ -33,7 +33,7 @@ from lakebed.security.principal import Principal
 from lakebed.service.query_work import QueryLimits, QueryWork, may_pass, target_of
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
-from lakebed.tracker.processes import this_process
+from lakebed.storage.processes import this_process
 from lakebed.tracker.runs import Begun, RunPlace, WorkKind
 from lakebed.tracker.submitted_queries import (
     LOST_S,

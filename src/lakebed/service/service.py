@@ -34,6 +34,7 @@ from lakebed.service.watch import Watch, error_now
 from lakebed.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
 from lakebed.spark.interrupt import Stop, stoppable
 from lakebed.spark.job_progress import Progress
+from lakebed.storage.disk_space import delete_abandoned_folders
 from lakebed.storage.request_counts import SENT
 from lakebed.table.instance import Instance
 from lakebed.tracker.recorder import noting
@@ -130,6 +131,7 @@ class Service:
     def start(self) -> None:
         """Start; returns when all tables were checked once, or after :data:`START_S`."""
         self._started_at = clock.now()
+        delete_abandoned_folders()
         self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
         self._thread.start()
         self.hooks.start()

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lakebed.errors import Code
+from lakebed.storage.disk_space import scratch_prefix
 
 JAVA_VERSION_MIN = 17
 
@@ -112,7 +113,7 @@ def _java_at(java: Path) -> Java | None:
 @functools.cache
 def _without_vector(java: Path) -> TemporaryDirectory[str]:
     """Return a home whose `java` starts this one without the module; it is removed when the process ends."""
-    home = TemporaryDirectory(prefix="lakebed-java-")
+    home = TemporaryDirectory(prefix=scratch_prefix("java"))
     script = Path(home.name) / "bin" / "java"
     script.parent.mkdir()
     quoted = str(java).replace("'", "'\\''")

@@ -44,6 +44,7 @@ from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark.batch import answered, attempt, on_one_core
 from lakebed.spark.job_progress import Callback, Progress
+from lakebed.storage.disk_space import scratch_prefix
 from lakebed.tracker.recorder import NO_RUN
 from lakebed.tracker.runs import WORKERS, TaskRun
 
@@ -87,7 +88,7 @@ class WorkerPool:
                 raise Code.WORKER_NOT_STARTED(f"{name} = {shown(given)}: must be 1 or more", name=name)
         self._workers = workers or available_cores()
         self._memory = _MemoryBudget(memory_bytes or int(MEMORY_SHARE * available_memory_bytes()))
-        self._scratch = tempfile.TemporaryDirectory(prefix="lakebed-", ignore_cleanup_errors=True)
+        self._scratch = tempfile.TemporaryDirectory(prefix=scratch_prefix("workers"), ignore_cleanup_errors=True)
         # The last one used is the first one used again: no more workers are started than run at once.
         self._idle: queue.LifoQueue[_TaskWorker | None] = queue.LifoQueue()
         for _ in range(self._workers):

@@ -39,6 +39,7 @@ from lakebed import clock, telemetry
 from lakebed.errors import Code, Facts, decode_error
 from lakebed.model.documents import dump, load
 from lakebed.model.frames import Frames
+from lakebed.storage.disk_space import scratch_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -175,7 +176,7 @@ class StatementWorker:
             )
         self._limits = Limits(None, None)
         # What it spills and copies is deleted even if it is killed.
-        self._folder = TemporaryDirectory(prefix="lakebed-statement-", ignore_cleanup_errors=True)
+        self._folder = TemporaryDirectory(prefix=scratch_prefix("statement"), ignore_cleanup_errors=True)
         self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
             [sys.executable, "-P", "-c", _START, module],
             stdin=subprocess.PIPE,

@@ -1,7 +1,8 @@
 """Space on local disk: folders for temporary files, and a reserve that lets a full disk be emptied.
 
 Temporary folders are removed when their block ends, however it ends. An operating system error while writing becomes a
-StorageError that names the folder, because the remedy is there.
+StorageError that names the folder, because the remedy is there. Those of processes that were killed have the process in
+their names: services and garbage collection delete them.
 
 The reserve. Garbage collection deletes files only after it has committed an entry, so a disk without a free byte, or
 without a free inode, could never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB in 32
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, StorageError
+from lakebed.storage.processes import is_mark_gone, owner_mark
 from lakebed.storage.syscalls import no_inode_left
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
         from tempfile import gettempdir
 
         parent = Path(gettempdir())
-    folder = parent / f"lakebed-{purpose}-{random_token()}"
+    folder = parent / f"{scratch_prefix(purpose)}{random_token()}"
     try:
         with writing_to(parent):
             folder.mkdir(mode=0o700, parents=True)
@@ -58,6 +61,37 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
         # An interrupt may have come after the folder was made, or while it was removed.
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def scratch_prefix(purpose: str) -> str:
+    """Return how the name of a scratch folder of this process begins: ``lakebed-PURPOSE-OWNER-``."""
+    mark = owner_mark()
+    return f"lakebed-{purpose}-{mark}-" if mark else f"lakebed-{purpose}-"
+
+
+def delete_abandoned_folders(parent: Path | None = None) -> list[Path]:
+    """Delete the scratch folders, by default below TMPDIR, that processes of this user left when they were killed.
+
+    Returns them. A folder stays if its process may live: one of another machine or container, or that is not known.
+    """
+    if parent is None:
+        from tempfile import gettempdir
+
+        parent = Path(gettempdir())
+    deleted = []
+    with contextlib.suppress(OSError):
+        for found in os.scandir(parent):
+            named = _SCRATCH.fullmatch(found.name)
+            if named is None or not is_mark_gone(named[1]):
+                continue
+            with contextlib.suppress(OSError):
+                if found.is_dir(follow_symlinks=False) and found.stat(follow_symlinks=False).st_uid == os.getuid():
+                    shutil.rmtree(found.path, ignore_errors=True)
+                    deleted.append(Path(found.path))
+    return deleted
+
+
+_SCRATCH = re.compile(r"lakebed-[a-z]+-([0-9a-f]{8}\.[0-9]+\.[0-9]+\.[0-9]+)-\w+")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from msgspec import structs
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import shown
-from lakebed.tracker.processes import is_gone
+from lakebed.storage.processes import is_gone
 from lakebed.tracker.records import read_newest_first
 from lakebed.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun, WorkKind
 

@@ -30,7 +30,7 @@ from lakebed import clock, telemetry
 from lakebed.errors import Error, UsageError, encode_error
 from lakebed.settings import Settings
 from lakebed.storage.client_errors import scrubbed
-from lakebed.tracker.processes import this_process
+from lakebed.storage.processes import this_process
 from lakebed.tracker.records import trim_records, write_records
 from lakebed.tracker.runs import Begun, JobRun, RunError, RunOutcome, RunPlace, TaskRun
 from lakebed.version import this_writer

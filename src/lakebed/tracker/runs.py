@@ -66,7 +66,7 @@ class RunError(Struct, frozen=True):
 
 
 class RunPlace(Struct, frozen=True, omit_defaults=True):
-    """Where a run is executed. ``process`` is the owner text of :mod:`lakebed.tracker.processes`."""
+    """Where a run is executed. ``process`` is the owner text of :mod:`lakebed.storage.processes`."""
 
     host: str = ""
     process: str = ""

@@ -18,6 +18,7 @@ import anyio.to_thread
 from litestar.exceptions import HTTPException
 
 from lakebed.errors import Code, Error
+from lakebed.storage.disk_space import scratch_prefix
 
 if TYPE_CHECKING:
     from litestar import Request
@@ -75,7 +76,7 @@ def content_type(request: Request[Any, Any, Any]) -> str:
 async def receive(request: Request[Any, Any, Any]) -> Upload:
     """Return the body, once all of it is there."""
     name = content_type(request)
-    folder = await anyio.to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="lakebed-upload-"))
+    folder = await anyio.to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix=scratch_prefix("upload")))
     upload = Upload(folder, Path(folder.name) / f"rows{SUFFIXES[name]}")
     try:
         file = await anyio.to_thread.run_sync(upload.path.open, "wb")

@@ -11,7 +11,7 @@ Rules:
   are committed as they end.
 * Before each batch, compaction stops if requests or commits have piled up.
 * A job that is not committed is closed, whatever the cause. If the process dies first, a later one closes the job: at
-  once if :func:`~lakebed.tracker.processes.is_gone` says that its owner has ended, else after the job's deadline.
+  once if :func:`~lakebed.storage.processes.is_gone` says that its owner has ended, else after the job's deadline.
 
 Errors: ContentionError, UnknownOutcomeError and StorageError of the log.
 """
@@ -45,7 +45,7 @@ from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
 from lakebed.state.visibility import kept_by_jobs
-from lakebed.tracker.processes import this_process
+from lakebed.storage.processes import this_process
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode

@@ -51,8 +51,8 @@ from lakebed.model.files import NewFile, data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.runner import in_threads
 from lakebed.state.transactions import CloseJob, ConcatenateRuns
+from lakebed.storage.processes import is_gone
 from lakebed.table.filter_choice import age_off
-from lakebed.tracker.processes import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

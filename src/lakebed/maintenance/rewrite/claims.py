@@ -24,7 +24,7 @@ from lakebed.maintenance.compaction.merge_jobs import close_job
 from lakebed.maintenance.compaction.run import release_jobs
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, conflicts, is_as_planned, plan
 from lakebed.state.transactions import Job, ProposeJobs
-from lakebed.tracker.processes import this_process
+from lakebed.storage.processes import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lakebed.tracker import processes as owner
+from lakebed.storage import processes as owner
 
 pytestmark = pytest.mark.skipif(not owner.this_process(), reason="this system has no /proc")
 

@@ -1,4 +1,7 @@
-"""Identifies processes by texts that are never reused, and detects whether a process has ended."""
+"""Identifies processes by texts that are never reused, and detects whether a process has ended.
+
+Jobs have such a text as their owner, and scratch folders a short one in their names.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,32 @@ def this_process() -> str:
         return _owner(os.getpid())
     except (OSError, IndexError):
         return ""
+
+
+def owner_mark() -> str:
+    """Return a short text for names of folders that says which process they belong to; empty if it is unknown."""
+    return _marked(this_process())
+
+
+def is_mark_gone(mark: str) -> bool:
+    """Return whether a mark is of a process of this host and container that has ended. False if that is unknown."""
+    parts, mine = mark.split("."), owner_mark().split(".")
+    if len(parts) != len(mine) or len(parts) < 2 or parts[:2] != mine[:2]:
+        return False
+    try:
+        return _marked(_owner(int(parts[2]))) != mark
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def _marked(owner: str) -> str:
+    """Return ``<boot>.<pid namespace>.<pid>.<start time>``, the boot by the first digits of its id."""
+    if not owner:
+        return ""
+    _, boot, namespace, pid, start = owner.split(":")
+    return f"{boot[:8]}.{namespace.strip('[]')}.{pid}.{start}"
 
 
 def is_gone(owner: str) -> bool:
