@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from tests.adversarial import arrow_bombs, bounded, memory_cases
+from tests.adversarial import arrow_bombs, bounded, growing_expressions, memory_cases
 
 LIMIT_MIB = 64
 LARGE = {"skewed": 8 * 60}
@@ -173,3 +173,15 @@ def test_an_arrow_file_that_decodes_to_much_is_refused_with_a_reason(sent):
         assert not one["said"].startswith(("BUG", "ok 5")), one
         if one["bomb"].startswith(("numbers", "long_text", "keys", "dictionary", "deltas", "nested")):
             assert "decodes to" in one["said"] or (one["way"] in harmless and one["said"].startswith("ok")), one
+
+
+@pytest.mark.parametrize("arguments", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_no_expression_takes_much_more_than_its_rows_whatever_its_functions(arguments):
+    """Every function of the engine with large arguments, in predicates, generated fields, constants and queries."""
+    command = [sys.executable, str(Path(growing_expressions.__file__)), str(arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    *large, counted = map(json.loads, ran.stdout.splitlines())
+    assert large == []
+    assert counted["accepted"] > 300
+    assert counted["refused"] > 300

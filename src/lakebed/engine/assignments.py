@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import operators_of
+from lakebed.engine.datafusion import operators_of, pieces
 from lakebed.engine.predicate import OF_A_ROW, columns_named, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.typed_literals import with_typed_literals
+from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_table
@@ -83,7 +83,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
             f'set: {column} = {shown(text)}: must be an SQL expression over the columns, such as "delay + 1" or "NULL"',
             column=column,
         )
-    bounds = fitted(text, f"the expression for column {column}")
+    bounds = bounded(text, f"the expression for column {column}")
     one = Assignment(column, text, with_typed_literals(bounds.text, schema.arrow), bounds.flat)
     found, named = _looked_at(one, schema) if one.flat else on_deep_stack(_looked_at, one, schema)
     if pa.types.is_null(found) and not field.nullable:
@@ -152,7 +152,7 @@ def _no_expression(one: Assignment, schema: Schema, reason: str) -> Error:
 
 def _evaluated(one: Assignment, rows: pa.RecordBatch) -> pa.Array:
     def made() -> pa.Array:
-        frame = row_engine().from_arrow(rows)
+        frame = row_engine().from_arrow(pa.Table.from_batches(pieces(rows)))
         column = frame.select(frame.parse_sql_expr(one.sql).alias("value")).to_arrow_table().column("value")
         return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import ThreadSession, column, drop_non_row_functions, expression_context
+from lakebed.engine.datafusion import ThreadSession, column, drop_non_row_functions, expression_context, pieces
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
@@ -94,7 +94,7 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
 
 def _evaluated(field: Field, rows: pa.RecordBatch) -> pa.Array:
     """Evaluate the expression of a generated field over rows. Raises UsageError if it is too long or too deep."""
-    bounds = fitted(field.expression, f"the expression of the generated field {field.name}")
+    bounds = bounded(field.expression, f"the expression of the generated field {field.name}")
 
     def made() -> pa.Array:
         return _computed(rows, lambda frame: frame.parse_sql_expr(bounds.text))
@@ -168,7 +168,7 @@ def _finer(wanted: pa.DataType) -> pa.DataType | None:
 def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> pa.Array:
     """Compute one column from the rows."""
     engine = _engine()
-    engine.register_record_batches(_ROWS, [[rows]])
+    engine.register_record_batches(_ROWS, [pieces(rows)])
     try:
         frame = engine.table(_ROWS)
         made = frame.select(expression(frame)).to_arrow_table().column(0)

@@ -72,6 +72,13 @@ _SCAN_OPTIONS = {
     # Footers and page indexes: 0.5 MB for a file of 256 MB. With a smaller cache each read parses them again.
     "datafusion.runtime.metadata_cache_limit": "256M",
 }
+PIECE_ROWS = 8192
+PIECE_BYTES = 8 * 1024 * 1024
+"""The most rows, and the most bytes of several rows, over which an expression is evaluated at once."""
+
+_QUERY_POOL_BYTES = 512 * 1024 * 1024
+"""The limit of what a stored query gathers, over the rows of one batch or some keys."""
+
 _SCAN_POOL_BYTES = 2 * 1024 * 1024 * 1024
 """The limit of reservations of a scan, which uses less."""
 
@@ -143,7 +150,9 @@ def expression_context() -> SessionContext:
 
 def query_context() -> SessionContext:
     """Return a session for stored queries over rows: case-sensitive names, times in UTC, no volatile functions."""
-    engine = expression_context()
+    ENGINE.enter()
+    runtime = RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(_QUERY_POOL_BYTES)
+    engine = SessionContext(SessionConfig().with_target_partitions(1), runtime)
     engine.sql("SET datafusion.sql_parser.enable_ident_normalization = 'false'")
     engine.sql("SET datafusion.execution.parquet.schema_force_view_types = 'false'")
     engine.sql("SET datafusion.execution.time_zone = 'UTC'")
@@ -165,6 +174,18 @@ class ThreadSession:
         if found is None:
             found = self._local.session = self._make()
         return found
+
+
+def pieces(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the rows in batches of the size whose values are bounded (:mod:`lakebed.engine.value_sizes`).
+
+    The engine evaluates a batch in memory as it is.
+    """
+    size = rows.nbytes
+    if rows.num_rows <= PIECE_ROWS and size <= PIECE_BYTES:
+        return [rows]
+    step = max(1, min(PIECE_ROWS, rows.num_rows * PIECE_BYTES // max(1, size)))
+    return [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
 
 
 def read_only() -> SQLOptions:

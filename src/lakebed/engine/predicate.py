@@ -20,11 +20,11 @@ import pyarrow as pa
 from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
-from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import ThreadSession, column_names, context, drop_non_row_functions, operators_of
+from lakebed.engine.datafusion import ThreadSession, column_names, context, drop_non_row_functions, operators_of, pieces
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.typed_literals import with_typed_literals
+from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
@@ -79,7 +79,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
         raise Code.PREDICATE_INVALID(
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
-    bounds = fitted(where, "the predicate")
+    bounds = bounded(where, "the predicate")
     bounds = replace(bounds, text=with_typed_literals(bounds.text, schema))
     check = _predicate_or_reason if len(where) <= _CACHED_CHARACTERS_MAX else _predicate_or_reason.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
@@ -106,7 +106,7 @@ def is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
 
 
 def _is_true(rows: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
-    frame = row_engine().from_arrow(rows.select(list(predicate.columns)))
+    frame = row_engine().from_arrow(pa.Table.from_batches(pieces(rows.select(list(predicate.columns)))))
     true = frame.select(frame.parse_sql_expr(predicate.sql).alias("true")).to_arrow_table().column("true")
     return true.cast(pa.bool_()).combine_chunks()
 
@@ -228,7 +228,7 @@ def constant(text: str, kind: pa.DataType) -> pa.Scalar:
     def refused(error: BaseException) -> Error:
         return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error, bounds.text)}")
 
-    bounds = fitted(text, "the constant")
+    bounds = bounded(text, "the constant", once=True)
 
     def value() -> pa.Scalar:
         frame = row_engine().from_arrow(_ROW)

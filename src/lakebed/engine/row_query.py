@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import query_context, read_only
+from lakebed.engine.datafusion import pieces, query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
+from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
@@ -94,7 +94,7 @@ class RowQuery:
         """
         self.select = select
         self._columns = [(name, name) for name in rows.names] if columns is None else columns
-        self._bounds = fitted(select, "the query")
+        self._bounds = bounded(select, "the query")
         self._context = query_context()
         with translate_errors(self._failed):
             plan, scans, found = self._run(self._looked_at, empty_batch(rows))
@@ -142,7 +142,8 @@ class RowQuery:
         if self._context.table_exist(SOURCE):
             self._context.deregister_table(SOURCE)
         known = batch.select([name for _, name in self._columns])
-        self._context.register_record_batches(SOURCE, [[known.rename_columns([name for name, _ in self._columns])]])
+        named = known.rename_columns([name for name, _ in self._columns])
+        self._context.register_record_batches(SOURCE, [pieces(named)])
         return self._context.sql_with_options(text, read_only())
 
     def _failed(self, error: BaseException) -> Error:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import ThreadSession, query_context, read_only
+from lakebed.engine.datafusion import ThreadSession, pieces, query_context, read_only
 from lakebed.engine.in_subqueries import with_comparisons
 from lakebed.engine.stack import on_deep_stack
+from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, of_integers
 from lakebed.model.foreign_errors import error_text, translate_errors
@@ -37,7 +37,7 @@ _engine = ThreadSession(query_context)
 
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
     """Return the result of the query over the rows, sorted, with their schema. Raises the engine's exceptions."""
-    bounds = fitted(text, "the query of the merge mode")
+    bounds = bounded(text, "the query of the merge mode")
     result = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
     # Present after SELECT *.
     result = result.drop_columns([ARRIVAL]) if ARRIVAL in result.column_names else result
@@ -76,7 +76,7 @@ def check_query(text: str, schema: Schema) -> None:
 def _queried(text: str, rows: pa.RecordBatch) -> pa.Table:
     engine = _engine()
     numbered = rows.append_column(ARRIVAL, of_integers(np.arange(rows.num_rows)))
-    engine.register_record_batches(_ROWS, [[numbered]])
+    engine.register_record_batches(_ROWS, [pieces(numbered)])
     try:
         compared = with_comparisons(text, (_ROWS,), partial(_planned, engine))
         return engine.sql_with_options(compared, read_only()).to_arrow_table()
