@@ -34,6 +34,7 @@ from lakebed.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import ReadingOptions
 from lakebed.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
+from lakebed.model.checks import near_names
 from lakebed.model.text_values import is_parsed
 from lakebed.model.types import is_binary
 
@@ -130,7 +131,9 @@ def detect(  # noqa: PLR0913 - a file, its types, and how they are read
         found[name] = _column(values, given.get(name), options)
         typed = not _is_text(given.get(name) or found[name].type)
         quoted = quoted or (typed and bool(pc.any(pc.equal(values, "")).as_py()))
-    read = tuple(name for name in dialect.names if name in fields) if only_fields else None
+    # A name in another case is refused later.
+    kept = {*fields, *near_names(dialect.names, fields)}
+    read = tuple(name for name in dialect.names if name in kept) if only_fields else None
     plan = CsvReading(file, dialect, options, found, given, table.num_rows, whole, quoted, read, casts)
     for name in plan.schema.names:
         _check_zone(plan, name, table.column(name))

@@ -19,7 +19,7 @@ separately, with the reason.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -31,7 +31,7 @@ from lakebed.errors import Code
 from lakebed.formats.text_types import usual_values
 from lakebed.ingest.casts import converted, remedy, without
 from lakebed.model import types, validity
-from lakebed.model.checks import repeated_names
+from lakebed.model.checks import near_names, repeated_names
 from lakebed.model.defaults import default_column
 from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
@@ -45,6 +45,12 @@ from lakebed.settings import Settings
 REASON = "_lakebed_reason"
 SOURCE = "_lakebed_source"
 """The columns that a rejected row has in addition: the reason, and its source."""
+
+
+_REMEDIES = {
+    Code.COLUMN_UNEXPECTED: "; set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)",
+    Code.COLUMN_DUPLICATE: "; rename one of them, or leave it out",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,9 @@ class Conformer:
     own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. If the table
     ``grows``, columns of type null that it has no field for are left out; so are those in ``ignored``. Rows that the
     hidden column KIND says are deletes may be null in the fields ``lacking``. Text in the fields ``usual`` has the
-    usual form of their types. Raises UsageError for names of no field.
+    usual form of their types. Columns that are ``named`` for another use are left out.
+
+    Raises UsageError for names of no field.
     """
 
     schema: Schema
@@ -100,6 +108,7 @@ class Conformer:
     ignored: frozenset[str] = frozenset()
     lacking: frozenset[str] = frozenset()
     usual: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -139,25 +148,33 @@ class Conformer:
     @cached_property
     def _required(self) -> list[str]:
         """The columns that a source must have: those of fields that may not be null, and those given in ``columns``."""
-        required = (f.name for f in self._brought if not f.nullable or f.name in self.columns)
+        required = (
+            f.name for f in self._brought if f.name in self.columns or not (f.nullable or f.name in self.lacking)
+        )
         return list(dict.fromkeys(map(self.column, required)))
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def check(self, found: pa.Schema, source: str) -> None:
-        """Raise SchemaMismatchError unless the columns can be made to fit. Reads no row."""
+        """Raise SchemaMismatchError unless the columns can be made to fit; UsageError if one is there twice. Reads no
+        row.
+        """
         names_given = dict.fromkeys(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
+        check_case(set(names_given) - self.named, known, source)
         missing = [name for name in self._required if name not in names_given]
-        ignored = {*self.ignored, *(column.name for column in found if self.grows and pa.types.is_null(column.type))}
+        ignored = {*self.ignored, *self.named}
+        ignored |= {column.name for column in found if self.grows and pa.types.is_null(column.type)}
         extra = [name for name in names_given if name not in known and name not in ignored]
-        for fault, names in (("missing", missing), ("extra", extra), ("duplicate", repeated_names(found.names))):
+        for code, fault, names in (
+            (Code.COLUMN_MISSING, "missing", missing),
+            (Code.COLUMN_UNEXPECTED, "extra", extra),
+            (Code.COLUMN_DUPLICATE, "duplicate", repeated_names(found.names)),
+        ):
             if names:
-                remedy = "; set schema_growth=add to add new columns as fields, or leave them out (--ignore-extra)"
-                remedy = remedy if fault == "extra" else ""
-                raise Code.COLUMN_MISSING(
+                raise code(
                     f"{source}: {fault} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
-                    f"the table has {self._said_of_columns()}{remedy}",
+                    f"the table has {self._said_of_columns()}{_REMEDIES.get(code, '')}",
                     columns=names,
                     source=source,
                 )
@@ -286,11 +303,25 @@ class Conformer:
                 _take(sieve, wanted, name)
             else:
                 sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.stored_type)
+                _drop_nulls(sieve, wanted, f"column {name}")
         for wanted in self.schema.generated:
             _generate(sieve, wanted)
         _drop_long_keys(sieve, self.schema)
         columns = sieve.columns | {name: same_key(sieve.columns[name]) for name in self.schema.sort_names}
         return pa.RecordBatch.from_arrays([columns[n] for n in self.schema.names], schema=self.schema.arrow)
+
+
+def check_case(given: Iterable[str], known: Iterable[str], source: str) -> None:
+    """Raise SchemaMismatchError for a column that is named like a missing field in another case: it is likely to be the
+    column of the field, so that it is neither ignored nor a new field.
+    """
+    for name, meant in near_names(given, known).items():
+        raise Code.COLUMN_UNEXPECTED(
+            f"{source}: there is a column {name}, and none for {meant}; did you mean {meant}? Rename the column, or "
+            f"read the field from it (--column {meant}={name}, or columns= of an import)",
+            columns=[name],
+            source=source,
+        )
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from lakebed.formats.file_format import FileFormat, check_options, format_of, is
 from lakebed.formats.input_file import BLANK_BYTES, InputFile, input_file, reading
 from lakebed.ingest.input_files import TextFields, opened
 from lakebed.ingest.sources import CHECK_THREADS, SUFFIXES, check_unchanged
+from lakebed.model.checks import near_names
 
 if TYPE_CHECKING:
     from lakebed.formats.reading_options import ReadingOptions
@@ -64,8 +65,9 @@ class SourcePart:
 
 
 def _columns_read(columns: pa.Schema, text: TextFields) -> pa.Schema:
-    """Return the columns that are read: all, or those of fields."""
-    return pa.schema([one for one in columns if one.name in text.fields]) if text.only_fields else columns
+    """Return the columns that are read: all, or those of fields, and of names in another case, which are refused."""
+    kept = {*text.fields, *near_names(columns.names, text.fields)}
+    return pa.schema([one for one in columns if one.name in kept]) if text.only_fields else columns
 
 
 def are_parquet(files: Sequence[Source], home: Storage, options: ReadingOptions) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code, UsageError
+from lakebed.ingest.conformer import check_case
 from lakebed.model import types
 from lakebed.settings import SchemaGrowth
 from lakebed.state.transactions.schema_growth import new_field, with_fields
@@ -56,23 +57,20 @@ class Growth:
         ``read`` are columns that fields of other names are read from. Columns of one name in several sources are one
         field, of the widest of their types.
 
-        Raises SchemaMismatchError for types of one column that do not widen, and for a name or type that no field has.
+        Raises SchemaMismatchError for types of one column that no type holds, for a name that differs from that of a
+        missing field by case only, and for a name or type that no field has.
         """
         known = {*schema.names, *read}
         kinds: dict[str, tuple[pa.DataType, str]] = {}
         for source, columns in sources:
+            check_case(columns.names, known, source)
             for column in columns:
                 if column.name in known or pa.types.is_null(column.type):
                     continue
                 kind = types.of_field(column.type)
                 before, first = kinds.get(column.name, (kind, source))
-                if pa.types.is_dictionary(kind) != pa.types.is_dictionary(before):
-                    kind, before = types.canonical(kind), types.canonical(before)
-                if before == kind or types.can_become(kind, before):
-                    kinds[column.name] = before, first
-                elif types.can_become(before, kind):
-                    kinds[column.name] = kind, source
-                else:
+                wide = _widest(before, kind)
+                if wide is None:
                     raise Code.COLUMN_TYPE_MISMATCH(
                         f"{source}: column {column.name} is {kind}, and in {first} it is {before}; one field cannot "
                         "hold both",
@@ -81,12 +79,21 @@ class Growth:
                         found=str(kind),
                         expected=str(before),
                     )
+                kinds[column.name] = wide, first if wide == before else source
         used = {*self.used_ids, *(field.id for field in schema.fields)}
         added: list[Field] = []
         for name, (kind, source) in kinds.items():
             added.append(_field(name, kind, used, source))
             used.add(added[-1].id)
         return tuple(added)
+
+
+def _widest(before: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_dictionary(kind) != pa.types.is_dictionary(before):
+        kind, before = types.canonical(kind), types.canonical(before)
+    if before == kind or types.can_become(kind, before):
+        return before
+    return kind if types.can_become(before, kind) else types.widest(before, kind)
 
 
 def _field(name: str, kind: pa.DataType, used: Collection[int], source: str) -> Field:

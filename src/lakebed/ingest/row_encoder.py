@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import Code, SchemaMismatchError
+from lakebed.errors import Code, SchemaMismatchError, UsageError
 from lakebed.ingest.casts import without
 from lakebed.ingest.conformer import REASON, SOURCE, Conformer, malformed
 from lakebed.ingest.operation import LETTERS, UPSERT, Action, Operation
@@ -76,7 +76,7 @@ class RowEncoder:
         return with_hidden(self.conformer.schema) if self.operation.marks else self.conformer.schema
 
     def check(self, found: pa.Schema, source: str) -> None:
-        """Raise SchemaMismatchError unless rows with these columns can be stored. Reads no row."""
+        """Raise as :meth:`Conformer.check` unless rows with these columns can be stored. Reads no row."""
         form = self._form(found, source)
         form.conformer.check(form.columns(found), source)
 
@@ -84,7 +84,7 @@ class RowEncoder:
         """Return whether :meth:`check` accepts the columns."""
         try:
             self.check(found, "")
-        except SchemaMismatchError:
+        except (SchemaMismatchError, UsageError):
             return False
         return True
 
@@ -182,10 +182,12 @@ class RowEncoder:
         """Return the conformer of rows with hidden columns."""
         named = [schema.by_name[field.name] for field in self._named]
         needed = {f.name for f in named} | {name for f in named for name in f.inputs}
-        lacking = frozenset(schema.names) - needed
-        ignored = {self.operation.row_kind or ""} - set(schema.names)
-        ignored |= self.conformer.ignored
-        return replace(self.conformer, schema=with_hidden(schema), lacking=lacking, ignored=frozenset(ignored))
+        row_kind = self.operation.row_kind
+        # Without row kinds, partial rows have no deletes among them.
+        deletes = row_kind is not None or self.operation.action is not Action.PARTIAL
+        lacking = frozenset(schema.names) - needed if deletes else frozenset()
+        named_columns = frozenset([row_kind] if row_kind is not None and row_kind not in schema.names else [])
+        return replace(self.conformer, schema=with_hidden(schema), lacking=lacking, named=named_columns)
 
     def _check_names(self, names: tuple[str, ...], source: str) -> None:
         hidden = [name for name in names if is_hidden(name)]

@@ -60,6 +60,13 @@ def repeated_names(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
+def near_names(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Return the given names that differ only by case from a known name that is not given, with that name."""
+    given, known = dict.fromkeys(given), dict.fromkeys(known)
+    missing = {name.casefold(): name for name in known if name not in given}
+    return {name: missing[name.casefold()] for name in given if name not in known and name.casefold() in missing}
+
+
 def is_whole(value: Any, least: int = 0, most: int = INT64_MAX) -> TypeGuard[int]:
     """Return whether a value is an int in ``[least, most]``, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

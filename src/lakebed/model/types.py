@@ -371,6 +371,18 @@ def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     return any(a in ladder and b in ladder and ladder.index(a) < ladder.index(b) for ladder in WIDENING)
 
 
+def widest(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the type that takes the values of two types, each if it is unchanged; None if there is none."""
+    plain = canonical(first), canonical(second)
+    try:
+        wide = (
+            pa.unify_schemas([pa.schema([("c", kind)]) for kind in plain], promote_options="permissive").field(0).type
+        )
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None
+    return wide if all(widens(kind, wide) or exact(kind, wide) for kind in plain) else None
+
+
 def wider_decimals(kind: pa.DataType) -> int | None:
     """Return the least number of digits of the decimals that a field of the type can become; None if none."""
     most = 38 if pa.types.is_decimal128(kind) else 76 if pa.types.is_decimal256(kind) else 0

@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from lakebed import (
     WidenField,
     clock,
 )
+from lakebed.model.types import parse
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.ingest.cases import ingested
 from tests.unit.ingest.columns import fields, put, read, rows
@@ -89,6 +91,51 @@ def test_a_conflicting_type_is_refused_with_both_types_and_nothing_is_added():
     assert read(table)[-1] == "k=c x=3"
 
 
+WIDEST = [
+    ("int64", "double", "double"),
+    ("int8", "uint8", "int16"),
+    ("float", "int64", "double"),
+    ("decimal128(5, 2)", "decimal128(6, 4)", "decimal128(7, 4)"),
+    ("timestamp[ms]", "timestamp[ns]", "timestamp[ns]"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "kind"), WIDEST)
+def test_a_new_column_of_several_types_is_a_field_of_the_widest(tmp_path, first, second, kind):
+    for one, other in ((first, second), (second, first)):
+        table = growing()
+        for number, name in enumerate((one, other)):
+            column = pa.array([str(number)] if "decimal" in name else [number]).cast(parse(name))
+            pq.write_table(rows(str(number), x=column), tmp_path / f"{number}.parquet")
+        table.write(str(tmp_path))
+        assert fields(table) == ["v: int64", f"x: {kind}"]
+        assert table.count().rows == 2
+
+
+def test_new_columns_of_text_files_are_of_the_widest_type_too(tmp_path):
+    for suffix, lines in (
+        (".csv", ("k,x\na,1\n", "k,x\nb,1.5\n")),
+        (".json", ('{"k":"a","x":1}', '{"k":"b","x":1.5}')),
+    ):
+        table, folder = growing(), tmp_path / suffix
+        folder.mkdir()
+        for number, text in enumerate(lines):
+            (folder / f"{number}{suffix}").write_text(text)
+        table.write(str(folder))
+        assert fields(table) == ["v: int64", "x: double"]
+        assert read(table) == ["k=a x=1.0", "k=b x=1.5"]
+
+
+def test_a_new_column_of_text_and_numbers_is_refused(tmp_path):
+    table = growing()
+    for number, column in enumerate([pa.array([1]), pa.array(["x"]), pa.array([b"x"])]):
+        pq.write_table(rows(str(number), x=column), tmp_path / f"{number}.parquet")
+    for pair in ("01", "12", "02"):
+        with pytest.raises(SchemaMismatchError, match="one field cannot hold both"):
+            table.write([tmp_path / f"{number}.parquet" for number in pair])
+    assert fields(table) == ["v: int64"]
+
+
 def test_what_no_field_can_be_is_refused_with_the_name_of_the_column():
     table = growing()
     for column, reason in [
@@ -99,7 +146,7 @@ def test_what_no_field_can_be_is_refused_with_the_name_of_the_column():
             table.write(rows("a", x=column))
     with pytest.raises(SchemaMismatchError, match=r"no field can be added for column 'x.n'"):
         table.write(pa.table({"k": ["a"], "x\n": [1]}))
-    with pytest.raises(SchemaMismatchError, match="duplicate column x"):
+    with pytest.raises(UsageError, match="duplicate column x"):
         table.write(pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([1])], names=["k", "x", "x"]))
     assert nothing_is_left_over(table)
     assert fields(table) == ["v: int64"]

@@ -100,7 +100,7 @@ def test_a_delete_takes_a_generated_key_or_what_it_is_generated_from():
 def test_a_column_of_no_field_is_refused_by_every_operation():
     for operation in (UPSERT, PARTIAL, DELETE):
         rows = pa.table({"k": ["a"], "at": [1], "b": ["x"], "c": [1]})
-        said = refused(rows, Code.COLUMN_MISSING, operation)
+        said = refused(rows, Code.COLUMN_UNEXPECTED, operation)
         assert "extra column c; the table has k, at, a, b" in said
 
 
@@ -126,6 +126,10 @@ def test_a_delete_among_others_may_be_null_in_every_column_but_its_key():
         {"op": ["d", "c"], "k": ["a", "b"], "at": [None, 1], "a": [None, 1], "b": pa.array([None, "x"], pa.string())}
     )
     assert [row[KIND] for row in encoded(rows, BY_OP)] == [2, 0]
+    assert [row[KIND] for row in encoded(pa.table({"op": ["d"], "k": ["a"]}), BY_OP)] == [2]
+    assert "column b is null" in refused(
+        pa.table({"op": ["d", "c"], "k": ["a", "b"], "at": [1, 1]}), Code.VALUE_NULL, BY_OP
+    )
     null_key = pa.table({"op": ["d"], "k": pa.array([None], pa.string()), "at": [1], "b": ["x"]})
     assert "column k is null" in refused(null_key, Code.VALUE_NULL, BY_OP)
     whole = pa.table({"op": ["c"], "k": ["a"], "at": [1], "b": pa.array([None], pa.string())})

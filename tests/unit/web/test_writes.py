@@ -80,7 +80,7 @@ def test_a_repeat_with_the_same_commit_id_adds_nothing(client: TestClient[Any]) 
         (JSON_LINES, b'{"k": "a", "n": 1, "b": "!"}', (422, "value_not_representable")),
         (JSON_LINES, b'{"k": "a", "n": 1.5}', (422, "value_not_representable")),
         (JSON_LINES, b'{"k": "a"}', (422, "column_missing")),
-        (JSON_LINES, b'{"k": "a", "n": 1, "x": 1}', (422, "column_missing")),
+        (JSON_LINES, b'{"k": "a", "n": 1, "x": 1}', (422, "column_unexpected")),
         ("text/csv", b"k,n\na,x\n", (422, "value_not_representable")),
         ("image/png", b"x", (415, "request_invalid")),
     ],
