@@ -68,7 +68,9 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
         raise Code.ARGUMENT_INVALID(f"until = {last} is an older version than since = {first}")
     if first < newest.earliest_retained_version and first < last:
         raise _too_old(first, newest)
-    present = newest if last in (first, newest.version) else table.at(version=last).state
+    # Without changes, the version of the columns need not be retained any more.
+    is_there = newest.earliest_retained_version <= last < newest.version and last
+    present = table.at(version=last).state if is_there else newest
     feed = Feed.of(table, present, present.created.codec.encode_ranges(ranges), columns, where)
     feed = replace(feed, removed_rows=removed_rows)
     return feed.schema, feed.stream(known if known.version == first > 0 else None, first, last)

@@ -206,6 +206,8 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
 
     If rows are merged, all of them are read.
     """
+    if not rows:
+        return empty_table(state.created.arrow_of(columns))
     if not isinstance(state.merge, KeepAll):
         everything = plan(state, [ALL_KEYS])
         if divided(everything)[1].partitions:

@@ -2,9 +2,10 @@
 
 Core type: :class:`RestrictedSnapshot`. Every read has two stages. The first reads the table, merged and filtered as for
 anyone, and evaluates the predicate of the policy; it reads no hidden column, nor the values of a masked one. The second
-works on the remaining rows: it adds the masks, and evaluates the caller's predicate. The caller's expressions are never
-evaluated over a hidden row, so neither an error, such as a division by zero, nor a count or a limit can reveal one. The
-engine may reorder the conditions of one statement, so it gets only the rows of the first stage.
+works on the remaining rows: it adds the masks, and evaluates the caller's predicate. Errors of the first stage about
+rows say no more than that there is one (:func:`evaluating`). The caller's expressions are never evaluated over a hidden
+row, so neither an error, such as a division by zero, nor a count or a limit can reveal one. The engine may reorder the
+conditions of one statement, so it gets only the rows of the first stage.
 
 Conditions of the caller on key columns, which a policy cannot hide, determine which keys are read. The time of a read
 therefore depends on the number of hidden rows among these keys.
@@ -45,7 +46,13 @@ if TYPE_CHECKING:
     from lakebed.read.reader import Reader
     from lakebed.snapshot.snapshot import Snapshot
 
-_EVALUATION_CODES = (Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID)
+_POLICY_CODES = frozenset({Code.EXPRESSION_FAILED, Code.PREDICATE_INVALID})
+_ROW_CODES = frozenset({
+    Code.AGGREGATE_TOO_LARGE, Code.MERGE_FUNCTION_FAILED, Code.VALUE_INVALID, Code.VALUE_NULL,
+    Code.VALUE_NOT_REPRESENTABLE, Code.GENERATED_VALUE_MISMATCH, Code.ROW_TOO_LARGE, Code.PAGE_TOO_LARGE,
+    Code.BATCH_TOO_LARGE,
+})  # fmt: skip
+"""What the first stage may find in a row, which the messages name by key and value."""
 
 
 class PartialRows(RowConversions):
@@ -88,15 +95,18 @@ class RestrictedSnapshot(PartialRows):
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, raw: bool = False, **options: Any) -> pa.Table:
         """As :meth:`Readable.get`, without ``apply``."""
-        names = self._raw(raw).schema.project(columns)
-        return self._shown(self._whole.get(*key, columns=self._first(names), raw=raw, **_allowed(options)), names, raw)
+        names, allowed = self._raw(raw).schema.project(columns), _allowed(options)
+        with evaluating():
+            rows = self._whole.get(*key, columns=self._first(names), raw=raw, **allowed)
+        return self._shown(rows, names, raw)
 
     def get_many(
         self, keys: Any, *, columns: Sequence[str] | None = None, raw: bool = False, **options: Any
     ) -> pa.Table:
         """As :meth:`Readable.get_many`, without ``apply``."""
-        names = self._raw(raw).schema.project(columns)
-        rows = self._whole.get_many(keys, columns=self._first(names), raw=raw, **_allowed(options))
+        names, allowed = self._raw(raw).schema.project(columns), _allowed(options)
+        with evaluating():
+            rows = self._whole.get_many(keys, columns=self._first(names), raw=raw, **allowed)
         return self._shown(rows, names, raw)
 
     def scan(
@@ -140,7 +150,8 @@ class RestrictedSnapshot(PartialRows):
         planned = coarser(plan(whole.state, narrowed, key_set if keys is None else keys), ranges)
         needed = tuple(dict.fromkeys((*names, *(() if where is None else where.columns))))
         read = self.columns_read(needed)
-        stream = whole.reader.scan(planned, read, limit if where is None else None, where=first, reverse=reverse)
+        with evaluating():
+            stream = whole.reader.scan(planned, read, limit if where is None else None, where=first, reverse=reverse)
         arrow = self.schema.arrow_of(needed)
         return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
@@ -250,10 +261,18 @@ def _mask(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
 
 @contextmanager
 def evaluating(why: str = "its row filter cannot be evaluated for the rows of the table") -> Iterator[None]:
-    """Hide the engine's message from the caller, because it may contain a value of a hidden row."""
+    """Hide what an error says of rows from the caller, because it may be of a hidden one: its key, a value, a sum.
+
+    Every read of the first stage passes here. Errors about the request itself are raised as they are.
+    """
     try:
         yield
     except Error as error:
-        if error.code in _EVALUATION_CODES:
+        if error.code in _POLICY_CODES:
             raise policy_failed(why) from None
+        if error.code in _ROW_CODES:
+            raise error.code(
+                "the table has a row that cannot be read, which may be hidden from this principal; who may read the whole "
+                "table gets an error that names it"
+            ) from None
         raise
