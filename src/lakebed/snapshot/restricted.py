@@ -272,7 +272,7 @@ def evaluating(why: str = "its row filter cannot be evaluated for the rows of th
             raise policy_failed(why) from None
         if error.code in _ROW_CODES:
             raise error.code(
-                "the table has a row that cannot be read, which may be hidden from this principal; who may read the whole "
-                "table gets an error that names it"
+                "the table has a row that cannot be read, which may be hidden from this principal; an admin gets an "
+                "error that names it"
             ) from None
         raise

@@ -156,6 +156,7 @@ class TableWrites(TableReads):
             UsageError: nothing to remove is given (for all rows pass ``KeyRange()``); ``choose`` without ``depth`` or
                 together with ranges or prefixes, or it returns something else, such as too many booleans.
             BadKeyError: a range is inverted, or values do not fit the key.
+            RejectedError: no key can lie in the ranges, such as ``KeyRange(a, a)``; nothing was removed.
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """

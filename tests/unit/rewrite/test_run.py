@@ -29,6 +29,7 @@ from lakebed.sorting.merge import merge_stream
 from lakebed.state.transactions import CloseJob, DropTable, OpenJob, ProposeFiles, ProposeJobs, ProposeSplit, SetMerge
 from tests.unit.cases import rewrite_tasks, rewritten
 from tests.unit.state.cases import job as job_over
+from tests.workers import in_process
 
 SCHEMA = Schema({"k": "int64"}, {"s": "int64"}, {"n": "int32", "t": "string"})
 
@@ -637,15 +638,30 @@ def stored(table, schema):
         return file, [(row["k"], row[KIND]) for batch in found for row in batch.to_pylist()]
 
 
-def test_deletes_stay_and_partial_rows_go_with_their_key():
-    """A partial row that stayed would be a row again, once the whole row is gone."""
-    table = merging(Latest())
+@pytest.mark.parametrize("mode", [Latest(), Latest(by="sort_key")])
+def test_deletes_and_partial_rows_go_with_their_key(mode):
+    """A partial row that stayed would be a row again, once the whole row is gone; a delete would keep the key."""
+    table = merging(mode)
     schema = with_markers(table)
-    rewritten(table, delete_where="k <= 2")
-    file, rows = stored(table, schema)
-    assert rows == [(1, 2), (3, None)]
-    assert file.markers == 1
+    assert rewritten(table, delete_where="k <= 2").rows_deleted == 1
+    assert stored(table, schema)[1] == [(3, None)]
     assert rewritten(table, delete_where="k <= 2").version is None
+
+
+@pytest.mark.parametrize("by", ["arrival", "sort_key"])
+def test_a_key_that_was_deleted_is_erased_by_a_rewrite(tmp_path, by):
+    """With Latest(by="sort_key") no compaction drops a delete."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    schema = Schema({"person": "string"}, {"visit": "int64"}, {"city": "string"})
+    table = lake.create_table("t", schema, merge=Latest(by=by), settings={"history_s": 0, "orphan_age_s": 0})
+    table.write(pa.table({"person": ["ann", "bob"], "visit": [1, 1], "city": ["x", "x"]}, schema.arrow))
+    table.delete(pa.table({"person": ["bob"], "visit": [5]}) if by == "sort_key" else ["bob"])
+    with in_process(lake) as pipeline:
+        pipeline.rewrite("t", delete_where="person = 'bob'")
+        pipeline.gc("t")
+        pipeline.gc("t")
+        assert pipeline.erase_report("t", where="person = 'bob'").erased
+    assert table.scan().read_all().column("person").to_pylist() == ["ann"]
 
 
 def test_partial_rows_are_not_changed_before_they_are_merged():

@@ -36,11 +36,12 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(slots=True)
 class RowCounts:
-    """The numbers of rows read, deleted, and matched by ``where``."""
+    """The numbers of rows read, deleted, and matched by ``where``, and of deletes (tombstones) that were dropped."""
 
     rows: int = 0
     deleted: int = 0
     changed: int = 0
+    deletes: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,11 @@ class RowRewriter:
         if not inside.any():
             return rows
         if self.delete_where is not None:
-            going = inside & _mask(rows, self.delete_where) & ~_deletes(rows)
-            self.counts.deleted += int(going.sum())
+            # A delete goes with the rows of its key that it hides: nothing else erases the key it has.
+            going = inside & _mask(rows, self.delete_where)
+            deletes = int((going & _deletes(rows)).sum())
+            self.counts.deletes += deletes
+            self.counts.deleted += int(going.sum()) - deletes
             rows, inside = rows.filter(pa.array(~going)), inside[~going]
         if not self.assignments or not rows.num_rows:
             return rows
@@ -156,7 +160,7 @@ def _mask(rows: pa.RecordBatch, predicate: Predicate) -> Mask:
 
 
 def _deletes(rows: pa.RecordBatch) -> Mask:
-    """Return a mask of the rows that are deletes: they are kept, and contain only a key."""
+    """Return a mask of the rows that are deletes, which contain only a key."""
     if KIND not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
     return booleans(pc.fill_null(pc.equal(rows.column(KIND), RowKind.DELETE.value), fill_value=False))

@@ -98,7 +98,7 @@ def run_rewrite_task(task: RewriteTask, storage: Storage, scratch: Path) -> Rewr
         )
         files = send_run(storage, task.table_id, run, job=task.job)
     counts = rewriter.counts
-    if sum(new.file.rows for new in files) + counts.deleted != counts.rows:
+    if sum(new.file.rows for new in files) + counts.deleted + counts.deletes != counts.rows:
         raise Code.ROWS_LOST(f"{name}: {counts.rows} rows were read, but another number was written and deleted")
     return RewrittenFile(task.job, counts.rows, counts.deleted, counts.changed, files)
 
