@@ -150,7 +150,7 @@ def test_a_batch_may_have_rows_of_nanoseconds_beside_rows_of_far_years(tmp_path)
         lambda at: pa.ListArray.from_arrays(pa.array([0, 1, 1, len(at)], pa.int32()), at),
         lambda at: pa.FixedSizeListArray.from_arrays(at, 2),
         lambda at: pa.MapArray.from_arrays(
-            pa.array([0, 1, 1, len(at)], pa.int32()), pa.array(["a", "b", "a", "b"]), at
+            pa.array([0, 1, 1, len(at)], pa.int32()), pa.array(list("abcd")), at
         ),
     ],
 )
