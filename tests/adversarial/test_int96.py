@@ -149,9 +149,7 @@ def test_a_batch_may_have_rows_of_nanoseconds_beside_rows_of_far_years(tmp_path)
         lambda at: pa.StructArray.from_arrays([at], names=["x"]),
         lambda at: pa.ListArray.from_arrays(pa.array([0, 1, 1, len(at)], pa.int32()), at),
         lambda at: pa.FixedSizeListArray.from_arrays(at, 2),
-        lambda at: pa.MapArray.from_arrays(
-            pa.array([0, 1, 1, len(at)], pa.int32()), pa.array(list("abcd")), at
-        ),
+        lambda at: pa.MapArray.from_arrays(pa.array([0, 1, 1, len(at)], pa.int32()), pa.array(list("abcd")), at),
     ],
 )
 def test_times_within_other_values_are_exact_too(tmp_path, wrap):

@@ -19,8 +19,11 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather, orc
 
 import lakebed
 from lakebed import BadKeyError, Error, KeyRange, Schema, SchemaMismatchError, clock
@@ -424,6 +427,98 @@ def test_a_refused_value_is_named_with_its_row_and_a_remedy_and_nothing_is_writt
 def test_a_value_that_may_be_cast_is_cast():
     rows = as_rows([dt.datetime(2024, 1, 1, tzinfo=EAST)])
     assert arrived(rows, pa.timestamp("us"), casts=["v"]).to_pylist() == [dt.datetime(2023, 12, 31, 22)]
+
+
+# -- columns with a type, and casts ------------------------------------------------------------------------------------
+
+NUMBERS = {
+    pa.int64(): [0, 1, -1, 65_504, 65_520, 70_000, 2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63)],
+    pa.uint64(): [0, 2**64 - 1, 2**53 + 1],
+    pa.float32(): [0.5, -0.0, 65_504.0, 65_520.0, 2.0**126, math.inf, -math.inf, math.nan],
+    pa.float64(): FLOATS,
+    pa.decimal128(38, 3): [Decimal("1.5"), Decimal("0.001"), Decimal(10) ** 34, Decimal(70_000), Decimal("-0.5")],
+    pa.decimal256(76, 0): [Decimal(10) ** 75, Decimal(10) ** 39, Decimal(3)],
+    pa.string(): [
+        "1e39",
+        "-1e39",
+        "1e999",
+        "70000",
+        "65520",
+        "1.5",
+        "inf",
+        "-Infinity",
+        "nan",
+        "0.1",
+        " 7 ",
+        "x",
+        "1" * 400,
+    ],
+}
+
+
+def as_table(column):
+    return pa.table({"k": list(range(len(column))), "v": column})
+
+
+def as_file(write):
+    def written(column, folder):
+        write(as_table(column), folder / "x")
+        return folder / "x"
+
+    return written
+
+
+TYPED_WAYS = {
+    "table": lambda column, _: as_table(column),
+    "dictionary": lambda column, _: as_table(column.dictionary_encode() if column.type != pa.float16() else column),
+    "polars": lambda column, _: pl.from_arrow(as_table(column)) if "256" not in str(column.type) else as_table(column),
+    "parquet": as_file(pq.write_table),
+    "feather": as_file(feather.write_feather),
+    "orc": as_file(orc.write_table),
+}
+
+
+def means(value, kind):
+    """Return what a value of a column of numbers or text means as a number; ("no", …) for text that is none."""
+    if not isinstance(value, str):
+        return meanings(value)
+    try:
+        found = Decimal(value.strip())
+    except ArithmeticError:
+        return {("no", "not a number")}
+    if not found.is_finite():
+        return meanings(float(found))
+    if not pa.types.is_floating(kind):
+        return meanings(found)
+    # The nearest float of the width, which for a number is finite.
+    width = {16: np.float16, 32: np.float32, 64: np.float64}[kind.bit_width]
+    with np.errstate(over="ignore"):
+        near = float(width(float(found)))
+    return meanings(near) if math.isfinite(near) else {("no", "too large")}
+
+
+@pytest.mark.parametrize("way", TYPED_WAYS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if types.is_number(kind)], ids=str)
+def test_a_number_in_a_column_of_another_type_is_the_same_or_is_refused(tmp_path, kind, way):
+    for found, values in NUMBERS.items():
+        unknown = (way == "orc" and str(found)[:4] in ("uint", "deci")) or (way == "polars" and "256" in str(found))
+        if unknown or (way != "table" and "256" in str(found)):
+            continue
+        for value in values:
+            try:
+                column = arrived(TYPED_WAYS[way](pa.array([None, value], found), tmp_path), kind, casts=["v"])
+            except SchemaMismatchError as error:
+                assert error.facts.get("row", 1) == 1, error
+                assert not (found == pa.string() and value == "1.5" and pa.types.is_floating(kind))
+                continue
+            stored, wanted = held(kind, column, 1), means(value, kind)
+            if not isinstance(value, str) and pa.types.is_floating(kind) and pa.types.is_decimal(found):
+                near = round(Fraction(column[1].as_py()), found.scale) if math.isfinite(column[1].as_py()) else None
+                wanted = stored if near == value else wanted
+            if isinstance(value, float) and math.isfinite(value) and pa.types.is_decimal(kind):
+                same = np.float32(float(column[1].as_py())) if found == pa.float32() else float(column[1].as_py())
+                wanted = stored if same == value else wanted
+            assert stored & wanted, f"{value!r} of {found} in {kind} became {stored}"
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

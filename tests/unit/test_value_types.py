@@ -9,11 +9,13 @@ from decimal import Decimal
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import Schema, UsageError, clock
 from lakebed.model import types
 from lakebed.model.defaults import default_column
 from lakebed.model.validity import invalid, mended
@@ -321,3 +323,53 @@ def test_equal_keys_of_a_map_are_found_whatever_their_type(key):
     assert invalid(column).to_pylist() == [False, False, True]
     assert invalid(column.slice(0, 2)) is None
     assert mended(column).to_pylist(maps_as_pydicts="strict")[2] == {second: 2}
+
+
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), LARGE),
+        (pa.uint64(), 2**64 - 1),
+        (pa.list_(pa.int64()), [LARGE, None]),
+        (pa.struct([("x", pa.int64())]), {"x": -LARGE}),
+        (pa.map_(pa.string(), pa.int64()), [("a", LARGE), ("b", None)]),
+        (pa.struct([("x", pa.list_(pa.int64()))]), {"x": [LARGE, None]}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
+def test_a_frame_of_pandas_has_each_whole_number_beside_nulls_as_it_is(kind, value, backend):
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    table = lake.create_table("t", Schema({"k": "int64"}, values={"v": kind}))
+    table.write(pa.table({"k": [1, 2], "v": pa.array([value, None], kind)}))
+    for read in (
+        table.to_pandas,
+        table.snapshot().to_pandas,
+        table.scan().to_pandas,
+        lake.sql("select * from t").to_pandas,
+    ):
+        frame = read(dtype_backend=backend)
+        assert (
+            pa.array(frame["v"].tolist(), kind, from_pandas=True).to_pylist()[0]
+            == pa.array([value], kind).to_pylist()[0]
+        )
+        assert pd.isna(frame["v"][1])
+
+
+def test_columns_of_a_frame_have_the_types_of_the_backend_that_is_asked_for():
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    table = lake.create_table("t", Schema({"k": "int64"}, values={"n": "int32", "b": "bool", "s": "string"}))
+    table.write([{"k": 1, "n": 5, "b": True, "s": "x"}, {"k": 2}])
+    assert str(table.to_pandas()["n"].dtype) == "float64"
+    assert [str(kind) for kind in table.to_pandas(dtype_backend="numpy_nullable").dtypes] == [
+        "Int64",
+        "Int32",
+        "boolean",
+        "string",
+    ]
+    assert {type(kind) for kind in table.to_pandas(dtype_backend="pyarrow").dtypes} == {pd.ArrowDtype}
+    with pytest.raises(UsageError, match="dtype_backend = 'polars'"):
+        table.to_pandas(dtype_backend="polars")

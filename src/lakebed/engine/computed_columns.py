@@ -130,6 +130,8 @@ def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if finer == pa.float16():
         # Arrow compares no floats of two bytes.
         finer = pa.float32()
+    if pa.types.is_string(plain.type) and pa.types.is_floating(wanted):
+        return pc.if_else(_overflowed(plain, cast), pa.scalar(None, wanted), cast)
     if finer is None or pa.types.is_string(wanted):
         return cast
     # Cast back, or to a finer type, and compare: a value that lost precision differs. NaN differs from itself, and is
@@ -140,6 +142,14 @@ def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_floating(finer):
         lost = pc.and_not(lost, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(exact)), fill_value=False))
     return pc.if_else(lost, pa.scalar(None, wanted), cast)
+
+
+def _overflowed(texts: pa.Array, cast: pa.Array) -> pa.Array:
+    """Return which floats are infinite although their text is a number, which is too large for the type."""
+    infinite = pc.fill_null(pc.is_inf(cast.cast(pa.float64())), fill_value=False)
+    if not pc.any(infinite).as_py():
+        return infinite
+    return pc.and_(infinite, pc.fill_null(pc.match_substring_regex(texts, "[0-9]"), fill_value=False))
 
 
 def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -52,6 +52,8 @@ def remedy(found: pa.DataType, wanted: Field, *, key: bool) -> str:
     """Return the remedy for a value that does not fit a field. A key field keeps its type."""
     if not key and types.can_become(wanted.type, types.canonical(found)):
         return f"widen field {wanted.name} to {types.canonical(found)} with `lakebed table alter`, or correct the value"
+    if not key and pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted.type):
+        return f"correct the value, leave the row out, or store it in a field of {found}, which holds it"
     return "correct the value, or leave the row out"
 
 

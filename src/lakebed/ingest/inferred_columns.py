@@ -20,7 +20,7 @@ from lakebed.formats.file_format import FileFormat, check_options, format_of, no
 from lakebed.formats.input_file import InputFile, reading
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.input_files import TextFields, buffered, open_typed
-from lakebed.model import types
+from lakebed.model import types, validity
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -137,10 +137,13 @@ def _looked_at(file: InputFile, options: ReadingOptions) -> Inferred:
         return _inferred_json(file, options)
     with reading(file), open_typed(file, kind) as (found, batches):
         first = next(batches, None)
-        rows = [] if first is None else first.slice(0, 3).to_pylist()
-        examples = {name: tuple(str(row[name]) for row in rows) for name in found.names}
+        rows = 0 if first is None else min(3, first.num_rows)
+        examples = {
+            name: tuple(validity.shown(first.column(name), row) for row in range(rows)) if first else ()
+            for name in found.names
+        }
         columns = _with_types(found.remove_metadata(), options, str(file))
-        return Inferred(file, kind, columns, examples, len(rows), whole=True)
+        return Inferred(file, kind, columns, examples, rows, whole=True)
 
 
 def _with_types(columns: pa.Schema, options: ReadingOptions, name: str) -> pa.Schema:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model import types
-from lakebed.model.iso_times import iso_texts, may_expand
+from lakebed.model.json_values import encode_array, json_text
 from lakebed.model.key_types import PER_SECOND
 
 _EQUAL_KEYS = "a map with equal keys"
@@ -117,17 +117,18 @@ def reason(column: pa.Array, row: int) -> str:
 
 
 def shown(column: pa.Array, row: int) -> str:
-    """Format a value for an error message: its bytes or its integer if it is invalid or Python has no such value."""
+    """Format a value for an error message: its bytes or its integer if it is invalid."""
     one = canonical(column.slice(row, 1))
     try:
         _compact(one).validate(full=True)
-        return str(one[0])
     except pa.ArrowInvalid:
-        pass
-    except OverflowError:
-        if may_expand(one.type):
-            return str(iso_texts(one)[0])
-    return str(one.view(_raw(one.type))[0])
+        return str(one.view(_raw(one.type))[0])
+    try:
+        return str(one[0])
+    except (OverflowError, ValueError):
+        # Python has no such time: it is finer than microseconds, or outside of the years 1 to 9999.
+        found = encode_array(one)[0]
+        return found if isinstance(found, str) else json_text(found)
 
 
 def mended(column: pa.Array) -> pa.Array:

@@ -66,10 +66,15 @@ class RowConversions(SharedHandle, ABC):
             table: pa.Table = rows.to_arrow()
         return table
 
-    def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the same as a pandas frame. Raises UsageError where pandas is missing."""
+    def to_pandas(
+        self, *ranges: KeyRange, columns: Sequence[str] | None = None, dtype_backend: str | None = None
+    ) -> pd.DataFrame:
+        """Return the same as a pandas frame. ``dtype_backend`` and errors are those of
+        :meth:`lakebed.model.frames.Frames.to_pandas`.
+        """
         with self.scan(*ranges, columns=columns) as rows:
-            return rows.to_pandas()
+            frame: pd.DataFrame = rows.to_pandas(dtype_backend=dtype_backend)
+        return frame
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the same as a Polars frame. Raises UsageError where Polars is missing."""
