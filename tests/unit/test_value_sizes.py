@@ -30,7 +30,12 @@ REFUSED = [
     ("SELECT k, substr(repeat(max(v), 400000000), 1, 3) AS v FROM rows GROUP BY k", "400,000,000 times a column"),
     ("SELECT a || a || a || a || a AS a FROM (SELECT k || k || k || k AS a FROM rows)", "20 times a column"),
     ("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "it is recursive"),
-    ("SELECT k, array_agg(v) OVER (ORDER BY v) FROM rows", "array_agg over a window gathers each row many times"),
+    ("SELECT k, array_agg(v) OVER (ORDER BY v) FROM rows", "over a window, array_agg and string_agg gather each row"),
+    ('SELECT "array_agg"(v) FILTER (WHERE v > 1) OVER w FROM rows WINDOW w AS (ORDER BY v)', "over a window"),
+    ("replace(k, E'\\u0061', 'xxxxxxxxxxxxxxxxxxxx')", "replace makes up to 21 times a column"),
+    ("regexp_replace(k, '.', 'xxxxxxxxxxxxxxxxxxxx', E'\\x67')", "the flags of regexp_replace must be written out"),
+    ("`repeat`(k, 17)", "17 times a column"),
+    ("SELECT 1 AS `'`, repeat(k, 17) AS a, 2 AS `'` FROM rows", "17 times a column"),
 ]
 
 ACCEPTED = [
@@ -50,6 +55,7 @@ ACCEPTED = [
     "array_has(['a', 'b'], k) OR array_to_string(l, ', ') = 'x'",
     "SELECT k, max(n) AS n, string_agg(v, ',') AS v FROM rows GROUP BY k",
     "WITH a AS (SELECT k, max(v) AS v FROM rows GROUP BY k) SELECT k, v FROM a",
+    "recursive AND k = 'a'",
     "row_number() OVER (PARTITION BY k ORDER BY v) = 1",
 ]
 

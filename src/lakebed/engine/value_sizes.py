@@ -143,10 +143,10 @@ class _Argument:
 
     @property
     def content(self) -> str | None:
-        """Its text, if it is one that is written out."""
-        if self.token is None or self.token.kind not in ("text", "other"):
+        """Its text, if it is one that is written out, without escapes, which would hide what it is."""
+        if self.token is None or self.token.kind != "text":
             return None
-        return self.token.text.strip("'").replace("''", "'")
+        return self.token.text[1:-1].replace("''", "'")
 
 
 @dataclass(slots=True)
@@ -292,6 +292,10 @@ _GROWING: dict[str, Callable[[Sequence[_Argument]], ValueSize]] = {
 """Functions whose result may be larger than their arguments together, and by how much."""
 
 
+def _name_of(token: Token) -> str:
+    return (token.text[1:-1] if token.kind == "quoted" else token.text).lower()
+
+
 class _SizePass:
     """One pass over the tokens of a text."""
 
@@ -299,6 +303,7 @@ class _SizePass:
         self._what = what
         self._queries = [1.0]
         self._bytes = 0.0
+        self._windows = self._gathers = False
         self._groups = [_OpenBracket("", "", 0)]
 
     def read(self, text: str, *, once: bool) -> None:
@@ -313,6 +318,8 @@ class _SizePass:
         self._end_argument(whole)
         for one in whole.arguments:
             self._note(one.size, whole, per_row=not once)
+        if self._windows and self._gathers:
+            raise self._refused("over a window, array_agg and string_agg gather each row many times")
         times = prod(self._queries)
         self._check("it", self._bytes * times, times, BYTES_MAX)
 
@@ -324,7 +331,7 @@ class _SizePass:
         elif token.text in (")", "]", "}") or (word == "end" and group.closing == "end"):
             self._close_until("end" if word else token.text)
         elif token.text == "," or word in _ENDING:
-            self._separate(group, word, before)
+            self._separate(group, word)
         elif group.call == "case" and word in ("when", "then", "else"):
             self._end_argument(group)
             group.is_result = word != "when"
@@ -334,10 +341,9 @@ class _SizePass:
         else:
             self._operand(group, token, before)
 
-    def _separate(self, group: _OpenBracket, word: str, before: Token | None) -> None:
+    def _separate(self, group: _OpenBracket, word: str) -> None:
         """End a value at a comma, or at a word that begins another part of a query."""
-        if word == "over" and group.tokens and before is not None and before.text == ")":
-            self._refuse_window(group)
+        self._windows |= word == "over"
         self._end_argument(group)
         if word == "select":
             self._queries.append(1.0)
@@ -348,9 +354,9 @@ class _SizePass:
         if token.kind == "sign":
             group.joined |= token.text == "|" and before is not None and before.text == "|"
         elif token.kind in ("word", "quoted"):
-            if token.text.lower() == "recursive":
+            if before is not None and before.says("with") and token.says("recursive"):
                 raise self._refused("it is recursive, so its rows have no bound")
-            group.values.append(ValueSize(0, {token.text.strip('"').lower(): 1}))
+            group.values.append(ValueSize(0, {_name_of(token): 1}))
             group.names += 1
         else:
             group.values.append(ValueSize(len(token.text.strip("'").encode()), {}))
@@ -358,7 +364,7 @@ class _SizePass:
     def _open(self, token: Token, before: Token | None) -> None:
         call = ""
         if token.text == "(" and before is not None and before.kind in ("word", "quoted"):
-            name = before.text.strip('"').lower()
+            name = _name_of(before)
             call = "" if before.kind == "word" and name in _NO_CALLS else name
         elif token.text == "[":
             call = "make_array"
@@ -406,6 +412,7 @@ class _SizePass:
         """Return the size of the value of a bracket, and note what it takes while it is computed."""
         arguments = [one.size for one in group.arguments]
         given = total(arguments)
+        self._gathers |= group.call in _GATHERING
         if not group.call:
             return widest(arguments)
         if group.call in _NARROW:
@@ -438,11 +445,6 @@ class _SizePass:
             raise self._refused(f"{call} makes up to {size_bytes:,.0f} bytes{where}, and {allowed:,} are allowed")
         if times > TIMES_MAX:
             raise self._refused(f"{call} makes up to {times:,.0f} times a column, and {TIMES_MAX} times are allowed")
-
-    def _refuse_window(self, group: _OpenBracket) -> None:
-        names = [token.text.lower() for token in group.tokens if token.kind == "word"]
-        if any(name in _GATHERING for name in names):
-            raise self._refused(f"{names[-1]} over a window gathers each row many times")
 
     def _refused(self, reason: str) -> Exception:
         return Code.SQL_TOO_COMPLEX(
