@@ -31,7 +31,7 @@ ROWS = pa.table(
         "b": pa.array([True, False, None]),
         "ms": pa.array([NOON.replace(hour=0), NOON, NOON + dt.timedelta(hours=13)], pa.timestamp("ms")),
         "ns": pa.array([NOON.replace(hour=0), NOON, None], pa.timestamp("ns")),
-        "t": pa.array([0, 5_000_000, None], pa.time64("us")),
+        "clock": pa.array([0, 5_000_000, None], pa.time64("us")),
         "f": pa.array([0.0, -0.0, 7.0]),
     }
 )
@@ -107,7 +107,7 @@ def test_the_engine_still_has_the_fault_member_of_a_null_struct():
 
 def test_the_engine_still_refuses_times_of_different_units():
     with pytest.raises(Exception, match="common argument type"):
-        found("t > TIME '00:00:01'")
+        found("clock > TIME '00:00:01'")
 
 
 def test_the_page_lists_the_faults_that_are_tested():
