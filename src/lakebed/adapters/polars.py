@@ -1,8 +1,13 @@
 """Tables as Polars lazy frames, with pushdown of columns, predicate and limit.
 
 A predicate becomes a condition on the key (:mod:`lakebed.read.conditions`), and so key ranges. Polars applies the
-predicate to the rows of these ranges itself, so the result is that of Polars. Polars exposes its expressions only as
-JSON, whose form may change: an unknown form is an UNKNOWN condition.
+predicate to the rows of these ranges itself, so the result is that of Polars; and first to no rows, so that it refuses
+the types that it would refuse. Polars exposes its expressions only as JSON, whose form may change: an unknown form is
+an UNKNOWN condition.
+
+Polars has made the types of both sides equal, and so may have cast the column. Its casts are its own: to an integer
+they cut a decimal, an Enum has the order of its categories, and a time that does not fit wraps around. A comparison of
+a cast is UNKNOWN, but for the casts to numbers that keep every value or its order.
 """
 
 from __future__ import annotations
@@ -41,6 +46,12 @@ if TYPE_CHECKING:
 
 _OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 
+_EXACT_CASTS = {
+    "Float64": "double",
+    **{f"{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
+}
+"""Types of Polars to which it casts a number as :mod:`lakebed.read.comparisons` does, and their names in Arrow."""
+
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
     """Return a lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` returns, in key order."""
@@ -55,6 +66,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
         keys = EVERY_KEY
         read_columns = wanted
         if predicate is not None:
+            polars_frame(empty_table(schema.returned)).filter(predicate)
             read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             if rows_max is None:
                 # With a limit, Polars applies the predicate to the first rows of all.
@@ -105,13 +117,21 @@ def _condition(node: Any) -> Condition:
             return And((_comparison(side, ">=", low), _comparison(side, "<=", high)))
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
             column, values = _column_name(side), _literal_scalar(listed)
-            if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
+            if (
+                "Cast" in side
+                or column is None
+                or values is None
+                or not hasattr(values.type, "value_type")
+                or not values.is_valid
+            ):
                 return UNKNOWN
             return OneOf(column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
             column, value = _column_name(side), _literal_scalar(stem)
             text = None if value is None else value.as_py()
-            return StartsWith(column, text) if column is not None and isinstance(text, str) else UNKNOWN
+            if column is None or not isinstance(text, str) or "Cast" in side:
+                return UNKNOWN
+            return StartsWith(column, text)
         case _:
             return UNKNOWN
 
@@ -130,7 +150,9 @@ def _chain(node: Any, operator: str) -> Iterator[Any]:
 def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
     name = _column_name(side)
     value = None if name is None or "Literal" not in literal else _literal_scalar(literal)
-    return UNKNOWN if name is None or value is None else Comparison(name, operator, value)
+    if name is None or value is None or not _is_exact(side, value.type):
+        return UNKNOWN
+    return Comparison(name, operator, value)
 
 
 def _column_name(node: Any) -> str | None:
@@ -140,6 +162,17 @@ def _column_name(node: Any) -> str | None:
             return name
         case _:
             return None
+
+
+def _is_exact(side: Any, kind: pa.DataType) -> bool:
+    """Return whether a column on one side of a comparison has no cast, or one to the literal's type that is known."""
+    match side:
+        case {"Cast": {"dtype": {"Literal": str(name)}}}:
+            return name in _EXACT_CASTS and str(kind) == _EXACT_CASTS[name]
+        case {"Cast": {"dtype": {"Literal": {"Decimal": _}}}}:
+            return str(kind).startswith("decimal")
+        case _:
+            return "Cast" not in side
 
 
 def _literal_scalar(node: Any) -> pa.Scalar | None:

@@ -1,0 +1,191 @@
+"""A lazy frame of Polars has the rows that Polars finds among all, for all types, casts and literals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from contextlib import nullcontext
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.adapters import polars as adapter
+from lakebed.adapters.polars import lazy_frame
+from lakebed.clock import random_token
+from lakebed.model.frames import polars_frame
+from lakebed.model.key_values import content_of
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read import comparisons
+
+PREDICATES = 150
+"""Of each type of key: 2,700 in all."""
+
+NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a local time
+NAN, INFINITY = float("nan"), float("inf")
+TIMES = [-62_135_596_800_000_001, -1, 0, 1, 1_767_268_800_000_000, 1_767_268_800_000_500, 253_402_300_799_000_000]
+NEAR = [time for time in TIMES if abs(time) < 9 * 10**15]
+
+
+def times(unit: str, zone: str | None = None) -> pa.Array:
+    """Keys of a timestamp type: microseconds in its unit."""
+    per = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}[unit]
+    numbers = [time * 1000 + rest for time in NEAR for rest in (0, 1)] if unit == "ns" else [t // per for t in TIMES]
+    return pa.array(sorted(set(numbers)), pa.int64()).cast(pa.timestamp(unit, zone))
+
+
+KEYS: dict[str, pa.Array] = {
+    **{
+        str(kind): pa.array([number for number in numbers if low <= number <= high], kind)
+        for numbers in [
+            [-(2**63), -(2**31), -129, -1, 0, 1, 2, 127, 128, 300, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**64 - 1]
+        ]
+        for kind, low, high in [
+            (pa.int8(), -128, 127), (pa.int32(), -(2**31), 2**31 - 1), (pa.int64(), -(2**63), 2**63 - 1),
+            (pa.uint8(), 0, 255), (pa.uint64(), 0, 2**64 - 1),
+        ]
+    },
+    "float": pa.array([-INFINITY, -1.5, -0.0, 0.0, 0.1, 1.0, 16777216.0, INFINITY, NAN], pa.float32()),
+    "double": pa.array([-INFINITY, -1.5, -0.0, 0.0, 0.1, 1.0, 2.0**53, 1e300, INFINITY, NAN], pa.float64()),
+    "decimal": pa.array(
+        [Decimal(text) for text in ("-1.50", "-0.50", "0.00", "1.00", "1.50", "2.00", "300.00")], pa.decimal128(10, 2)
+    ),
+    "text": pa.array(["", "0", "1", "10", "2", "a", "ab", "b", "é", "large", "small"]),
+    "bytes": pa.array([b"", b"\0", b"a", b"ab", b"\xff"], pa.binary()),
+    "bool": pa.array([False, True]),
+    "date": pa.array([-719_162, -1, 0, 20_454, 20_455, 2_932_896], pa.int32()).cast(pa.date32()),
+    "time": pa.array([0, 1, 5_000_000, 43_200_000_000, 86_399_999_999], pa.time64("us")),
+    **{f"timestamp[{unit}]": times(unit) for unit in ("s", "ms", "us", "ns")},
+    "timestamp with a zone": times("us", "Europe/Berlin"),
+}  # fmt: skip
+LITERALS: list[Any] = [
+    -1, 0, 1, 2, 127, 128, 300, 2**53, 2**53 + 1, 2**63 - 1, -0.5, 0.0, -0.0, 0.1, 1.0, 1.5, 2.0**53, INFINITY, NAN,
+    Decimal("1.5"), Decimal("1.00"), Decimal("0.005"), "", "1", "10", "ab", "large", b"a", True, False,
+    dt.date(1970, 1, 1), dt.date(2026, 1, 1), NOON, NOON.replace(microsecond=500), NOON.replace(tzinfo=dt.UTC),
+    dt.time(12), dt.time(0, 0, 5),
+    pl.lit(NOON, pl.Datetime("ms")), pl.lit(NOON, pl.Datetime("ns")), pl.lit(0.1, pl.Float32), pl.lit(1, pl.Int8),
+]  # fmt: skip
+CASTS: list[Any] = [
+    pl.Int8, pl.Int32, pl.Int64, pl.UInt8, pl.UInt64, pl.Float32, pl.Float64, pl.String, pl.Boolean, pl.Date, pl.Time,
+    pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Datetime("us", "UTC"), pl.Decimal(20, 1), pl.Binary,
+    pl.Enum(["small", "large", "a", "ab", "", "1", "10"]), pl.Categorical,
+]  # fmt: skip
+OPERATORS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+def predicate(chance: Random) -> pl.Expr:
+    """Return a random predicate over the column k."""
+    side = pl.col("k")
+    if chance.random() < 0.5:
+        side = side.cast(chance.choice(CASTS), strict=chance.random() < 0.3)
+    literal = chance.choice(LITERALS)
+    form = chance.random()
+    if form < 0.15 and not isinstance(literal, pl.Expr):
+        return side.is_in([one for one in LITERALS if type(one) is type(literal)][: chance.choice((1, 3))])
+    if form < 0.3:
+        return side.is_between(literal, chance.choice(LITERALS), closed=chance.choice(("both", "left", "none")))
+    if form < 0.4:
+        return chance.choice(OPERATORS)(literal if isinstance(literal, pl.Expr) else pl.lit(literal), side)
+    return chance.choice(OPERATORS)(side, literal)
+
+
+class Rows:
+    """Rows in memory as a table gives them: those whose keys are in some ranges."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self.schema = Schema({"k": keys.type}, values={"n": "int64"})
+        field = self.schema.row_key[0]
+        self.table = pa.table({"k": keys, "n": range(len(keys))})
+        plain = keys.cast(pa.int64()).to_pylist() if keys.type.id in CLOCKS else keys.to_pylist()
+        self.codes = [
+            self.schema.codec.encode((value if keys.type.id in CLOCKS else content_of(field, value),))
+            for value in plain
+        ]
+
+    def __call__(self, where: Any, columns: list[str], limit: int | None) -> Any:
+        assert limit is None
+        inside = [any(keys.contains(code) for keys in where[0]) for code in self.codes]
+        return nullcontext(self.table.filter(pa.array(inside)).select(columns).to_batches())
+
+
+CLOCKS = {pa.timestamp("us").id, pa.time64("us").id}
+
+
+def lost(name: str, seed: str, count: int) -> list[str]:
+    """Return the predicates for which a lazy frame does not have the rows that Polars finds among all."""
+    rows, chance, found = Rows(KEYS[name]), Random(f"{seed} {name}"), []
+    lazy, frame = lazy_frame(rows.schema, rows, name), polars_frame(rows.table)
+    done = 0
+    while done < count:
+        try:
+            one = predicate(chance)
+            passing = frame.filter(one)["n"].to_list()
+        except (pl.exceptions.PolarsError, TypeError):
+            # It refuses the types, or cannot cast a row.
+            continue
+        done += 1
+        if lazy.filter(one).collect()["n"].to_list() != passing:
+            found.append(str(one))
+    return found
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_lazy_frame_has_the_rows_that_polars_finds_among_all(name: str) -> None:
+    assert lost(name, "0", PREDICATES) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("int32", pl.col("k") == 5),
+        ("int64", pl.col("k") > 5.5),
+        ("uint64", pl.col("k").is_in([5, 7])),
+        ("double", pl.col("k").is_between(1, 2.5)),
+        ("decimal(10,2)", pl.col("k") == Decimal("1.50")),
+        ("string", pl.col("k").str.starts_with("a")),
+        ("date", pl.col("k") < dt.date(2026, 1, 1)),
+        ("timestamp[ns]", pl.col("k") >= NOON),
+        ("timestamp[us, tz=UTC]", pl.col("k") >= NOON.replace(tzinfo=dt.UTC)),
+    ],
+)
+def test_ranges_narrow_what_is_read(kind: str, where: pl.Expr) -> None:
+    asked = []
+    schema = Schema({"k": kind})
+
+    def rows(ranges: Any, *_: Any) -> Any:
+        asked.append(ranges[0])
+        return nullcontext([])
+
+    lazy_frame(schema, rows, "t").filter(where).collect()
+    assert asked[0] != (ALL_KEYS,)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [pl.col("at") == NOON, pl.col("at") > pl.lit(NOON, pl.Datetime("us", "Europe/Berlin")), pl.col("n") == "a"],
+)
+def test_what_polars_refuses_is_refused_whatever_rows_there_are(refused: pl.Expr) -> None:
+    lake = lakebed.create(f"memory://{random_token()}")
+    table = lake.create_table("t", Schema({"at": "timestamp[us, tz=UTC]"}, values={"n": "int64"}))
+    for _ in range(2):
+        with pytest.raises(pl.exceptions.PolarsError):
+            table.lazy_polars().filter(refused).collect()
+        table.write([{"at": NOON.replace(tzinfo=dt.UTC, hour=1), "n": 1}])
+
+
+@pytest.mark.parametrize("name", ["text", "int64"])
+def test_a_cast_that_is_taken_for_exact_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "_is_exact", lambda *_: True)
+    assert lost(name, "planted", 1000)
+
+
+def test_a_cast_of_a_decimal_to_an_integer_is_found_if_it_is_taken_for_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monotonic = comparisons._monotonic_cast
+    monkeypatch.setattr(comparisons, "_monotonic_cast", lambda kind, wanted: monotonic(kind, wanted) or Fraction)
+    assert lost("decimal", "planted", 1000)
