@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.engine.compared_columns import name_of_token
 from lakebed.engine.tokens import tokens_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from datafusion import DataFrame
+    from datafusion.plan import LogicalPlan
 
     from lakebed.engine.tokens import Token
 
@@ -51,6 +52,18 @@ _NOT_IN = "NOT IN (<subquery>)"
 _NULL_AWARE = re.compile(r"Anti Join:(.*) null_aware$", re.MULTILINE)
 
 
+class Plans(NamedTuple):
+    """The plan of a statement, before and after the optimizer."""
+
+    logical: LogicalPlan
+    optimized: LogicalPlan
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Plans:
+        """Return those of a frame. Raises the engine's exceptions."""
+        return cls(frame.logical_plan(), frame.optimized_logical_plan())
+
+
 @dataclass(frozen=True, slots=True)
 class _Membership:
     """A comparison with a subquery: the tokens of its operator, and the parentheses of the subquery. ``comparison`` is
@@ -68,11 +81,12 @@ class _Membership:
         return self.comparison == "<> ALL"
 
 
-def with_comparisons(text: str, tables: Collection[str], planned: Callable[[str], DataFrame]) -> str:
+def with_comparisons(text: str, tables: Collection[str], planned: Callable[[str], Plans]) -> str:
     """Return the statement over tables of these names, with each IN over a subquery that the engine would evaluate
     wrongly as a comparison.
 
-    ``planned`` plans and optimizes a statement over tables with the columns of its own, and raises an Error.
+    ``planned`` plans and optimizes a statement over tables with the columns of its own, and raises an Error; it is
+    called again for the same text.
     """
     lowered = text.lower()
     if "in" not in lowered and "an" not in lowered and "al" not in lowered:
@@ -92,17 +106,17 @@ def with_comparisons(text: str, tables: Collection[str], planned: Callable[[str]
     return found
 
 
-def _joins_by_columns(frame: DataFrame) -> bool:
+def _joins_by_columns(plans: Plans) -> bool:
     """Return whether each NOT IN of a plan became a join by a column alone: others are not aware of nulls."""
-    negated = frame.logical_plan().display_indent().count(_NOT_IN)
-    joins = _NULL_AWARE.findall(frame.optimized_logical_plan().display_indent())
+    negated = plans.logical.display_indent().count(_NOT_IN)
+    joins = _NULL_AWARE.findall(plans.optimized.display_indent())
     return len(joins) == negated and all(join.strip() and " Filter: " not in join for join in joins)
 
 
 class _Statement:
     """The tokens of a statement, and the subqueries that something is compared with."""
 
-    def __init__(self, text: str, tables: Collection[str], planned: Callable[[str], DataFrame]) -> None:
+    def __init__(self, text: str, tables: Collection[str], planned: Callable[[str], Plans]) -> None:
         self._text = text
         self._tables = tables
         self._planned = planned
@@ -210,6 +224,8 @@ class _Statement:
         """Return whether a subquery may name columns of the queries around it: also if it names a query of WITH, which
         may hide a table.
         """
+        if "outer_ref(" not in self._planned(self._text).logical.display_indent():
+            return False
         named = self._names(one.opening + 1, one.closing)
         if named & set(self._queries_of_with()):
             return True

@@ -23,7 +23,8 @@ beside a name.
 (:func:`with_typed_literals`). In a statement one name may be a column of several tables, of a subquery, or an alias, so
 the engine says its type (:func:`with_resolved_literals`): the constant is replaced by a comparison of the name with
 bytes of a length that no column has, and the engine's message has the types that it cannot compare. Constants beside
-one name in one clause of one query are asked for once.
+one name in one clause of one query are asked for once; in a statement of one SELECT over tables, a name in WHERE is a
+column without asking.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ _CLAUSES = frozenset(
 )
 
 
+_NOT_ALONE = frozenset(
+    {"with", "values", "union", "except", "intersect", "lateral", "unnest", "pivot", "information_schema"}
+)
+"""Words without which a statement of one SELECT has only columns of its tables in WHERE and ON."""
+
+
 class _Constant(NamedTuple):
     """A constant beside a name: what it matches, its place in the text, the name, and the clause of the name."""
 
@@ -82,6 +89,8 @@ class _Constant(NamedTuple):
     end: int
     name: tuple[Token, ...]
     clause: tuple[int, int]
+    keyword: str
+    """The first word of the clause."""
 
     @property
     def range(self) -> tuple[int, int]:
@@ -109,6 +118,7 @@ def with_resolved_literals(text: str, schemas: Sequence[pa.Schema], refusal: Cal
     ``refusal`` plans a statement, and returns the engine's message if it refuses it; empty if it does not.
     """
     constants = list(_constants(text, schemas))
+    columns = _columns_alone(text, schemas) if constants else {}
     changes: dict[tuple[int, int], str] = {}
 
     def place(one: _Constant) -> tuple[str, tuple[int, int]]:
@@ -116,12 +126,43 @@ def with_resolved_literals(text: str, schemas: Sequence[pa.Schema], refusal: Cal
 
     for _, group in groupby(sorted(constants, key=place), place):
         same = list(group)
+        if (known := columns.get(_column_of(same[0]) or "")) is not None:
+            for one in same:
+                changes |= _changes(text, one, known)
+            continue
         asked = {one.range: "NULL" for one in constants} | {same[0].range: _PROBE.format(same[0].written(text))}
         refused = _REFUSED.search(refusal(_replaced(text, asked)))
         kind = None if refused is None else _type_of_engine(refused[1])
         for one in same:
             changes |= _changes(text, one, kind)
     return _replaced(text, changes)
+
+
+def _columns_alone(text: str, schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
+    """Return the types of the names that are a column in WHERE and ON, whatever else the statement has: those of one
+    query over tables, in which they have one type.
+    """
+    tokens = list(tokens_of(text))
+    words = [token.text.lower() for token in tokens if token.kind == "word"]
+    clauses = _clauses(tokens, openings(tokens))
+    derived = any(
+        token.text == "(" and at >= 0 and tokens[at].says("from")
+        for token, (_, at) in zip(tokens, clauses, strict=True)
+    )
+    if words.count("select") != 1 or derived or not _NOT_ALONE.isdisjoint(words):
+        return {}
+    kinds: dict[str, set[pa.DataType]] = {}
+    for schema in schemas:
+        for field in schema:
+            kinds.setdefault(field.name, set()).add(field.type)
+    return {name: one.pop() for name, one in kinds.items() if len(one) == 1}
+
+
+def _column_of(constant: _Constant) -> str | None:
+    """Return the column that a name without a qualifier means in WHERE or ON, if no query is around."""
+    if constant.keyword not in ("where", "on") or len(constant.name) > 1:
+        return None
+    return name_of_token(constant.name[0])
 
 
 def _constants(text: str, schemas: Iterable[pa.Schema]) -> Iterator[_Constant]:
@@ -144,7 +185,9 @@ def _constants(text: str, schemas: Iterable[pa.Schema]) -> Iterator[_Constant]:
         found = next((found for pattern in patterns if (found := pattern.fullmatch(token.text))), None)
         name = None if found is None else compared_name(tokens, opened[at], at)
         if found is not None and name is not None:
-            yield _Constant(found, token.start, token.end, tuple(tokens[i] for i in name), clauses[name[0]])
+            clause = clauses[name[0]]
+            keyword = tokens[clause[1]].text.lower() if clause[1] >= 0 else ""
+            yield _Constant(found, token.start, token.end, tuple(tokens[i] for i in name), clause, keyword)
 
 
 def _joined(text: str, tokens: Sequence[Token]) -> list[Token]:

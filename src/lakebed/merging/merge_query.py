@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.datafusion import ThreadSession, pieces, query_context, read_only
-from lakebed.engine.in_subqueries import with_comparisons
+from lakebed.engine.in_subqueries import Plans, with_comparisons
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.value_sizes import bounded
 from lakebed.errors import Code, Error
@@ -26,7 +26,7 @@ from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.row_kinds import ARRIVAL
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, SessionContext
+    from datafusion import SessionContext
 
     from lakebed.model.schema import Schema
 
@@ -84,11 +84,9 @@ def _queried(text: str, rows: pa.RecordBatch) -> pa.Table:
         engine.deregister_table(_ROWS)
 
 
-def _planned(engine: SessionContext, text: str) -> DataFrame:
+def _planned(engine: SessionContext, text: str) -> Plans:
     with translate_errors(lambda error: Code.MERGE_MODE_INVALID(error_text(error))):
-        frame = engine.sql_with_options(text, read_only())
-        frame.optimized_logical_plan()
-    return frame
+        return Plans.of(engine.sql_with_options(text, read_only()))
 
 
 def _as_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

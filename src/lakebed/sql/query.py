@@ -23,7 +23,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
-from lakebed.engine.in_subqueries import with_comparisons
+from lakebed.engine.in_subqueries import Plans, with_comparisons
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.typed_literals import with_resolved_literals
@@ -170,12 +170,13 @@ class SqlEngine:
         }
         refusal = partial(self._refusal, context, empties)
         text = with_resolved_literals(bounds.text, arrow_schemas, refusal)
-        text = with_comparisons(text, snapshots, partial(self._optimized, context, empties))
+        plans = cache(partial(self._plans, context, empties))
+        text = with_comparisons(text, snapshots, plans)
         names = None
         if bounds.naming != bounds.text:
             naming = with_resolved_literals(bounds.naming, arrow_schemas, refusal)
             names = self._planned(context, naming, empties).schema().names
-        scans, off = self._scans(context, text, empties, snapshots)
+        scans, off = _scans_in(plans(text).optimized, snapshots)
         read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
@@ -261,17 +262,16 @@ class SqlEngine:
                 for option in off:
                     context.sql(f"SET {option} = 'true'")
 
-    def _optimized(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> DataFrame:
-        """Plan the statement over the tables, and raise UsageError as well for one that the optimizer refuses."""
+    def _plans(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> Plans:
+        """Plan the statement over the tables, and optimize it. Raises UsageError for one that either refuses."""
         frame = self._planned(context, text, tables)
         with translate_errors(partial(refused, statement=text)):
-            frame.optimized_logical_plan()
-        return frame
+            return Plans.of(frame)
 
     def _refusal(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> str:
         """Return why the engine refuses the types of a statement over the tables; empty if it does not."""
         try:
-            self._optimized(context, tables, text)
+            self._plans(context, tables, text)
         except Error as error:
             return str(error.__cause__)
         return ""
@@ -287,23 +287,6 @@ class SqlEngine:
         more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
         known = f"{', '.join(names) or 'none yet'}{did_you_mean(called, names)}{more}"
         return Code.TABLE_NOT_FOUND(f"no table named {called!r}; the instance's tables: {known}", table=called)
-
-    def _scans(
-        self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Tabular]
-    ) -> tuple[dict[str, _Scans], tuple[str, ...]]:
-        """Return what the statement reads of each table, and the options of the engine to switch off for it."""
-        frame = self._planned(context, text, empties)
-        with translate_errors(partial(refused, statement=text)):
-            optimized = frame.optimized_logical_plan()
-        found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
-        seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
-        has_hidden = seen != optimized.display_indent().count("TableScan: ")
-        if has_hidden:
-            # Some scans are inside expressions, which the bindings do not show.
-            found = {
-                name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()
-            }
-        return found, options_off(optimized, has_hidden=has_hidden)
 
 
 # -- names ------------------------------------------------------------------------------------------------------
@@ -341,6 +324,17 @@ class _Catalog(CatalogProvider):
 
 
 # -- scans ------------------------------------------------------------------------------------------------------
+
+
+def _scans_in(optimized: LogicalPlan, snapshots: Mapping[str, Tabular]) -> tuple[dict[str, _Scans], tuple[str, ...]]:
+    """Return what the statement of a plan reads of each table, and the options of the engine to switch off for it."""
+    found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
+    seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
+    has_hidden = seen != optimized.display_indent().count("TableScan: ")
+    if has_hidden:
+        # Some scans are inside expressions, which the bindings do not show.
+        found = {name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()}
+    return found, options_off(optimized, has_hidden=has_hidden)
 
 
 def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
