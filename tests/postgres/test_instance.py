@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import lakebed
+from lakebed import Schema, clock
 from lakebed.cli import main
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
@@ -50,3 +52,14 @@ def test_the_command_line_does_not_repeat_a_password(cluster, tmp_path, capsys):
     said = capsys.readouterr()
     assert "PGPASSWORD" in said.err
     assert "s3kr1t" not in said.out + said.err
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+@pytest.mark.parametrize("end", ["", "?client_encoding=sql_ascii"])
+def test_a_database_of_any_encoding_keeps_the_log(cluster, tmp_path, encoding, end):
+    name = f"{encoding.lower()}_{clock.random_token()}"
+    made = f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    cluster.sql(made, database="postgres")
+    lake = lakebed.create(tmp_path / "löke", log_url=cluster.url(name) + end)
+    lake.create_table("tä", Schema({"k": "string"})).write({"k": ["é"]})
+    assert lakebed.open(tmp_path / "löke")["tä"].scan().read_all()["k"].to_pylist() == ["é"]

@@ -143,8 +143,15 @@ class PostgresqlServer:
         given = {name for name, _ in parse_qsl(urlsplit(self.url).query, keep_blank_values=True)}
         defaults = {name: value for name, value in _DEFAULTS.items() if name not in given}
         # The client puts the values in, so that two statements can be one message, and none is prepared on the server:
-        # a pooler between would hand it to another session.
-        return psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.ClientCursor, **defaults)  # type: ignore[arg-type]
+        # a pooler between would hand it to another session. Without the encoding, text of a database in SQL_ASCII would
+        # be bytes.
+        return psycopg.connect(
+            self.url,
+            autocommit=True,
+            cursor_factory=psycopg.ClientCursor,
+            client_encoding="utf8",
+            **defaults,  # type: ignore[arg-type]
+        )
 
 
 def meaning_of(error: DBAPIError) -> Meaning:
