@@ -26,6 +26,9 @@ from lakebed.formats.text_types import is_typed
 SNIFFED_CHARACTERS = 256 * 1024
 _DELIMITERS = (",", ";", "\t", "|")
 _SNIFFED_RECORDS = 1_000
+_JUDGED_BYTES = 65_536
+"""Bytes by which a file is judged to be text."""
+
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -89,17 +92,35 @@ def detect_dialect(
 
 
 def detect_encoding(sample: bytes, name: str) -> str:
-    """Detect the encoding from the first bytes. Raises UsageError for a file that is not text."""
+    """Detect the encoding from the first bytes. Raises UsageError for a file that is not text.
+
+    A value of UTF-8 may have the character U+0000; names of columns have none, so the first line tells UTF-16 apart.
+    """
     for mark, encoding in _MARKS:
         if sample.startswith(mark):
             return encoding
-    place = sample[:65_536].find(0)
-    if place >= 0:
+    place = sample[:_JUDGED_BYTES].find(0)
+    if place >= 0 and (place < _line_end(sample) or not _is_utf8(sample[:_JUDGED_BYTES])):
         known = "an Excel or ZIP file" if sample.startswith(b"PK") else "not text"
         raise Code.SOURCE_UNSUPPORTED(
             f"{name} is {known}: its byte {place:,} is 0. Save it as CSV, or give the encoding of its text", source=name
         )
     return "utf-8"
+
+
+def _line_end(sample: bytes) -> int:
+    """Return where the first line ends; the end of the sample if it has no other line."""
+    end = sample.find(b"\n")
+    return len(sample) if end < 0 else end
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8, of which the last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _delimiters(name: str, decimal_point: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def column_type(values: pa.Array, date_format: str | None = None, decimal_point:
     examples = tuple(distinct[:3].to_pylist())
     words = pc.is_in(distinct, pa.array(sorted(NULL_WORDS)))
     rest = pc.utf8_trim_whitespace(distinct.filter(pc.invert(words)))
-    kind = _type_of(rest, date_format, decimal_point)
+    kind = type_of_texts(rest, date_format, decimal_point)
     nulls = frozenset(distinct.filter(words).to_pylist()) if kind is not None else frozenset()
     return ColumnType(kind or pa.string(), nulls, examples)
 
@@ -101,7 +101,8 @@ def words_for_null(values: pa.Array) -> frozenset[str]:
     return frozenset(distinct.filter(pc.is_in(distinct, pa.array(sorted(NULL_WORDS)))).to_pylist())
 
 
-def _type_of(values: pa.Array, date_format: str | None, decimal_point: str) -> pa.DataType | None:
+def type_of_texts(values: pa.Array, date_format: str | None = None, decimal_point: str = ".") -> pa.DataType | None:
+    """Return the type that fits all of the values, of which none stands for null; None if it is text."""
     if not len(values):
         return None
     if date_format is not None and not times_of_format(values, date_format).null_count:

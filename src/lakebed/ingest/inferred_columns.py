@@ -158,7 +158,7 @@ def _with_types(columns: pa.Schema, options: ReadingOptions, name: str) -> pa.Sc
 
 def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
     from lakebed.formats.json_lines import read_json_lines
-    from lakebed.formats.text_types import column_type
+    from lakebed.formats.text_types import type_of_texts
 
     with reading(file):
         sample, whole = file.sample(_INFERRED_BYTES)
@@ -183,8 +183,9 @@ def _inferred_json(file: InputFile, options: ReadingOptions) -> Inferred:
         column = table.column(name).combine_chunks()
         kind = column.type
         if pa.types.is_string(kind):
-            kind = column_type(column, None).type
-            kind = kind if pa.types.is_temporal(kind) else pa.string()
+            # No text of JSON stands for null.
+            found_kind = type_of_texts(column.unique().drop_null())
+            kind = found_kind if found_kind is not None and pa.types.is_temporal(found_kind) else pa.string()
         fields.append(pa.field(name, kind))
         examples[name] = tuple(str(value) for value in column.slice(0, 3).to_pylist())
     return Inferred(

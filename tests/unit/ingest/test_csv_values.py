@@ -186,3 +186,51 @@ def test_a_format_of_days_of_a_year_or_of_weeks_is_refused(date_format):
     """Arrow accepts these directives, and reads another date."""
     with pytest.raises(UsageError, match="days of a year and weeks"):
         ReadingOptions(date_format=date_format)
+
+
+TEXTS = [
+    "a\0b",
+    "\0",
+    "\ufeff",
+    "\x1a",
+    "\x7f",
+    "\u2028",
+    "\x85",
+    "\r",
+    "a\rb",
+    "\n",
+    '"',
+    "''",
+    "NA",
+    "null",
+    "-",
+    " x ",
+    "\t",
+    ",",
+]
+
+
+@pytest.mark.parametrize("written", [csv_lines, None])
+def test_texts_of_any_characters_are_read_as_they_were_written(tmp_path, written):
+    schema = Schema({"id": "int64"}, values={"text": "string"})
+    texts = [*TEXTS, *map(chr, range(32)), ""]
+    rows = pa.record_batch([pa.array(range(len(texts))), pa.array(texts)], schema=schema.arrow)
+    path = tmp_path / "rows.csv"
+    if written is None:
+        path = write_rows([rows], schema.arrow, "csv", tmp_path, memory_limit_bytes=2**30).path
+    else:
+        path.write_bytes(b"".join(written(rows.schema, [rows])))
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", schema)
+
+    table.write(path)
+
+    assert table.to_arrow()["text"].to_pylist() == texts
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_utf_16_without_a_mark_is_still_no_utf_8(tmp_path, encoding):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("id,text\n1,a\n2,b\n".encode(encoding).removeprefix(b"\xff\xfe\0\0"))
+
+    with pytest.raises(UsageError, match=r"is not text: its byte \d is 0"):
+        detect(InputFile(str(path), str(path)), ReadingOptions(), {})

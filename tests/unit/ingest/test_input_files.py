@@ -295,6 +295,19 @@ def test_numbers_of_a_json_column_keep_their_digits(tmp_path, form):
     assert table.get(1).select(["v", "more"]).to_pylist() == [{"v": value, "more": ["0.30"]}]
 
 
+@pytest.mark.parametrize("other", ["", "n/a", "NULL", "-", " ", " 2026-01-01", "2026-02-30", "20260101"])
+@pytest.mark.parametrize("time", ["2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z", "12:00:00"])
+def test_texts_of_json_are_times_only_if_all_are(tmp_path, time, other):
+    """No text of JSON stands for null, so that a column with another text is text."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"id": 1, "at": time}) + "\n" + json.dumps({"id": 2, "at": other}) + "\n")
+    found = inferred(input_file(str(path))).columns
+    assert found.field("at").type == pa.string()
+    table = lakebed.create(f"memory://{new_id()}").create_table("t", Schema.from_arrow(found, ["id"]))
+    table.write(path)
+    assert table.to_arrow()["at"].to_pylist() == [time, other]
+
+
 def test_columns_of_json_lines_are_inferred(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(
