@@ -76,6 +76,12 @@ def test_who_lacks_pandas_need_not_install_spark(monkeypatch, spark, package):
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
 
+@pytest.mark.parametrize(("module", "named"), [("google.protobuf", "protobuf"), ("grpc", "grpcio")])
+def test_a_module_is_named_as_it_is_installed(module, named):
+    with pytest.raises(UsageError, match=f"this needs {named}, which is not installed"), optional_imports():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+
 def test_every_extra_that_is_named_there_is():
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     assert set(EXTRAS.values()) <= set(declared["project"]["optional-dependencies"])

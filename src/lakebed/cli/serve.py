@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -161,6 +162,9 @@ def serve(
         from lakebed.web import server
         from lakebed.web.app import make_app
 
+        if flight_port is not None:
+            # A package that is missing is named before the service starts.
+            import_module("lakebed.flight.flight_server")
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
@@ -180,9 +184,8 @@ def serve(
         stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
         if flight_port is not None:
-            with optional_imports():
-                from lakebed.flight.flight_server import FlightServer
-                from lakebed.flight.statement_runs import StatementLimits
+            from lakebed.flight.flight_server import FlightServer
+            from lakebed.flight.statement_runs import StatementLimits
 
             bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
             pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())

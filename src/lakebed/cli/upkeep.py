@@ -6,7 +6,7 @@ Errors: UsageError for a period that is none. Source: docs/service.md.
 from __future__ import annotations
 
 import functools
-import sys
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,9 @@ def _period(text: str) -> tuple[TableOperation, float]:
         ) from None
 
 
+_LOG = logging.getLogger("lakebed.service")
+
+
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """The options of a service's maintenance."""
@@ -50,7 +53,7 @@ class Upkeep:
     idle_s: float
 
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
-        """Return the service, not started. It reports failures on stderr."""
+        """Return the service, not started. It logs failures, each with its time."""
         with optional_imports():
             from lakebed.service.service import Service
 
@@ -62,7 +65,7 @@ class Upkeep:
             limits=self.limits,
             maintain=self.maintains,
             hook_commands=hook_commands,
-            report=lambda text: print(f"lakebed: {text}", file=sys.stderr, flush=True),
+            report=_LOG.warning,
         )
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed import clock
+from lakebed import clock, telemetry
 from lakebed.errors import Code, NotRetainedError
 from lakebed.ingest.sources import check_parquet, find_files, identity, modified_ns
 from lakebed.log.last_modified_times import EPOCH, to_us
@@ -118,6 +118,8 @@ def submit(
     for request in requests:
         if known[request.id] is None and modified_ns(request.files[0]) < oldest_ns:
             known[request.id] = _file(request, Standing.OLD, None)
+    if left_out := sum(one is not None and one.standing is Standing.OLD for one in known.values()):
+        telemetry.measure("submitted_files_left_out_total", left_out, table=state.table)
     new = [request for request in requests if known[request.id] is None]
     _check_room(state, len(new), name)
     # Files that are recorded were checked when they were submitted.

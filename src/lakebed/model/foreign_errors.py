@@ -45,6 +45,9 @@ EXTRAS = {
 }
 """The extra of Lakebed that installs a module."""
 
+_DISTRIBUTIONS = {"google": "protobuf", "grpc": "grpcio", "opentelemetry": "the SDK of OpenTelemetry"}
+"""What is installed for a module of another name."""
+
 _TEXT_CHARACTERS_MAX = 500
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -91,6 +94,7 @@ def optional_imports() -> Iterator[None]:
         # Spark needs an older pandas, so the extra ``spark`` selects its version. Frames need only pandas.
         alone = module == "pandas" and find_spec("pyspark") is None
         package = module if alone else f"'lakebed[{extra}]'"
+        named = _DISTRIBUTIONS.get(module, module)
         raise Code.PACKAGE_MISSING(
-            f"this needs {module}, which is not installed: pip install {package}", module=module, extra=extra
+            f"this needs {named}, which is not installed: pip install {package}", module=module, extra=extra
         ) from error

@@ -35,7 +35,19 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("lakebed.monitoring")
 
-LARGEST = ("mean", "max", "seconds", "version", "unreadable", "offline", "failures", "parked", "paused", "due")
+LARGEST = (
+    "versions",
+    "mean",
+    "max",
+    "seconds",
+    "version",
+    "unreadable",
+    "offline",
+    "failures",
+    "parked",
+    "paused",
+    "due",
+)
 """The suffixes of gauges whose values are not summed over tables."""
 
 Values = dict[tuple[str, ...], float]
@@ -74,6 +86,7 @@ class ServiceGauges(Collector):
             _add_service(values, status)
             for table in status.tables:
                 self._add_table(values, table, clock.now())
+            self._add_followers(values, status)
             values["tables"][()] = len(status.tables)
             values["tables_unlabelled"][()] = self._labels.unlabelled
         values["scrape_errors_total"][()] = self._errors
@@ -95,6 +108,16 @@ class ServiceGauges(Collector):
         for operation in table.operations:
             for name, value in _of_operation(operation, now).items():
                 _merge(values[name], name, (label, operation.operation.value), value)
+
+    def _add_followers(self, values: dict[str, Values], status: ServiceStatus) -> None:
+        """Add how far hooks and views are behind their tables."""
+        versions = {table.id: table.version for table in status.tables}
+        found = [("table_view_lag_versions", *one) for one in self._service.view_lags().items()]
+        for hook in status.hooks:
+            lag = max(0, versions.get(hook.table, 0) - hook.delivered)
+            found += [("table_hook_failures", hook.table, hook.failures), ("table_hook_lag_versions", hook.table, lag)]
+        for name, table_id, value in found:
+            _merge(values[name], name, (self._labels.of(table_id),), value)
 
 
 def _merge(values: Values, name: str, key: tuple[str, ...], value: float) -> None:

@@ -214,6 +214,15 @@ class Service:
             reads=self.reads.rates(),
         )
 
+    def view_lags(self) -> dict[str, int]:
+        """Return how many versions of its source each view lacks, by the id of the view; from memory."""
+        summaries = {table_id: watch.summary for table_id, watch in list(self._follower.watches.items())}
+        return {
+            view: max(0, summaries[one.source].version - one.fed)
+            for view, one in summaries.items()
+            if one.source in summaries
+        }
+
     # -- the thread of the service ------------------------------------------------------------------------------
 
     def _serve(self) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
@@ -44,6 +45,12 @@ def spark_errors() -> Iterator[None]:
                 "or send it along (docs/clusters.md)",
                 module=missing[1],
             ) from error
+        if _FULL.search(text):
+            raise Code.TEMPORARY_STORAGE_FAILED(
+                "Spark cannot write its temporary files: the disk is full. On the machine of the task, make room "
+                "on the disk of SPARK_LOCAL_DIRS (by default of TMPDIR), or point it at a larger one",
+                errno=errno.ENOSPC,
+            ) from error
         raise Code.SPARK_FAILED(f"Spark failed: {spark_message(error)}") from error
 
 
@@ -51,6 +58,8 @@ def is_spark_error(error: BaseException) -> bool:
     """Return whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
+
+_FULL = re.compile("No space left on device|Disk quota exceeded")
 
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 

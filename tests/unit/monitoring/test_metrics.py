@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,10 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code
+from lakebed.ingest import requests
 from lakebed.monitoring.definitions import METRICS
 from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
 from lakebed.security.principal import Permission, Principal
 from lakebed.service.service import Service
+from lakebed.service.status import HookStatus
 from lakebed.web.app import make_app
 
 
@@ -183,3 +188,35 @@ def test_operations_of_the_service_are_measured(tmp_path):
     assert found["lakebed_gc_deleted_files_total", ("table", "t")] == 1
     assert found["lakebed_operation_failures", ("operation", "gc"), ("table", "t")] == 0
     assert found["lakebed_table_gc_end_time_seconds", ("table", "t")] > 1e9
+
+
+def test_how_far_hooks_and_views_are_behind_is_published(lake, monkeypatch):
+    table = made(lake)
+    lake.create_view_table(
+        "v", source="t", select="SELECT k, count(*) AS n FROM source GROUP BY k", row_key=["k"],
+        merge=lakebed.Aggregate({"n": "sum"}),
+    )  # fmt: skip
+    for number in range(3):
+        table.write(pa.table({"k": pa.array([number], pa.int64())}))
+    service = Service(lake)
+    hooks = [
+        HookStatus(str(number), table.id, None, table.version - number, number, None, None, None) for number in range(3)
+    ]
+    monkeypatch.setattr(service.hooks, "status", lambda: tuple(hooks))
+    with TestClient(make_app(service)) as client:
+        found = scraped(client)
+    assert found["lakebed_table_hook_failures", ("table", "t")] == 2
+    assert found["lakebed_table_hook_lag_versions", ("table", "t")] == 2
+    assert found["lakebed_table_view_lag_versions", ("table", "v")] >= 3
+    assert ("lakebed_table_view_lag_versions", ("table", "t")) not in found
+
+
+def test_files_that_are_left_out_are_counted(client, lake, tmp_path):
+    table = made(lake)
+    pq.write_table(pa.table({"k": pa.array([1], pa.int64())}), tmp_path / "old.parquet")
+    os.utime(tmp_path / "old.parquet", (0, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "_remembered_ns", lambda *_: 10**18)
+        report = table.submit(tmp_path / "old.parquet")
+    assert report.files[0].standing is requests.Standing.OLD
+    assert scraped(client)["lakebed_submitted_files_left_out_total", ("table", "t")] == 1

@@ -89,6 +89,13 @@ def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, tmp_path):
         scattered(Session(), [((file, (0,)),)]).mapInArrow(map_function(shuffle, chunks), PIECES)
 
 
+@pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_under_spark_says_so(reason):
+    with pytest.raises(lakebed.StorageError, match=r"disk is full.*SPARK_LOCAL_DIRS") as caught, spark_errors():
+        raise PySparkException(f"Job aborted: Task 0 failed: java.io.IOException: {reason}\n\tat java.base/x")
+    assert caught.value.code == Code.TEMPORARY_STORAGE_FAILED
+
+
 def test_an_error_of_spark_is_one_of_lakebed_in_any_job():
     """Here that which counts the cores."""
 

@@ -99,6 +99,12 @@ def test_a_role_reads_what_it_shows(client, tokens):
     assert "u" not in client.get("/v1/tables", headers=bearer(tokens["part"])).json()["tables"]
 
 
+def test_a_role_that_sees_a_part_of_a_table_may_not_list_its_jobs(client, tokens):
+    for path in ("/v1/jobs?table=t", "/v1/tables/t/requests"):
+        assert client.get(path, headers=bearer(tokens["part"])).status_code == 403
+        assert client.get(path, headers=bearer(tokens["read"])).status_code == 200
+
+
 def test_no_get_shows_a_hidden_row_or_the_name_of_another_table(client, tokens):
     """Whatever routes there are, or will be."""
     asked = 0

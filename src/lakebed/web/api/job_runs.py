@@ -8,10 +8,9 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromQuery, QueryParameter
 
-from lakebed.security.principal import Permission
 from lakebed.tracker.listing import RunFilter, job_runs
 from lakebed.tracker.runs import RunOutcome
-from lakebed.web.access import may_see, retry_run, seen_run
+from lakebed.web.access import RequestedTable, may_see, retry_run, seen_run
 from lakebed.web.api.descriptions import ERRORS
 from lakebed.web.provided import PathText, ThePrincipal, TheService, TheTables
 from lakebed.web.threads import threaded
@@ -31,7 +30,7 @@ def list_jobs(
     limit: Annotated[int, QueryParameter(ge=0, le=RUNS_MAX)] = 100,
 ) -> dict[str, Any]:
     """Runs of jobs, newest first, with their hosts, progress, results and errors."""
-    ids = None if table is None else frozenset({tables.table(principal, Permission.READ, table).id})
+    ids = None if table is None else frozenset({RequestedTable(tables, principal, table).whole().id})
     wanted = RunFilter(ids, outcomes=None if outcome is None else frozenset({outcome}))
     seen = [run for run in job_runs(service.instance.storage, wanted, RUNS_MAX) if may_see(principal, run)]
     return {"jobs": [msgspec.to_builtins(run) for run in seen[:limit]]}

@@ -1,0 +1,35 @@
+"""What a service says while it maintains tables."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.cli.logs import log_to_stderr
+from lakebed.cli.upkeep import Upkeep
+from lakebed.service.plan import ServiceLimits
+
+SAID = "table t: gc failed at 100% of its work"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_line_of_a_service_has_its_time(
+    tmp_path: Path, log_format: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("lakebed")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(logger, name, getattr(logger, name))
+    log_to_stderr(verbosity=0, quiet=False, log_format=log_format)
+    upkeep = Upkeep(maintains=True, launcher="in-process", memory_bytes=None, limits=ServiceLimits(), idle_s=1.0)
+    upkeep.service(lakebed.create(str(tmp_path)))._report(SAID)
+    (line,) = capsys.readouterr().err.splitlines()
+    if log_format == "json":
+        assert re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.", json.loads(line)["time"])
+        assert json.loads(line)["message"] == SAID
+    else:
+        assert re.fullmatch(rf"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d WARNING lakebed.service: {SAID}", line)
