@@ -28,7 +28,6 @@ from msgspec import structs
 
 from lakebed.errors import Code
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
-from lakebed.model.merge_modes import KeepAll, has_one_row_a_key
 from lakebed.model.row_filters import NO_FILTER, filter_sql
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, coarser, plan
@@ -60,7 +59,6 @@ from lakebed.state.transactions import (
     SubmitRequests,
     Watermark,
 )
-from lakebed.state.transactions.merge_changes import followed_by
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile, PartitionFile
@@ -117,13 +115,13 @@ class VersionChange:
     @property
     def merges(self) -> bool:
         """Whether rows with equal keys are merged, so that a row may be updated."""
-        return not isinstance(self.after.merge, KeepAll)
+        return not self.after.merge.keeps_all
 
     @property
     def key(self) -> KeyCodec:
         """The fields by which rows are compared: those of the merge, or all that rows are sorted by."""
         schema = self.after.created
-        is_alone = has_one_row_a_key(self.after.merge) or not schema.sort_key
+        is_alone = self.after.merge.one_row_per_key or not schema.sort_key
         return schema.codec if self.merges and is_alone else schema.order
 
     def added_rows(self, scope: Scope) -> QueryPlan:
@@ -290,7 +288,7 @@ def _seen_by(present: TableState, state: TableState) -> TableState:
     if state.merge_version == present.merge_version:
         merge = present.merge
     else:
-        merge = followed_by(state.merge, state.created, present.created, {}) if state.schemas else state.merge
+        merge = state.merge.with_fields(state.created, present.created, {}) if state.schemas else state.merge
     if state.row_filter not in (NO_FILTER, present.row_filter):
         _check_filter_fields(present, state)
     return structs.replace(state, schemas=present.schemas, merge=merge)

@@ -17,7 +17,7 @@ from lakebed import settings
 from lakebed.errors import Code, Error, NotFoundError, UsageError
 from lakebed.model.checks import are_names, are_texts
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field
 from lakebed.model.schema import Schema
 from lakebed.model.wording import did_you_mean
@@ -127,7 +127,7 @@ def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
         else:
             keys = {key: [f.name for f in getattr(state.created, key)] for key in ("row_key", "sort_key")}
             group, found = "views", {"source": source_name(lake, state), "select": state.view.select, **keys}
-        if (mode := stored_mode(state.merge)) is not None:
+        if (mode := state.merge.document()) is not None:
             found["merge"] = mode
         found["online"] = lake.is_online(name)
         found["settings"] = dict(state.settings)

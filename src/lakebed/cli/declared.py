@@ -31,7 +31,6 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.model import types
 from lakebed.model.json_values import json_text
-from lakebed.model.merge_modes import stored_mode
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
@@ -145,7 +144,7 @@ def _table_changes(
     state = table.state()
     _check_view(lake, wanted, declaration)
     if state.merge != wanted.merge:
-        text = f"table {name} merges rows by {stored_mode(state.merge)}, which cannot be changed"
+        text = f"table {name} merges rows by {state.merge.document()}, which cannot be changed"
         raise declaration.wrong((*wanted.keys, "merge"), text)
     if wanted.schema is not None:
         for text, change in _schema_changes(state.created, wanted.schema, wanted.keys, declaration, prune=prune):

@@ -19,7 +19,7 @@ from lakebed.client.remote_table import RemoteTable
 from lakebed.client.request_values import KeyWord, given, key_document
 from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, stored_mode
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema_difference import check_same
 from lakebed.model.wording import did_you_mean
@@ -98,7 +98,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         check_flag("if_not_exists", if_not_exists)
         document: dict[str, Any] = {"name": name, "schema": schema.to_json(), "online": online}
         document["split_points"] = _points(split_points)
-        document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
+        document |= {"settings": dict(settings or {}), "merge": merge.document()}
         table = RemoteTable(self._connection, name)
         try:
             self._connection.ask("POST", "/v1/tables", document, reads=False)
@@ -142,7 +142,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         check_text("name", name)
         document: dict[str, Any] = {"name": name, "source": source, "select": select, "row_key": list(row_key)}
         document |= {"sort_key": list(sort_key), "split_points": _points(split_points)}
-        document |= {"settings": dict(settings or {}), "merge": stored_mode(merge)}
+        document |= {"settings": dict(settings or {}), "merge": merge.document()}
         self._connection.ask("POST", "/v1/views", document, reads=False)
         return RemoteTable(self._connection, name)
 

@@ -26,7 +26,7 @@ from lakebed.model import types
 from lakebed.model.arrays import empty_batch
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.merge_modes import Aggregate, KeepAll, MergeMode
+from lakebed.model.merge_modes import MergeMode
 from lakebed.runtimes import ENGINE
 
 if TYPE_CHECKING:
@@ -154,16 +154,16 @@ class RowQuery:
 
 
 def _check_groups(columns: Sequence[GroupColumn], keys: set[str], merge: MergeMode) -> None:
-    if any(column.origin is Origin.AGGREGATE for column in columns) and not isinstance(merge, Aggregate):
+    if any(column.origin is Origin.AGGREGATE for column in columns) and not merge.functions_by_field:
         raise Code.MERGE_MODE_INVALID(
             f"the query aggregates rows, and is applied to new rows as they come: merge = {shown(merge)} must be an "
             "Aggregate that puts its groups together, such as sum for a count"
         )
-    if isinstance(merge, KeepAll):
+    if merge.keeps_all:
         raise Code.MERGE_MODE_INVALID(
             "SELECT DISTINCT and GROUP BY need a merge mode that keeps one row a key, such as First()"
         )
-    functions = dict(merge.functions) if isinstance(merge, Aggregate) else {}
+    functions = merge.functions_by_field
     for column in columns:
         match column.origin:
             case Origin.GROUP if column.name not in keys:

@@ -32,7 +32,7 @@ from lakebed.model.checks import is_whole, shown
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import KeyRange
-from lakebed.model.merge_modes import KEEP_ALL, merge_key
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import ONE_FILE_BYTES, Layout
 from lakebed.read.plan import is_merged
@@ -207,7 +207,7 @@ def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> 
         merged = is_merged(task.mode, cell.files)
         # A condition on another field must not be evaluated before the merge: it may exclude a row that replaces
         # others.
-        above = merged and where is not None and not set(where.columns) <= set(merge_key(task.mode, schema))
+        above = merged and where is not None and not set(where.columns) <= set(task.mode.merge_key(schema))
         rows = merge_stream(
             [paths[file.id] for file in cell.files],
             schema,

@@ -36,7 +36,6 @@ from lakebed.model.html_tables import FactsView
 from lakebed.model.key_columns import raw, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
-from lakebed.model.merge_modes import KeepAll
 from lakebed.parquet.int96_times import int96_columns
 from lakebed.parquet.layout import SortedFile
 from lakebed.parquet.ranks import RankNotes
@@ -104,7 +103,7 @@ def attach(table: WriteTarget, source: Any, job_id: str | None, execute: Execute
     first = committed_at(state, "job_id", job_id)
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
-    if not isinstance(state.merge, KeepAll):
+    if not state.merge.keeps_all:
         raise Code.MERGE_MODE_MISMATCH(
             f"table {table.name} merges rows by {state.merge}, and files are attached as they are: import them instead",
             table=table.name,

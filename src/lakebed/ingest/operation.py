@@ -17,7 +17,7 @@ from typing import Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, is_text, shown
-from lakebed.model.merge_modes import Latest, MergeMode
+from lakebed.model.merge_modes import MergeMode
 from lakebed.model.row_kinds import RowKind
 
 
@@ -61,13 +61,13 @@ class Operation:
 
     def check(self, mode: MergeMode) -> None:
         """Raise UsageError unless a table of this mode takes it."""
-        if self.action is Action.PARTIAL and mode == Latest(by="sort_key"):
+        if self.action is Action.PARTIAL and mode.by_sort_key:
             # Decision 0012: merging two files already would lose what one with a sort key between theirs has to say.
             raise Code.MERGE_MODE_MISMATCH(
                 "partial rows need a table that merges by arrival, and this one merges by sort key: a partial row that "
                 "arrives late may belong between two rows that are merged already; write whole rows"
             )
-        if not self.marks or isinstance(mode, Latest):
+        if not self.marks or mode.takes_markers:
             return
         what, remedy = _WORDS["row_kind" if self.row_kind is not None else self.action]
         raise Code.MERGE_MODE_MISMATCH(

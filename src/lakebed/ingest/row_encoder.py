@@ -29,7 +29,7 @@ from lakebed.ingest.casts import without
 from lakebed.ingest.conformer import REASON, SOURCE, Conformer, malformed
 from lakebed.ingest.operation import LETTERS, UPSERT, Action, Operation
 from lakebed.model import types, validity
-from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Latest, MergeMode
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name, with_hidden, without_hidden
 from lakebed.model.schema import Field, Schema
 
@@ -125,7 +125,7 @@ class RowEncoder:
 
     @property
     def _counted(self) -> list[Field]:
-        functions = dict(self.mode.functions) if isinstance(self.mode, Aggregate) else {}
+        functions = self.mode.functions_by_field
         return [field for field in self.conformer.schema.values if functions.get(field.name) == "count"]
 
     def _form(self, columns: pa.Schema, source: str) -> _Form:
@@ -170,8 +170,7 @@ class RowEncoder:
     def _named(self) -> tuple[Field, ...]:
         """The fields that a delete must have."""
         schema = self.conformer.schema
-        by_sort_key = isinstance(self.mode, Latest) and self.mode.by == "sort_key"
-        return (*schema.row_key, *schema.sort_key) if by_sort_key else schema.row_key
+        return (*schema.row_key, *schema.sort_key) if self.mode.by_sort_key else schema.row_key
 
     def _read_by(self, fields: Collection[Field]) -> set[str]:
         """Return the columns that these fields are read from, and their own if they are generated."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -26,7 +26,7 @@ from lakebed.errors import Code, Error, StorageError
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
-from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode
+from lakebed.model.merge_modes import MergeMode
 from lakebed.state.transactions import ProposeFiles, TooManyRuns
 from lakebed.storage.retries import put_until_clear
 
@@ -119,16 +119,10 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
 
 def check_rows(read: int, written: int, mode: MergeMode) -> None:
     """Raise Error unless the rows that were written can be what the mode makes of as many as were read."""
-    match mode:
-        case KeepAll():
-            plausible = written == read
-        case Latest() | First() | Aggregate():
-            plausible = written <= read and bool(written) == bool(read)
-        case Custom():
-            # Its function may drop the rows of a key.
-            plausible = written <= read
-        case _:
-            assert_never(mode)
+    if mode.keeps_all:
+        plausible = written == read
+    else:
+        plausible = written <= read and (mode.may_drop_rows or bool(written) == bool(read))
     if not plausible:
         raise Code.ROWS_LOST(f"{read} rows were read and {written} written; nothing was added")
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from lakebed.model.field_bounds import decode_bounds
 from lakebed.model.key_columns import comparable
 from lakebed.model.keys import KeyCodec
-from lakebed.model.merge_modes import merge_key
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.validity import invalid, reason
 from lakebed.parquet.ranks import RankNotes
@@ -62,7 +61,7 @@ class RowsCheck:
     ) -> None:
         self.rows = 0
         self._markers = 0
-        merged_by = merge_key(mode, schema)
+        merged_by = mode.merge_key(schema)
         self._merge_codec = KeyCodec(tuple(schema.by_name[name] for name in merged_by)) if merged_by else None
         self._last_merged: bytes | None = None
         self._file = file

@@ -43,7 +43,6 @@ from lakebed.ingest.sources import CHECK_THREADS, why_changed
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.maintenance.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart
 from lakebed.model.files import NewFile
-from lakebed.model.merge_modes import order_matters
 from lakebed.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
 from lakebed.table.filter_choice import age_off
 
@@ -154,7 +153,7 @@ def prepare(table: Table, *, force: bool = False, method: Method | None = None) 
     if not force:
         first = table.log.last_modified_or_epoch(min(request.submitted for request in requests))
         oldest_s = (table.log.now() - first).total_seconds()
-    ordered = order_matters(table.log.head.state.merge)
+    ordered = table.log.head.state.merge.order_matters
     return plan(requests, table.settings_in_force(), oldest_s, force=force, method=method, ordered=ordered)
 
 

@@ -47,7 +47,6 @@ from lakebed.model import validity
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.model.key_columns import inside
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import with_hidden
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows
@@ -209,7 +208,7 @@ def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
     merges = []
     for position, partition in enumerate(state.partitions.ids):
         files = tuple(file for file in state.files_of(partition) if file.id in invalid)
-        groups = ([files] if files else []) if isinstance(state.merge, KeepAll) else [(file,) for file in files]
+        groups = ([files] if files else []) if state.merge.keeps_all else [(file,) for file in files]
         for inputs in groups:
             rows, size = sum(file.rows for file in inputs), sum(file.size_bytes for file in inputs)
             merges.append(PartitionMerge(partition, state.partitions.range_at(position), inputs, 1, rows, False, size))  # noqa: FBT003
@@ -263,7 +262,7 @@ def _merge_task(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewF
         note.close()
     kept_rows, written = read - note.rows, sum(new.file.rows for new in files)
     # Repaired sort keys may be equal, so that their rows are merged.
-    if written != kept_rows if isinstance(task.mode, KeepAll) else written > kept_rows:
+    if written != kept_rows if task.mode.keeps_all else written > kept_rows:
         raise Code.ROWS_LOST(f"{read} rows were read, but another number was written and removed; nothing was changed")
     return files
 

@@ -27,9 +27,10 @@ from lakebed.errors import Code
 from lakebed.merging.rows_function import RowsFunction
 from lakebed.model.arrays import recognise_pandas
 from lakebed.model.foreign_errors import error_text
+from lakebed.model.merge_modes import Custom
 
 if TYPE_CHECKING:
-    from lakebed.model.merge_modes import Custom
+    from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
 
 GROUP = "lakebed.merge_functions"
@@ -44,8 +45,10 @@ def function_of(mode: Custom, schema: Schema) -> RowsFunction:
     return installed(mode.name, mode.version)
 
 
-def check(mode: Custom, schema: Schema) -> None:
-    """Raise UsageError for a function that is not installed here, or a query that does not fit the schema."""
+def check(mode: MergeMode, schema: Schema) -> None:
+    """Raise UsageError for a mode whose function is not installed here, or whose query does not fit the schema."""
+    if not isinstance(mode, Custom):
+        return
     if mode.sql:
         from lakebed.merging.merge_query import check_query
 

@@ -28,7 +28,7 @@ from lakebed.merging.custom_functions import function_of
 from lakebed.merging.groups import Groups, take_or_null
 from lakebed.merging.rows_function import WholeKeys
 from lakebed.model.arrays import booleans
-from lakebed.model.merge_modes import Aggregate, Custom, First, MergeMode, merge_key
+from lakebed.model.merge_modes import Aggregate, Custom, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RowMerger:
         self._mode = mode
         self._schema = schema
         self._complete = complete
-        self._key = merge_key(mode, schema)
+        self._key = mode.merge_key(schema)
         self._normalizing = isinstance(mode, Aggregate) and not NORMALIZING.isdisjoint(dict(mode.functions).values())
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +95,7 @@ class RowMerger:
 
     def _chosen(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
         """Return the merged row of each group, combined from several if there are partial rows."""
-        if isinstance(self._mode, First):
+        if self._mode.kept == 0:
             return rows.take(pa.array(groups.starts))
         if KIND in rows.schema.names:
             kinds = _kinds(rows)

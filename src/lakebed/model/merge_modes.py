@@ -3,21 +3,23 @@
 A table declares one mode. Compaction applies it to the runs that it merges, and every read applies it to the remaining
 runs, so a reader sees the same rows before and after a compaction. Pure: no I/O.
 
-Core types: :data:`MergeMode`, a closed union of :class:`KeepAll`, :class:`Latest`, :class:`First`, :class:`Aggregate`
-and :class:`Custom`; :data:`FUNCTIONS`, the functions of aggregates.
+Core types: :class:`MergeMode`, and the modes :class:`KeepAll`, :class:`Latest`, :class:`First`, :class:`Aggregate` and
+:class:`Custom`; :data:`FUNCTIONS`, the functions of aggregates.
 
 Rules: every mode is a function f over the rows of a key, in order of arrival, with f(f(A) + B) = f(A + B), where A + B
-is A followed by B. So runs may be merged in any grouping of neighbours.
+is A followed by B. So runs may be merged in any grouping of neighbours. Who handles rows asks a mode for its
+properties; which mode it is matters here, and in :mod:`lakebed.merging`, alone.
 
 Errors: UsageError for a mode that does not fit its schema.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from msgspec import Struct
@@ -30,13 +32,99 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
 
 
+class MergeMode:
+    """How rows with equal keys are merged. A mode says where it differs from what stands here."""
+
+    __slots__ = ()
+
+    stored_name: ClassVar[str] = ""
+    """Its name in stored documents."""
+
+    keeps_all: ClassVar[bool] = False
+    """Rows are never merged."""
+
+    one_row_per_key: ClassVar[bool] = False
+    """Merged rows have different row keys."""
+
+    kept: ClassVar[int | None] = None
+    """The merged row of a key is one of its rows, at this position of their order: 0 or -1. None: it may be another."""
+
+    takes_markers: ClassVar[bool] = False
+    """Deletes and partial rows may be written."""
+
+    may_drop_rows: ClassVar[bool] = False
+    """A key with rows may have no merged row, although none of them is a delete."""
+
+    computes_values: ClassVar[bool] = False
+    """A value of a merged row may come of those of several rows."""
+
+    reads_whole_rows: ClassVar[bool] = False
+    """A value of a merged row may depend on any column."""
+
+    @property
+    def by_sort_key(self) -> bool:
+        """Whether the sort key, and not the arrival, orders the rows of a key."""
+        return False
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether the result depends on the order in which rows with equal keys arrive."""
+        return True
+
+    @property
+    def functions_by_field(self) -> Mapping[str, str]:
+        """The function of :data:`FUNCTIONS` of each value field; empty if the mode has none."""
+        return {}
+
+    @property
+    def query(self) -> str:
+        """The SQL by which rows are merged, in the names of the fields; empty if there is none."""
+        return ""
+
+    def merge_key(self, schema: Schema) -> tuple[str, ...]:
+        """Return the names of the fields whose values rows must share to be merged; none if rows are never merged."""
+        return schema.row_key_names
+
+    def check(self, schema: Schema) -> None:
+        """Raise UsageError, with field, type and function, if rows of this schema cannot be merged by it."""
+
+    def with_fields(self, before: Schema, after: Schema, functions: Mapping[str, str]) -> MergeMode:
+        """Return the mode after a schema change; ``functions`` are those of new fields."""
+        del before, after, functions
+        return self
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the JSON form, None for the default; :func:`mode_of` is the inverse."""
+        return {"mode": self.stored_name}
+
+    @classmethod
+    def of_document(cls, values: Mapping[str, Any]) -> MergeMode:
+        """Return the mode of a JSON form without its ``mode``. Raises TypeError for other values than it takes."""
+        return cls(**values)
+
+
 @dataclass(frozen=True, slots=True)
-class KeepAll:
+class KeepAll(MergeMode):
     """All rows are kept; the default."""
 
+    keeps_all: ClassVar[bool] = True
+
+    @property
+    def order_matters(self) -> bool:
+        """Never: no rows are merged."""
+        return False
+
+    def merge_key(self, schema: Schema) -> tuple[str, ...]:
+        """Return no fields: rows are never merged."""
+        del schema
+        return ()
+
+    def document(self) -> None:
+        """Return None: the default."""
+
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class Latest(MergeMode):
     """One row per row key: the last to arrive or, with ``by="sort_key"``, the one with the greatest sort key.
 
     Of rows with the same sort key, the last to arrive is kept. Tables of this mode accept upserts, deletes and, if
@@ -45,23 +133,49 @@ class Latest:
 
     by: str = "arrival"
 
+    stored_name: ClassVar[str] = "latest"
+    one_row_per_key: ClassVar[bool] = True
+    kept: ClassVar[int | None] = -1
+    takes_markers: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.by not in ("arrival", "sort_key"):
             raise Code.MERGE_MODE_INVALID(f"Latest(by={shown(self.by)}): by is 'arrival' or 'sort_key'")
 
+    @property
+    def by_sort_key(self) -> bool:
+        """Whether the row with the greatest sort key is kept."""
+        return self.by == "sort_key"
+
+    def check(self, schema: Schema) -> None:
+        """Raise UsageError if the mode needs a sort key, and the schema has none."""
+        if self.by_sort_key and not schema.sort_key:
+            raise Code.MERGE_MODE_INVALID('Latest(by="sort_key") needs a sort key, and the schema has none')
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"mode": self.stored_name, "by": self.by}
+
 
 @dataclass(frozen=True, slots=True)
-class First:
+class First(MergeMode):
     """One row per row key: the first to arrive."""
+
+    stored_name: ClassVar[str] = "first"
+    one_row_per_key: ClassVar[bool] = True
+    kept: ClassVar[int | None] = 0
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Aggregate:
+class Aggregate(MergeMode):
     """Rows with equal row key and sort key are merged into one; ``functions`` has a function of :data:`FUNCTIONS` for
     each value field, by name.
     """
 
     functions: tuple[tuple[str, str], ...]
+
+    stored_name: ClassVar[str] = "aggregate"
+    computes_values: ClassVar[bool] = True
 
     def __init__(self, functions: Mapping[str, str] | tuple[tuple[str, str], ...]) -> None:
         if not isinstance(functions, Mapping | tuple):
@@ -76,9 +190,37 @@ class Aggregate:
                 )
         object.__setattr__(self, "functions", pairs)
 
+    @property
+    def functions_by_field(self) -> Mapping[str, str]:
+        """The function of each value field."""
+        return dict(self.functions)
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether the order of arrival matters to a function."""
+        return any(FUNCTIONS[function].ordered for _, function in self.functions)
+
+    def merge_key(self, schema: Schema) -> tuple[str, ...]:
+        """Return the fields of row key and sort key."""
+        return schema.sort_names
+
+    def check(self, schema: Schema) -> None:
+        """Raise UsageError unless each value field has a function that takes its type."""
+        _check_functions(self, schema)
+
+    def with_fields(self, before: Schema, after: Schema, functions: Mapping[str, str]) -> Aggregate:
+        """Return the mode after a schema change: functions follow their fields, which keep their ids."""
+        by_id = {before.by_name[name].id: function for name, function in self.functions}
+        followed = {field.name: by_id.get(field.id) or functions.get(field.name, "") for field in after.values}
+        return Aggregate({name: function for name, function in followed.items() if function})
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"mode": self.stored_name, "functions": dict(self.functions)}
+
 
 @dataclass(frozen=True, slots=True)
-class Custom:
+class Custom(MergeMode):
     """All rows of a row key are merged by a custom function: an installed one, or a query.
 
     ``Custom("name", version)`` is a Python function that an installed package has as an entry point of the group
@@ -89,6 +231,11 @@ class Custom:
     name: str = ""
     version: int = 1
     sql: str = field(default="", kw_only=True)
+
+    stored_name: ClassVar[str] = "custom"
+    may_drop_rows: ClassVar[bool] = True
+    computes_values: ClassVar[bool] = True
+    reads_whole_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not is_text(self.name) or not is_text(self.sql) or bool(self.name) == bool(self.sql):
@@ -104,15 +251,27 @@ class Custom:
                 f"version = {shown(self.version)}: must be a whole number from 1, and belongs to a name"
             )
 
+    @property
+    def query(self) -> str:
+        """The query, if it is not an installed function."""
+        return self.sql
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        if self.sql:
+            return {"mode": self.stored_name, "sql": self.sql}
+        return {"mode": self.stored_name, "name": self.name, "version": self.version}
+
     def __str__(self) -> str:
         return f"Custom(sql={self.sql!r})" if self.sql else f"Custom({self.name!r}, {self.version})"
 
 
 _FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
-MergeMode = KeepAll | Latest | First | Aggregate | Custom
-
 KEEP_ALL = KeepAll()
+
+MODES: dict[str, type[MergeMode]] = {mode.stored_name: mode for mode in (Latest, First, Aggregate, Custom)}
+"""The modes by their stored names; the default has none. A new mode is added here."""
 
 
 class Function(Struct, frozen=True):
@@ -164,20 +323,12 @@ FUNCTIONS: Mapping[str, Function] = {
 
 def check_mode(mode: Any, schema: Schema) -> MergeMode:
     """Return the mode if rows of this schema can be merged by it. Raises UsageError with field, type and function."""
-    match mode:
-        case KeepAll() | First() | Custom():
-            return mode
-        case Latest():
-            if mode.by == "sort_key" and not schema.sort_key:
-                raise Code.MERGE_MODE_INVALID('Latest(by="sort_key") needs a sort key, and the schema has none')
-            return mode
-        case Aggregate():
-            _check_functions(mode, schema)
-            return mode
-        case _:
-            raise Code.MERGE_MODE_INVALID(
-                f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First(), Aggregate(…) or Custom(…)"
-            )
+    if not isinstance(mode, MergeMode):
+        raise Code.MERGE_MODE_INVALID(
+            f"not a merge mode: {shown(mode)}; give KeepAll(), Latest(), First(), Aggregate(…) or Custom(…)"
+        )
+    mode.check(schema)
+    return mode
 
 
 def _check_functions(mode: Aggregate, schema: Schema) -> None:
@@ -201,70 +352,15 @@ def _check_functions(mode: Aggregate, schema: Schema) -> None:
         )
 
 
-def merge_key(mode: MergeMode, schema: Schema) -> tuple[str, ...]:
-    """Return the names of the fields whose values rows must share to be merged; none if rows are never merged."""
-    match mode:
-        case KeepAll():
-            return ()
-        case Latest() | First() | Custom():
-            return schema.row_key_names
-        case Aggregate():
-            return schema.sort_names
-        case _:
-            assert_never(mode)
-
-
-def order_matters(mode: MergeMode) -> bool:
-    """Return whether the result of a merge depends on the order in which rows with equal keys arrive."""
-    match mode:
-        case KeepAll():
-            return False
-        case Latest() | First() | Custom():
-            return True
-        case Aggregate():
-            return any(FUNCTIONS[function].ordered for _, function in mode.functions)
-        case _:
-            assert_never(mode)
-
-
-def has_one_row_a_key(mode: MergeMode) -> bool:
-    """Return whether merged rows have different row keys."""
-    return isinstance(mode, Latest | First)
-
-
-def stored_mode(mode: MergeMode) -> dict[str, Any] | None:
-    """Return the JSON form of a mode, None for the default; :func:`mode_of` is the inverse."""
-    match mode:
-        case KeepAll():
-            return None
-        case Latest():
-            return {"mode": "latest", "by": mode.by}
-        case First():
-            return {"mode": "first"}
-        case Aggregate():
-            return {"mode": "aggregate", "functions": dict(mode.functions)}
-        case Custom(sql=""):
-            return {"mode": "custom", "name": mode.name, "version": mode.version}
-        case Custom():
-            return {"mode": "custom", "sql": mode.sql}
-        case _:
-            assert_never(mode)
-
-
 def mode_of(document: Any) -> MergeMode:
     """Return the mode of a JSON form. Raises UsageError if it is malformed."""
-    match document:
-        case None:
-            return KEEP_ALL
-        case {"mode": "latest", "by": by}:
-            return Latest(by)
-        case {"mode": "first"}:
-            return First()
-        case {"mode": "aggregate", "functions": dict(functions)}:
-            return Aggregate(functions)
-        case {"mode": "custom", "name": name, "version": version}:
-            return Custom(name, version)
-        case {"mode": "custom", "sql": sql}:
-            return Custom(sql=sql)
-        case _:
-            raise Code.MERGE_MODE_INVALID(f"not a merge mode: {shown(document)}")
+    if document is None:
+        return KEEP_ALL
+    mode = MODES.get(str(document.get("mode"))) if isinstance(document, Mapping) else None
+    if mode is not None:
+        with contextlib.suppress(TypeError):
+            made = mode.of_document({name: value for name, value in document.items() if name != "mode"})
+            # A member with a default may not be left out.
+            if made.document() == document:
+                return made
+    raise Code.MERGE_MODE_INVALID(f"not a merge mode: {shown(document)}")

@@ -16,7 +16,7 @@ Errors: UsageError.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -24,7 +24,6 @@ from msgspec.structs import asdict
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
-from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
 from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def ages_by_sort_key(found: RowFilter, mode: MergeMode, schema: Schema) -> bool:
     Such a table does not accept partial rows: a recent one would have values of an old row until a compaction drops
     that.
     """
-    return mode == Latest(by="sort_key") and found.age_field == schema.sort_key[0].id
+    return mode.by_sort_key and found.age_field == schema.sort_key[0].id
 
 
 def check_age_field(change: AgeOff, schema: Schema) -> Field:
@@ -201,17 +200,10 @@ def forbidden(found: RowFilter, mode: MergeMode, schema: Schema) -> str | None:
     by_id = {field.id: field.name for field in schema.fields}
     age_name = by_id.get(found.age_field)
     used = [by_id[id_] for id_ in found.columns if id_ in by_id]
-    match mode:
-        case KeepAll():
-            return None
-        case Aggregate():
-            allowed: tuple[str, ...] = schema.sort_names
-            where = "key fields"
-        case Latest() | First() | Custom():
-            allowed = schema.row_key_names
-            where = "row key fields"
-        case _:
-            assert_never(mode)
+    if mode.keeps_all:
+        return None
+    allowed = mode.merge_key(schema)
+    where = "row key fields" if allowed == schema.row_key_names else "key fields"
     for name in used:
         if name not in allowed:
             return (

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
 from lakebed.model.schema import HIDDEN_ID_MIN, Field, Schema
 from lakebed.model.types import HIDDEN_PREFIX
 
@@ -69,14 +68,10 @@ def merge_schema(mode: MergeMode, schema: Schema, *, hidden: bool) -> Schema:
     table are sorted by them too, as they have one row for each key by which rows are merged. The columns are the same,
     in the same order.
     """
-    match mode:
-        case Latest(by="arrival") | First() if schema.sort_key:
-            demoted = tuple(replace(field, expression="", inputs=()) for field in schema.sort_key)
-            wanted = Schema(schema.row_key, (), (*demoted, *schema.values), version=schema.version)
-        case Latest() | First() | Aggregate() | Custom() | KeepAll():
-            wanted = schema
-        case _:
-            assert_never(mode)
+    wanted = schema
+    if mode.one_row_per_key and not mode.by_sort_key and schema.sort_key:
+        demoted = tuple(replace(field, expression="", inputs=()) for field in schema.sort_key)
+        wanted = Schema(schema.row_key, (), (*demoted, *schema.values), version=schema.version)
     if not hidden:
         return wanted
     return Schema(wanted.row_key, wanted.sort_key, (*wanted.values, *hidden_fields(schema)), version=schema.version)

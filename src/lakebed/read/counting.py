@@ -32,7 +32,6 @@ from lakebed.model.files import summary_name
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.model.merge_modes import Custom, KeepAll
 from lakebed.read.plan import PartitionQuery, divided, is_merged, plan, successive
 from lakebed.state.sums import partition_sums, table_rows
 
@@ -90,7 +89,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     With a ``storage``, summaries are read and the count may be an estimate; without one it is exact. Raises as
     :meth:`lakebed.read.reader.Reader.get`.
     """
-    if ALL_KEYS in ranges and isinstance(state.merge, KeepAll) and not state.filter_version:
+    if ALL_KEYS in ranges and state.merge.keeps_all and not state.filter_version:
         estimate = table_rows(state)
         if not estimate.error_rows:
             return Count.within(estimate.rows, 0)
@@ -109,7 +108,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
         shares = [_rows_of_reference(one, part.ranges[0], inside, cuts, planned.shown) for one in references]
         if not is_merged(planned.merge, part.files):
             counted.append(_all(shares))
-        elif isinstance(planned.merge, Custom):
+        elif planned.merge.may_drop_rows:
             # A merge function may drop rows.
             counted.append(Count.between(0, _all(shares).rows_max))
         else:
@@ -163,7 +162,7 @@ def _queries_by_range(planned: QueryPlan, state: TableState) -> Iterator[tuple[P
     for query in planned.partitions:
         references = {one.file.id: one for one in state.held_by(query.partition)}
         for keys in query.ranges:
-            if isinstance(planned.merge, KeepAll):
+            if planned.merge.keeps_all:
                 groups = [(keys, tuple([file for file in query.files if file.reaches(keys)]))]
             else:
                 groups = list(successive(query.files, keys))
@@ -208,7 +207,7 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
     """
     if not rows:
         return empty_table(state.created.arrow_of(columns))
-    if not isinstance(state.merge, KeepAll):
+    if not state.merge.keeps_all:
         everything = plan(state, [ALL_KEYS])
         if divided(everything)[1].partitions:
             with reader.scan(everything, columns, None) as merged:

@@ -44,7 +44,6 @@ from lakebed.engine.datafusion import column, inside, is_plain, key_column, read
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import check_method, check_text
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Footer, RowGroup
@@ -141,7 +140,7 @@ class ScanEngine:
             key_range=request.keys,
             memory_limit_bytes=memory_limit_bytes,
             where=request.where,
-            columns=request.names if isinstance(request.merge, KeepAll) else without_hidden(request.names),
+            columns=request.names if request.merge.keeps_all else without_hidden(request.names),
             mode=request.merge,
         )
 
@@ -163,7 +162,7 @@ class ScanEngine:
         scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
         pairs = zip(files, scans, strict=True)
         frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
-        by_arrival = not isinstance(request.merge, KeepAll)
+        by_arrival = not request.merge.keeps_all
         union = ordered(frames, request.schema, condition, request.where, by_arrival=by_arrival)
         rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
         return rows if request.limit is None else rows.limit(request.limit)

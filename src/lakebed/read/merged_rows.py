@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from lakebed.model.merge_modes import Custom, First, Latest, MergeMode, merge_key
+from lakebed.model.merge_modes import MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name, without_hidden
 from lakebed.read.row_stream import Unfiltered, exactly
 
@@ -64,13 +64,13 @@ class MergeSchemas:
         hidden = any(file.markers for file in files)
         schema = self.of(request.merge, request.schema, hidden=hidden)
         where = request.where
-        if where is not None and not set(where.columns) <= set(merge_key(request.merge, request.schema)):
+        if where is not None and not set(where.columns) <= set(request.merge.merge_key(request.schema)):
             where = None
         limit = request.limit
         if limit is not None:
             # A predicate above the merge drops any number of rows.
             deleted = sum([file.markers for file in files])
-            is_known = where is request.where and not isinstance(request.merge, Custom)
+            is_known = where is request.where and not request.merge.may_drop_rows
             limit = (limit + deleted) * len(files) if is_known else None
         names = _names(request, schema, hidden=hidden)
         return replace(request, schema=schema, merged_as=request.schema, names=names, limit=limit, where=where)
@@ -78,7 +78,7 @@ class MergeSchemas:
 
 def _names(request: ReadRequest, schema: Schema, *, hidden: bool) -> tuple[str, ...]:
     """Return the columns below a merge: keys, requested ones, those of the predicate, hidden ones."""
-    if isinstance(request.merge, Custom):
+    if request.merge.reads_whole_rows:
         return schema.names
     names = dict.fromkeys((*schema.sort_names, *request.names))
     if request.where is not None:
@@ -149,10 +149,8 @@ def merge_one_key(rows: pa.RecordBatch, below: ReadRequest) -> list[pa.RecordBat
     if KIND not in rows.schema.names:
         if rows.num_rows == 1:
             return [rows]
-        if isinstance(below.merge, Latest):
-            return [rows.slice(rows.num_rows - 1)]
-        if isinstance(below.merge, First):
-            return [rows.slice(0, 1)]
+        if below.merge.kept is not None:
+            return [rows.slice(below.merge.kept % rows.num_rows, 1)]
     return list(merge((rows,), below))
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll, MergeMode, merge_key
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
 from lakebed.state.visibility import EVERY_ROW, Visibility
@@ -75,7 +75,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
     without a key of it, by their bounds, are left out. If rows are merged, only the fields that they are merged by
     count: a row of a file that is left out for another field may supersede a row of a file that is not.
     """
-    fields = len(merge_key(state.merge, state.created) or state.created.sort_names)
+    fields = len(state.merge.merge_key(state.created) or state.created.sort_names)
     # A partition may be met by several ranges, and a range by several partitions: both ascend, so equal partitions are
     # neighbours.
     inside: dict[int, list[EncodedRange]] = {}
@@ -199,12 +199,12 @@ def is_merged(mode: MergeMode, files: Sequence[DataFile]) -> bool:
     """Return whether the rows of these overlapping files must be merged. A file has one row at most for a key, so one
     file without markers need not.
     """
-    return not isinstance(mode, KeepAll) and (len(files) > 1 or any(file.markers for file in files))
+    return not mode.keeps_all and (len(files) > 1 or any(file.markers for file in files))
 
 
 def divided(plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
     """Return the parts of a plan whose files hold rows of the table, and those whose rows are merged or filtered."""
-    keeps_all = isinstance(plan.merge, KeepAll)
+    keeps_all = plan.merge.keeps_all
     if keeps_all and plan.shown is EVERY_ROW:
         return plan, replace(plan, partitions=())
     direct: list[PartitionQuery] = []

@@ -27,7 +27,6 @@ from lakebed import telemetry
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_types import Form
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.model.merge_modes import First, KeepAll, Latest
 from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
@@ -93,7 +92,7 @@ class PointLookup:
         try:
             if len(files) > 1:
                 files = list(self.candidates(files, request))
-            if isinstance(state.merge, KeepAll) or not is_merged(state.merge, files):
+            if state.merge.keeps_all or not is_merged(state.merge, files):
                 opened = (
                     [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
                 )
@@ -119,10 +118,9 @@ class PointLookup:
         below = self._reader.merge_schemas.below(request, files)
         if len(files) > DECISIVE_FILES:
             decisive: Sequence[DataFile] = ()
-            if isinstance(request.merge, First):
-                decisive = files[:DECISIVE_FILES]
-            elif request.merge == Latest():
-                decisive = files[-DECISIVE_FILES:]
+            if request.merge.kept is not None and not request.merge.by_sort_key:
+                # The order of arrival decides.
+                decisive = files[:DECISIVE_FILES] if request.merge.kept == 0 else files[-DECISIVE_FILES:]
             rows = self.read(self._files.open_all(decisive, request.schema), below) if decisive else []
             if rows is None:
                 return None

@@ -32,7 +32,6 @@ from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.key_columns import comparable
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
-from lakebed.model.merge_modes import Custom
 from lakebed.parquet.page_decoder import Cut, read_columns
 from lakebed.read.plan import plan
 
@@ -91,7 +90,7 @@ def _distinct(
     def of_part(part: tuple[EncodedRange, Sequence[DataFile]]) -> Iterator[bytes]:
         keys, files = part
         cursors = [_Cursor(file, keys, depth, state.created, reader) for file in files]
-        merged_prefixes = _merged(cursors, keys.min, may_drop=isinstance(state.merge, Custom) and len(files) > 1)
+        merged_prefixes = _merged(cursors, keys.min, may_drop=state.merge.may_drop_rows and len(files) > 1)
         return (prefix for prefix, merged in merged_prefixes if _has_rows(state, prefix, keys, reader, merged=merged))
 
     if reader.is_local or limit is not None or len(parts) < 2:

@@ -24,7 +24,7 @@ from msgspec import structs
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
-from lakebed.model.merge_modes import KEEP_ALL, Latest
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import KIND, hidden_fields
 from lakebed.model.schema import Schema
 from lakebed.read.plan import coarser, plan
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def raw_rows(now: Snapshot) -> Snapshot:
     """Return the rows of all files, before any merge and filter."""
     schema = now.schema
-    if isinstance(now.state.merge, Latest):
+    if now.state.merge.takes_markers:
         kinds = [field for field in hidden_fields(schema) if field.name == KIND]
         schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
     bare = unfiltered(now.state)

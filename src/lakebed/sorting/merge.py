@@ -65,7 +65,7 @@ from lakebed.engine.datafusion import column, context, operators_of, passing, re
 from lakebed.errors import Code, Error
 from lakebed.merging.row_merger import RowMerger
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
@@ -112,7 +112,7 @@ class _Merge:
     @property
     def keeps_all(self) -> bool:
         """Whether no rows become one."""
-        return isinstance(self.mode, KeepAll)
+        return self.mode.keeps_all
 
     def rows(self, ordered_rows: Iterator[pa.RecordBatch], *, complete: bool) -> Iterator[pa.RecordBatch]:
         """Return one row for each merge key of the rows that the inputs have in order; all by ``KeepAll``."""
@@ -221,7 +221,7 @@ def merge_stream(  # noqa: PLR0913 - as above
 
 def _opened(inputs: Sequence[Path], schema: Schema, mode: MergeMode) -> tuple[list[MergeInput], Schema]:
     """Return the inputs, and the schema by which they are merged: with hidden fields if an input has them."""
-    if isinstance(mode, KeepAll):
+    if mode.keeps_all:
         return [open_input(path, schema) for path in inputs], schema
     visible = visible_schema(schema)
     # A merge schema has its hidden fields already: none for sort key fields, which partial rows always have.

@@ -41,7 +41,7 @@ from lakebed.merging.row_merger import RowMerger
 from lakebed.model.arrays import Integers
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_types import Form
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
@@ -90,7 +90,7 @@ def sort_chunks(
     By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows; or none, if the table's
     function drops its rows.
     """
-    share = _CHUNK_SHARE if isinstance(mode, KeepAll) else _NUMBERED_CHUNK_SHARE
+    share = _CHUNK_SHARE if mode.keeps_all else _NUMBERED_CHUNK_SHARE
     for chunk in _chunks(batches, schema, memory_limit_bytes // share):
         ordered = pa.Table.from_batches(_sorted_rows(chunk, schema, mode), schema=schema.arrow)
         # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
@@ -190,7 +190,7 @@ def encode_piece(table: pa.Table) -> Iterator[pa.Buffer]:
 
 def _chunk_share(schema: Schema, mode: MergeMode) -> int:
     """Return the part of the memory limit that a chunk may take which is written as it is sorted."""
-    if not isinstance(mode, KeepAll):
+    if not mode.keeps_all:
         return _NUMBERED_CHUNK_SHARE
     return _CHUNK_SHARE if _integer_key(schema) is None else _STREAMED_CHUNK_SHARE
 
@@ -205,7 +205,7 @@ def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_byte
     """Return the sorted rows of a chunk; by a mode other than ``KeepAll`` one for each merge key, in the order of the
     chunk before. At most ``ahead_bytes`` of a large chunk are sorted before they are taken.
     """
-    if isinstance(mode, KeepAll):
+    if mode.keeps_all:
         return _in_order(chunk, schema, stable=False, ahead_bytes=ahead_bytes)
     visible = visible_schema(schema)
     order = merge_schema(mode, visible, hidden=KIND in schema.by_name)

@@ -44,7 +44,7 @@ from lakebed.errors import Code, Error
 from lakebed.ingest.send import check_rows, send_run
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, merge_key
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
 from lakebed.spark.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
@@ -72,7 +72,7 @@ def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
 
     Where rows of one row key are merged it is the row key alone, since they must meet in one reducer.
     """
-    if merge_key(mode, schema) == schema.row_key_names:
+    if mode.merge_key(schema) == schema.row_key_names:
         return schema
     return Schema((*schema.row_key, *schema.sort_key), (), schema.values)
 

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from lakebed.model import types
-from lakebed.model.merge_modes import mode_of, stored_mode
+from lakebed.model.merge_modes import mode_of
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
 from lakebed.state.transactions import SetMerge
 from lakebed.state.transactions.schema_changes import (
@@ -151,7 +151,7 @@ def change_document(change: SchemaChange | SetMerge | FilterChange) -> ChangeDoc
     """Return the document of a change. Raises UsageError for any other value."""
     match change:
         case SetMerge():
-            return MergeModeDocument(stored_mode(change.mode))
+            return MergeModeDocument(change.mode.document())
         case SetFilter() | AgeOff():
             return filter_change_document(change)
         case _:

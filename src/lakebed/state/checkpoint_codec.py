@@ -15,7 +15,7 @@ from rpds import HashTrieMap
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
-from lakebed.model.merge_modes import mode_of, stored_mode
+from lakebed.model.merge_modes import mode_of
 from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import filter_of, stored_filter
 from lakebed.model.schema import Schema
@@ -130,7 +130,7 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         jobs=[JobDocument.of(job) for _, job in sorted(state.jobs.items())],
         tags=dict(sorted(state.tags.items())),
         fences=[(*encode_bounds(fence.keys), fence.version) for fence in state.fences],
-        merge=stored_mode(state.merge),
+        merge=state.merge.document(),
         filter=stored_filter(state.row_filter),
     )
     return EncodedState(rebased, checked(document), {kind: held.segments for kind, held in columns.items()})

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from lakebed.errors import Code
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_filters import NO_FILTER
 from lakebed.state.transactions import OpenJob, Replace
 
@@ -409,7 +408,7 @@ def a_table_stays_itself(step: Transition) -> Iterator[str]:
 def compactions_keep_rows(step: Transition) -> Iterator[str]:
     """A compaction of a table that keeps all rows has as many rows as its inputs, where both counts are exact."""
     before = step.before
-    if not isinstance(before.merge, KeepAll) or before.row_filter != NO_FILTER:
+    if not before.merge.keeps_all or before.row_filter != NO_FILTER:
         return
     for change in step.changes:
         if isinstance(change, Replace) and not change.changes_rows:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from lakebed.model.field_bounds import decode_bounds
 from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.row_filters import NO_FILTER, age_field, ages_by_sort_key, cut_in, filter_sql
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def kept_by_jobs(state: TableState, *, complete: bool) -> str:
     their place once the filter is removed. If rows are merged by the greatest sort key, a row that is too old hides
     only older ones, and may be dropped.
     """
-    if complete or isinstance(state.merge, KeepAll):
+    if complete or state.merge.keeps_all:
         return state.visibility.sql
     if ages_by_sort_key(state.row_filter, state.merge, state.created):
         return filter_sql(replace(state.row_filter, predicate="", columns=()), state.created, state.age_off_cut_us)

@@ -18,7 +18,7 @@ from lakebed.errors import Code
 from lakebed.merging.custom_functions import check as check_custom
 from lakebed.model import types
 from lakebed.model.checks import TABLE_NAME, shown
-from lakebed.model.merge_modes import KEEP_ALL, Custom, MergeMode, check_mode
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
 from lakebed.state.transactions import CreateTable, ProposeSchema
 from lakebed.state.transactions.schema_changes import AlterSchema
@@ -100,14 +100,13 @@ def new_view(  # noqa: PLR0913 - what a view is made of
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:
     """Return the merge mode, if it fits the schema and its function is installed. Raises UsageError."""
     found = check_mode(mode, schema)
-    if isinstance(found, Custom):
-        check_custom(found, schema)
+    check_custom(found, schema)
     return found
 
 
 def check_query_fits(proposal: ProposeSchema, state: TableState) -> None:
     """Raise UsageError if the query of the merge mode does not fit the schema after a change."""
-    if isinstance(state.merge, Custom) and state.merge.sql:
+    if state.merge.query:
         resolved = proposal.resolve(state)
         if isinstance(resolved, AlterSchema):
             check_custom(state.merge, resolved.schema)

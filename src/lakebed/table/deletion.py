@@ -24,7 +24,6 @@ from lakebed.errors import Code, RejectedError
 from lakebed.ingest.operation import DELETE
 from lakebed.ingest.run import Write, add
 from lakebed.model.html_tables import FactsView
-from lakebed.model.merge_modes import Latest
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions.key_guard import KeyGuards
 
@@ -101,7 +100,7 @@ def _write_tombstones(table: TableWrites, keys: pa.Table | pa.RecordBatchReader,
 def named(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the key columns of a delete."""
     mode, schema = snapshot.state.merge, snapshot.schema
-    return schema.sort_names if isinstance(mode, Latest) and mode.by == "sort_key" else schema.row_key_names
+    return schema.sort_names if mode.by_sort_key else schema.row_key_names
 
 
 def key_rows(keys: Any, snapshot: Snapshot) -> pa.Table:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lakebed.model.merge_modes import KeepAll, stored_mode
 from lakebed.model.row_filters import age_field
 from lakebed.state.sums import file_sizes, table_rows
 
@@ -22,7 +21,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
     """Return the latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
     state = table.state()
     rows, error_rows = table_rows(state)
-    if state.filter_version or not isinstance(state.merge, KeepAll):
+    if state.filter_version or not state.merge.keeps_all:
         # The files have other rows than the table.
         counted = table.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows
@@ -41,7 +40,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
         "files": len(used),
         "bytes": sum(used),
         "schema": state.created.to_json(),
-        "merge": stored_mode(state.merge),
+        "merge": state.merge.document(),
         **filter_document(state),
         "view": None if state.view is None else structs.asdict(state.view),
     }

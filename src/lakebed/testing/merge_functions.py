@@ -54,7 +54,7 @@ def check_merge_function(  # noqa: PLR0913 - what is checked, over which rows, h
     sums of a few powers of two, so that their sums are exact. ``equal`` compares two results; by default they
     have to be equal. With ``seed=None`` each call tries other rows.
     """
-    checked = function_of(function, schema) if isinstance(function, Custom) else _named(function)
+    checked = _named(function) if callable(function) else function_of(function, schema)
     make = rows or (lambda chance: {field.name: _random_value(field, chance) for field in schema.fields})
     same = equal or (lambda once, regrouped: bool(once.equals(regrouped)))
     chance = clock.chance(seed)

@@ -41,9 +41,8 @@ def test_a_table_is_created_with_a_merge_mode_that_show_tells(cli, folder, words
 
 
 def mode_document(mode):
-    from lakebed.model.merge_modes import stored_mode
 
-    return json.loads(json.dumps(stored_mode(mode)))
+    return json.loads(json.dumps(mode.document()))
 
 
 @pytest.mark.parametrize(

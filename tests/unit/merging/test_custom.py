@@ -20,7 +20,7 @@ from lakebed import AddField, Custom, RejectedError, Schema, SetMerge, UsageErro
 from lakebed.merging import custom_functions, merge_query, rows_function
 from lakebed.merging.row_merger import RowMerger
 from lakebed.merging.rows_function import CALL_ROWS, RowsFunction, WholeKeys
-from lakebed.model.merge_modes import mode_of, stored_mode
+from lakebed.model.merge_modes import mode_of
 from lakebed.testing.merge_functions import check_merge_function
 
 SCORES = Schema({"user": "string"}, {"score": "int64"}, {"game": "string"})
@@ -393,12 +393,12 @@ def test_a_column_that_a_query_does_not_give_is_not_added(tmp_path):
 
 @pytest.mark.parametrize("mode", [Custom("top_two"), Custom("top_two", 2), Custom(sql=SUM)])
 def test_a_mode_is_stored_and_read(mode):
-    assert mode_of(stored_mode(mode)) == mode
+    assert mode_of(mode.document()) == mode
 
 
 def test_the_stored_form_is_that_of_the_format():
-    assert stored_mode(Custom("f", 2)) == {"mode": "custom", "name": "f", "version": 2}
-    assert stored_mode(Custom(sql=SUM)) == {"mode": "custom", "sql": SUM}
+    assert Custom("f", 2).document() == {"mode": "custom", "name": "f", "version": 2}
+    assert Custom(sql=SUM).document() == {"mode": "custom", "sql": SUM}
 
 
 @pytest.mark.parametrize(

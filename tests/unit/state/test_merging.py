@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code, UsageError
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, check_mode, mode_of, stored_mode
+from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, check_mode, mode_of
 from lakebed.state import codec
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
@@ -54,7 +54,7 @@ def test_a_mode_is_stored_with_its_table_and_read_back(mode):
     state = merging(mode)
     assert state.merge == mode
     assert through_an_image(state).merge == mode
-    assert mode_of(json.loads(json.dumps(stored_mode(mode)))) == mode
+    assert mode_of(json.loads(json.dumps(mode.document()))) == mode
 
 
 @pytest.mark.parametrize("mode", MODES)

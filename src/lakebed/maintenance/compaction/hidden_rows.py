@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.model.merge_modes import KeepAll, Latest
 from lakebed.settings import Strategy
 from lakebed.state.visibility import FileTimes, kept_by_jobs
 
@@ -44,7 +43,7 @@ class HiddenRows:
     @classmethod
     def of(cls, state: TableState, strategy: Strategy) -> HiddenRows | None:
         """Return the due files; None if the table has no filter that jobs apply."""
-        completes = state.merge != Latest(by="sort_key")
+        completes = not state.merge.by_sort_key
         if not state.filter_version or not kept_by_jobs(state, complete=completes):
             return None
         row_filter = state.row_filter
@@ -54,7 +53,7 @@ class HiddenRows:
     def due(self, partition: int, busy: Collection[str]) -> list[PartitionFile]:
         """Return a partition's files to merge for hidden rows, in order of arrival; none is in a job (``busy``)."""
         references = self.state.held_by(partition)
-        if isinstance(self.state.merge, KeepAll):
+        if self.state.merge.keeps_all:
             return [one for one in references if one.file.id not in busy and self.is_due(one.file)]
         is_free = all(one.file.id not in busy for one in references)
         return list(references) if is_free and any(self.is_due(one.file) for one in references) else []

@@ -40,7 +40,7 @@ from lakebed.maintenance.compaction.plan import (
 )
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
@@ -228,7 +228,7 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
         )
         for slices in shares
     )
-    return _OpenMerge(job_id, merge, tasks, drops_rows=bool(kept) or not isinstance(merge.mode, KeepAll))
+    return _OpenMerge(job_id, merge, tasks, drops_rows=bool(kept) or not merge.mode.keeps_all)
 
 
 def _failure(job: _OpenMerge, results: Sequence[TaskResult]) -> Error | None:

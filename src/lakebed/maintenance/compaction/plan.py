@@ -37,7 +37,7 @@ from lakebed.maintenance.compaction.strategies import batches, concatenated, ove
 from lakebed.maintenance.compaction.whole_files import merge_whole
 from lakebed.model.key_summaries import even_cuts
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KEEP_ALL, KeepAll, Latest
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.settings import Strategy
 from lakebed.state.sums import partition_sums
 
@@ -264,7 +264,7 @@ def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rule
         skipped = Skipped(partition, f"job {jobs[0].id} is open in the partition")
         return _PartitionPlan(runs, CompactionPlan(skipped=(skipped,)))
     busy = rules.claimed.union(*(job.inputs for job in jobs))
-    due = (_due if isinstance(state.merge, KeepAll) else _due_neighbours)(state, partition, busy, rules)
+    due = (_due if state.merge.keeps_all else _due_neighbours)(state, partition, busy, rules)
     wanted = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
     room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in wanted[:room] for run in batch for one in run.held}
@@ -331,8 +331,8 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
 
 def _may_complete(state: TableState) -> bool:
     """Return whether a merge that leaves out no older file can drop anything: deletes, or rows that a filter hides."""
-    hides = bool(state.filter_version) and not isinstance(state.merge, KeepAll)
-    return _drops_markers(state) or (hides and state.merge != Latest(by="sort_key"))
+    hides = bool(state.filter_version) and not state.merge.keeps_all
+    return _drops_markers(state) or (hides and not state.merge.by_sort_key)
 
 
 def _drops_markers(state: TableState) -> bool:
@@ -340,7 +340,7 @@ def _drops_markers(state: TableState) -> bool:
 
     With ``Latest(by="sort_key")`` they are kept: a delete with a greater sort key still hides a row that arrives later.
     """
-    return state.merge == Latest()
+    return state.merge.takes_markers and not state.merge.by_sort_key
 
 
 def tasks_of(merge: PartitionMerge, cores: int) -> int:

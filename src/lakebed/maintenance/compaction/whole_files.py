@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from lakebed.maintenance.compaction.neighbours import alike
 from lakebed.maintenance.compaction.strategies import of_like_size
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KeepAll
 from lakebed.settings import KIB
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def merge_whole(
         # Some of the references are in partitions of one run.
         seen = _files_seen(state, state.partitions.ids)
     small = [one for one in seen if _is_small(one) and one.rows == one.file.rows and len(one.partitions) > 1]
-    if isinstance(state.merge, KeepAll):
+    if state.merge.keeps_all:
         small.sort(key=lambda one: one.file.size_bytes)
         sizes = [one.file.size_bytes for one in small]
         chosen: list[Sequence[_Seen]] = [small if full else small[: of_like_size(sizes, settings.compaction_ratio)]]

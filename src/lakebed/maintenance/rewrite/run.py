@@ -32,7 +32,6 @@ from lakebed.maintenance.rewrite.claims import Claims
 from lakebed.maintenance.rewrite.plan import FileRewrite, RewriteScope, RowChange, plan
 from lakebed.maintenance.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.model.checks import is_text, shown
-from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, merge_key
 from lakebed.parquet.layout import Layout
 from lakebed.read.expressions import narrow
 from lakebed.state.transactions import ProposeOutput, ProposeRewrite
@@ -142,7 +141,7 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
     rewriter = RowRewriter(change, schema, settings.value_bytes_max)
     rewriter.check()
     named = () if rewriter.delete_where is None else rewriter.delete_where.columns
-    _check_merge(table.name, state.merge, change, sorted(set(named) - set(merge_key(state.merge, schema))))
+    _check_merge(table.name, state.merge, change, sorted(set(named) - set(state.merge.merge_key(schema))))
     ranges, keys = list(change.ranges), None
     if rewriter.concerned is not None:
         ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
@@ -220,7 +219,7 @@ def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[
 
     ``named`` are the columns of ``delete_where`` by which rows are not merged.
     """
-    if isinstance(mode, KeepAll):
+    if mode.keeps_all:
         return
     if named:
         raise Code.MERGE_MODE_MISMATCH(
@@ -228,7 +227,7 @@ def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[
             "that key: an older row of the key would come back, or a part of a sum would go. Name key columns only",
             column=named[0],
         )
-    if change.changes and isinstance(mode, Aggregate | Custom):
+    if change.changes and mode.computes_values:
         raise Code.MERGE_MODE_MISMATCH(
             f"table {name} computes values from several rows, so set would change parts of its values, "
             "and not the values: delete the rows by key, and write them again"

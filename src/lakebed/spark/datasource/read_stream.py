@@ -32,7 +32,6 @@ from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.lost_entries import gone
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.merge_modes import KeepAll
 from lakebed.read.plan import PartitionQuery, plan
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
@@ -248,7 +247,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
 def _check_keeps_all(state: TableState, name: str) -> None:
     """Raise UsageError for a table that merges rows."""
-    if not isinstance(state.merge, KeepAll):
+    if not state.merge.keeps_all:
         raise Code.MERGE_MODE_MISMATCH(
             f"table {name} merges rows by {state.merge}, so rows that were added are not rows of the table; read it as "
             "a batch, or read its changes (the option changes)",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.wording import count_text
 from lakebed.state.fields import Whole
 from lakebed.state.reference_lists import PairList, decode_pairs, encode_pairs
@@ -43,7 +42,7 @@ def expired(state: TableState) -> Iterator[tuple[str, int]]:
         return
     for partition, references in state.references.items():
         files: Iterable[DataFile] = [one.file for one in references]
-        if not isinstance(state.merge, KeepAll):
+        if not state.merge.keeps_all:
             files = takewhile(lambda file: not file.markers and times.all_before(file, state.age_off_cut_us), files)
         yield from ((file.id, partition) for file in files if times.all_before(file, state.age_off_cut_us))
 

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.wording import count_text
 from lakebed.state.fields import Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
 from lakebed.state.file_document import FileDocument
@@ -117,7 +116,7 @@ class OpenJob(Struct, frozen=True):
                 return _input_gone(job, gone[0])
         elif refused := _part_missing(job, state):
             return refused
-        if not isinstance(state.merge, KeepAll) and (refused := _out_of_order(job, state)):
+        if not state.merge.keeps_all and (refused := _out_of_order(job, state)):
             return refused
         inputs = set(job.inputs)
         for other in state.jobs.values():
@@ -292,7 +291,7 @@ class Replace(Struct, frozen=True):
         going = held_pairs(state, self.drop)
         closed = replace(state, jobs=state.jobs.remove(self.job))
         replaced = added(dropped(closed, going), self.files, self.references, sequence_span)
-        if isinstance(state.merge, KeepAll):
+        if state.merge.keeps_all:
             return replaced
         return _in_place(replaced, {partition: state.held_by(partition) for partition in going})
 

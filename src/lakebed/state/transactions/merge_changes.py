@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from lakebed.errors import Code, Error
-from lakebed.model.merge_modes import Aggregate, MergeMode, check_mode, mode_of, stored_mode
+from lakebed.model.merge_modes import MergeMode, check_mode, mode_of
 from lakebed.model.wording import count_text
 from lakebed.state.transactions.filter_changes import unfit_filter
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated
@@ -57,7 +57,7 @@ class SetMerge(Struct, frozen=True):
 
     def document(self, _sidecars: Sidecars) -> SetMergeDocument:
         """Return the document that the log stores."""
-        return SetMergeDocument(stored_mode(self.mode))
+        return SetMergeDocument(self.mode.document())
 
 
 class SetMergeDocument(Struct, frozen=True, tag_field="type", tag="set_merge"):
@@ -77,15 +77,3 @@ def unfit(mode: MergeMode, schema: Schema) -> Rejected | None:
     except Error as error:
         return Rejected(Code.MERGE_CHANGE_REJECTED, str(error))
     return None
-
-
-def followed_by(mode: MergeMode, before: Schema, after: Schema, functions: dict[str, str]) -> MergeMode:
-    """Return the mode after a schema change: aggregate functions follow their fields, which keep their ids.
-
-    ``functions`` are those of new fields.
-    """
-    if not isinstance(mode, Aggregate):
-        return mode
-    by_id = {before.by_name[name].id: function for name, function in mode.functions}
-    followed = {field.name: by_id.get(field.id) or functions.get(field.name, "") for field in after.values}
-    return Aggregate({name: function for name, function in followed.items() if function})

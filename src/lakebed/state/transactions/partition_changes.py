@@ -21,7 +21,6 @@ from lakebed.errors import Code
 from lakebed.model.files import Reference
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
-from lakebed.model.merge_modes import KeepAll
 from lakebed.model.wording import count_text
 from lakebed.state.fields import Hex, Id, Positive, StoredAsIs
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
@@ -317,7 +316,7 @@ def _in_one_list(partitions: Sequence[int], state: TableState) -> list[str]:
     """
     lists = [[one.file.id for one in state.held_by(partition)] for partition in partitions]
     spans = {n: (state.files[n].sequence_hi, state.files[n].sequence_lo, n) for n in itertools.chain(*lists)}
-    if isinstance(state.merge, KeepAll):
+    if state.merge.keeps_all:
         return sorted(spans, key=spans.__getitem__)
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(spans, ()))
     for before, after in itertools.chain.from_iterable(map(itertools.pairwise, lists)):

@@ -23,14 +23,14 @@ from msgspec import Struct, structs
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of, stored_mode
+from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.model.type_names import words
 from lakebed.model.wording import count_text, did_you_mean
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.filter_changes import unfollowed
-from lakebed.state.transactions.merge_changes import followed_by, unfit
+from lakebed.state.transactions.merge_changes import unfit
 from lakebed.state.transactions.resolution import Description, Rejected
 from lakebed.state.view_source import ViewSource, refused_change
 
@@ -156,7 +156,7 @@ class ProposeSchema(Struct, frozen=True):
         if schema.fields == newest.fields:
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
         functions = {change.name: change.function for change in self.changes if isinstance(change, AddField)}
-        merge = followed_by(state.merge, newest, schema, functions)
+        merge = state.merge.with_fields(newest, schema, functions)
         refused = unfit(merge, schema) or unfollowed(state.row_filter, newest, schema)
         return refused or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
 
@@ -253,7 +253,7 @@ class AlterSchema(Struct, frozen=True):
 
     def document(self, _sidecars: Sidecars) -> AlterSchemaDocument:
         """Return the document that the log stores."""
-        return AlterSchemaDocument(self.schema.to_json(), self.changes, stored_mode(self.merge))
+        return AlterSchemaDocument(self.schema.to_json(), self.changes, self.merge.document())
 
 
 class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_schema", omit_defaults=True):
@@ -340,7 +340,7 @@ class CreateTable(Struct, frozen=True):
     def document(self, _sidecars: Sidecars) -> CreateTableDocument:
         """Return the document that the log stores."""
         boundaries = [boundary.hex() for boundary in self.boundaries]
-        merge = stored_mode(self.merge)
+        merge = self.merge.document()
         return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries, merge, self.view)
 
 
