@@ -176,3 +176,13 @@ def test_a_file_with_such_times_is_not_attached_as_it_is(tmp_path):
 def test_local_times_are_not_stored_in_a_field_with_a_zone(tmp_path):
     with pytest.raises(SchemaMismatchError, match="column at"):
         table_of("us", "UTC").write(int96_file(tmp_path / "x.parquet", [(0, 0)]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_row_of_an_error_counts_those_of_earlier_row_groups_and_units(tmp_path, way):
+    """The rows before need another unit, so that they are another batch."""
+    path = int96_file(tmp_path / "x.parquet", [(0, 1), (2_932_896, 0), (0, 0), (2_932_896, 0), (0, 999)])
+    with pytest.raises(Error, match="first row 0"):
+        way(table_of("us"), path)
+    with pytest.raises(Error, match="first row 1"):
+        way(table_of("ns"), path)

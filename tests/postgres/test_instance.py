@@ -61,5 +61,5 @@ def test_a_database_of_any_encoding_keeps_the_log(cluster, tmp_path, encoding, e
     made = f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
     cluster.sql(made, database="postgres")
     lake = lakebed.create(tmp_path / "löke", log_url=cluster.url(name) + end)
-    lake.create_table("tä", Schema({"k": "string"})).write({"k": ["é"]})
-    assert lakebed.open(tmp_path / "löke")["tä"].scan().read_all()["k"].to_pylist() == ["é"]
+    lake.create_table("t", Schema({"k": "string"})).write({"k": ["é"]})
+    assert lakebed.open(tmp_path / "löke")["t"].scan().read_all()["k"].to_pylist() == ["é"]

@@ -345,4 +345,13 @@ def read_file(
     """Return all rows of a file as the encoder makes them; its columns are checked before the first row is read."""
     url, columns = columns_of(file, home)
     encoder.check(columns, url)
-    return (encoder.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))
+    return _conformed(read_rows(file, pages_bytes=pages_bytes, home=home), encoder, url)
+
+
+def _conformed(
+    batches: Iterator[pa.RecordBatch], encoder: Conformer | RowEncoder, url: str
+) -> Iterator[pa.RecordBatch]:
+    before = 0
+    for batch in batches:
+        yield encoder.conform(batch, url, rows_before=before)
+        before += batch.num_rows

@@ -108,7 +108,7 @@ def migrate(
         encoder.check(source.schema, source.name)
         for batch in source.batches():
             for part in cut(plain(batch), BATCH_BYTES):
-                yield encoder.conform(part, source.name)
+                yield encoder.conform(part, source.name, rows_before=read)
                 read += part.num_rows
                 progress(read)
         check_count(source, read, table=table)
