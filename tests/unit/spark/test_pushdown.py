@@ -142,6 +142,41 @@ def test_a_time_that_the_key_cannot_hold_exactly_stays_with_spark():
     assert left_over(filters, schema, [])[1] == filters
 
 
+def as_java(value):
+    """A value as Spark hands it over: Java's calendar has no days from 1582-10-05 to 14, and makes them the 15th."""
+    day = value.date() if isinstance(value, dt.datetime) else value
+    if not dt.date(1582, 10, 5) <= day <= dt.date(1582, 10, 14):
+        return value
+    if isinstance(value, dt.datetime):
+        # A time without a zone is passed as it is.
+        return value if value.tzinfo is None else value.replace(day=15)
+    return dt.date(1582, 10, 15)
+
+
+DAYS = [dt.date(1, 1, 1), *(dt.date(1582, 10, day) for day in (4, 5, 10, 14, 15, 16, 25)), dt.date(1900, 1, 1)]
+OF_DAYS = {
+    "date32": DAYS,
+    "timestamp[us]": [dt.datetime.combine(day, dt.time(12)) for day in DAYS],
+    "timestamp[us, tz=UTC]": [dt.datetime.combine(day, dt.time(12), dt.UTC) for day in DAYS],
+}
+
+
+@pytest.mark.parametrize("kind", OF_DAYS)
+@pytest.mark.parametrize(
+    ("form", "compared"),
+    [(EqualTo, operator.eq), (LessThan, operator.lt), (LessThanOrEqual, operator.le), (GreaterThan, operator.gt),
+     (GreaterThanOrEqual, operator.ge), (lambda name, value: In(name, [value, value]), operator.eq)],
+)  # fmt: skip
+def test_days_that_java_does_not_have_stay_with_spark(kind, form, compared):
+    values, schema = OF_DAYS[kind], Schema({"k": kind})
+    for asked in values:
+        filters = [form(K, as_java(asked))]
+        kept, rest = left_over(filters, schema, [(value,) for value in values])
+        wanted = [(value,) for value in values if compared(value, asked)]
+        assert set(wanted) <= set(kept), asked
+        assert rest == filters or kept == wanted, asked
+
+
 def test_each_value_of_a_long_list_is_looked_at_a_few_times():
     class Counted(int):
         looked_at = 0

@@ -6,6 +6,7 @@ key field is translated exactly or not at all.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,11 @@ _COMPARED: dict[type[Any], Operator] = {
     LessThan: "<",
     LessThanOrEqual: "<=",
 }
+
+_GAP = (dt.date(1582, 10, 5), dt.date(1582, 10, 15))
+"""The days that the calendar of Java does not have, and the one as which they arrive."""
+
+_SAME_RULES_YEAR = 1900
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +124,14 @@ def _is_alike(field: Field, value: Any) -> bool:
     """Return whether Spark compares the value with the column as the table does.
 
     Not a NaN or a zero that may be negative, whose ranges are all keys; and a UUID, which is text there, only as
-    the table gives it.
+    the table gives it. Spark passes dates and times with a zone as those of a calendar without the days from 1582-10-05
+    to 14: they arrive as the 15th. Of times before 1900 it also takes the local time of the machine's zone, by rules
+    that differ.
     """
+    if isinstance(value, dt.datetime):
+        return field.type.tz is None or value.year >= _SAME_RULES_YEAR
+    if isinstance(value, dt.date):
+        return not _GAP[0] <= value <= _GAP[1]
     if isinstance(value, float):
         return bool(value) and not math.isnan(value)
     return field.type != UUID or bool(value == str(value_of(field, content_of(field, value))))
