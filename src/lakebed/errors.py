@@ -182,6 +182,7 @@ class Code(StrEnum):
     VIEW_READ_ONLY = "view_read_only", "rejected"
     VIEW_NOT_FED = "view_not_fed", "rejected"
     KEYS_CHANGED = "keys_changed", "rejected"
+    BATCH_CHANGED = "batch_changed", "rejected"
     TAG_EXISTS = "tag_exists", "rejected"
     TAG_MISSING = "tag_missing", "rejected"
     TAG_VERSION_DELETED = "tag_version_deleted", "rejected"

@@ -333,6 +333,28 @@ def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_anothe
         written(None, 2)
 
 
+@pytest.mark.parametrize(("first", "again"), [(rows(1, 30), rows(1, 31)), (rows(1, 30), rows(2, 30))])
+def test_other_rows_under_the_number_of_a_batch_that_was_added_are_refused(table, first, again):
+    """The offsets of the checkpoint are lost, and the id of the query is not: Spark counts from 0 again."""
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
+    given = spark_columns.arrow_of(spark)
+
+    def written(made, parts):
+        writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
+        size = -(-made.num_rows // parts)
+        tasks = [made.slice(begin, size).combine_chunks() for begin in range(0, made.num_rows, size)]
+        sent = [writer.write(spark_columns.to_spark(b, given) for b in task.to_batches()) for task in tasks]
+        writer.commit([Sent(one.files, "q") for one in sent], 0)
+
+    written(first, 1)
+    # The same rows, however they are divided among tasks, are a repeat.
+    written(first, 3)
+    assert multiset(table.scan().read_all()) == multiset(first)
+    with pytest.raises(lakebed.RejectedError, match=r"batch q/0 was added at version \d+ with 30 rows.*new, empty"):
+        written(again, 1)
+    assert multiset(table.scan().read_all()) == multiset(first)
+
+
 def test_a_batch_of_a_table_that_was_dropped_is_not_added_to_one_that_has_its_name(table, instance):
     spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
