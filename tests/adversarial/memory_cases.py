@@ -6,6 +6,7 @@ are ingested by another one.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,8 @@ def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
         return lambda: _documents(folder)
     if case == "segment":
         return lambda: _segment(folder)
+    if path == "line":
+        return _long_line(name, limit, folder)
     if path == "write":
         return lambda: _write(int(name), limit, folder)
     table = lakebed.open(str(folder / f"lake-{name}")).table("t")
@@ -186,6 +189,27 @@ def _write(value_bytes: int, limit: int, folder: Path) -> dict:
     batches = (pa.RecordBatch.from_arrays(list(row.values()), schema=schema.arrow) for row in rows)
     table.write(pa.RecordBatchReader.from_batches(schema.arrow, batches))
     return {"rows": table.count().rows}
+
+
+def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
+    """Write a file of two megabytes whose only row is a line of 500 MiB."""
+    begin, end = {"csv": (b"k,v\n1,", b"\n"), "jsonl": (b'{"k": 1, "v": "', b'"}\n')}[name]
+    with gzip.open(folder / f"line.{name}.gz", "wb", 1) as file:
+        file.write(begin)
+        for _ in range(500):
+            file.write(b"a" * MIB)
+        file.write(end)
+    table = lakebed.create(str(folder / name)).create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
+    table.set(memory_limit_bytes=limit)
+
+    def write() -> dict:
+        try:
+            table.write(str(folder / f"line.{name}.gz"))
+        except lakebed.SchemaMismatchError as error:
+            return {"said": error.message}
+        return {}
+
+    return write
 
 
 def _map(name: str, limit: int, folder: Path) -> dict:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from lakebed.formats.csv_file import CsvReading
 
 _END_BYTES = 256
+
+
+_LINE_CHARS_MAX = 64 * 1024 * 1024
+"""Characters of a line in memory: longer than any that Arrow's parser accepts."""
+
+
+def _pieces_of(text: io.TextIOWrapper) -> Iterator[str]:
+    """Return the lines of a text, which may be cut where they are longer than any row."""
+    return iter(partial(text.readline, _LINE_CHARS_MAX), "")
 
 
 def line_of(plan: CsvReading, row: int) -> int:
@@ -37,7 +47,7 @@ def records(plan: CsvReading) -> Iterator[tuple[int, list[str]]]:
     """Return the records that Arrow reads as rows, each with its first line."""
     encoding = plan.dialect.encoding
     with plan.file.open() as file, io.TextIOWrapper(file, encoding, "replace", newline="") as text:
-        reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
+        reader = csv.reader(_pieces_of(text), delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote)
         before, left = plan.file.lines_before(), int(plan.dialect.header)
         ended = before
         for record in reader:
@@ -77,7 +87,8 @@ def ends_in_quotes(plan: CsvReading, rows: pa.RecordBatch) -> bool:
 def unclosed_line(plan: CsvReading) -> int:
     """Return the line on which a record with unclosed quotes begins; 0 if there is none."""
     with plan.file.open() as file, io.TextIOWrapper(file, plan.dialect.encoding, "replace", newline="") as text:
-        reader = csv.reader(text, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote, strict=True)
+        lines = _pieces_of(text)
+        reader = csv.reader(lines, delimiter=plan.dialect.delimiter, quotechar=plan.dialect.quote, strict=True)
         ended = 0
         try:
             for _ in reader:

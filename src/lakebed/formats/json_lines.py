@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -158,7 +159,7 @@ def line_of(file: io.BufferedReader, row: int) -> int:
     if _is_array(file):
         numbers = (number for number, _ in _elements(file, "", _FAST.element, whole=False))
     else:
-        numbers = (number for number, line in enumerate(file, 1) if line.strip())
+        numbers = (number for number, line in enumerate(_lines_of(file), 1) if line.strip())
     return next(islice(numbers, row, None), 0)
 
 
@@ -183,9 +184,25 @@ def _is_array(file: io.BufferedReader) -> bool:
     return file.peek(1).lstrip()[:1] == b"["
 
 
+_LINE_BYTES_MAX = 128 * 1024 * 1024
+"""Maximum bytes of a line: a compressed file of a megabyte may have one of a gigabyte."""
+
+
+def _lines_of(file: io.BufferedReader) -> Iterator[bytes]:
+    """Return the lines of a file; of one that is too long, somewhat more than is allowed, and then its rest."""
+    return iter(partial(file.readline, _LINE_BYTES_MAX + 1), b"")
+
+
 def _decoded_lines(file: io.BufferedReader, lines: _Lines, decoder: msgspec.json.Decoder[Any]) -> Iterator[_Row]:
     """Return the values of the lines that are not blank."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_lines_of(file), 1):
+        if len(line) > _LINE_BYTES_MAX:
+            at = lines.in_file(number)
+            raise Code.SOURCE_UNPARSABLE(
+                f"{lines.source}, line {at} has more than {_LINE_BYTES_MAX:,} bytes: a row is one line; divide it, or "
+                "give the rows as Parquet",
+                row=at,
+            )
         if line.isspace():
             continue
         try:
