@@ -26,7 +26,7 @@ import pytest
 from pyarrow import feather, orc
 
 import lakebed
-from lakebed import BadKeyError, Error, KeyRange, Schema, SchemaMismatchError, clock
+from lakebed import BadKeyError, Error, KeyRange, Schema, SchemaMismatchError, UsageError, clock
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.python_data import open_stream
 from lakebed.ingest.row_encoder import RowEncoder
@@ -575,3 +575,23 @@ def test_reads_of_a_timestamp_of_pandas_find_its_row_alone(unit):
                 call()
     assert table.get(np.datetime64("2024-01-01T00:00:00", "s"))["n"].to_pylist() == [0]
     assert table.count(exact=True).rows == 1 + (unit == "ns")
+
+
+@pytest.mark.parametrize("value", [*DATETIMES, *ZONED, *TIMESTAMPS, *map(np.datetime64, DATETIME64)], ids=repr)
+def test_a_parameter_of_a_statement_is_the_value_that_was_given(value):
+    (kind, since), *_ = meanings(value)
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    found = lake.sql("SELECT $v AS v", parameters={"v": value}).read_all()["v"].combine_chunks()
+    assert held(found.type, found, 0) & {(kind, since)}
+
+
+@pytest.mark.parametrize("value", [dt.time(1, tzinfo=EAST), np.datetime64(7, "ps"), pd.Timedelta(1, "ns")], ids=repr)
+def test_a_parameter_that_has_no_literal_is_refused(value):
+    with pytest.raises(UsageError, match="a parameter cannot be"):
+        lakebed.create(f"memory://{clock.random_token()}").sql("SELECT $v", parameters={"v": value})
+
+
+@pytest.mark.parametrize("value", [None, pd.NaT, pd.NA, np.datetime64("NaT")], ids=repr)
+def test_a_missing_value_as_a_parameter_is_null(value):
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    assert lake.sql("SELECT $v IS NULL AS v", parameters={"v": value}).read_all()["v"].to_pylist() == [True]

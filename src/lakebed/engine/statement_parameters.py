@@ -6,6 +6,7 @@ there. Core. :func:`with_parameters`, :func:`places`, :func:`literal`. Errors. U
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 from lakebed.engine.tokens import quoted_text, tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
+from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import is_missing, moment_of
 from lakebed.model.type_names import UUID
 from lakebed.model.types import is_binary, is_text
 
@@ -106,11 +109,29 @@ def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | 
 def literal_of(value: Any) -> str:
     """Return a Python value as an SQL literal. Raises UsageError for a value without a literal."""
     try:
-        return literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+        return literal(value if isinstance(value, pa.Scalar) else _scalar_of(value))
     except (pa.ArrowException, ArithmeticError, UnicodeError, TypeError) as error:
         raise Code.TYPE_UNSUPPORTED(
             f"a parameter cannot be {shown(value)}; give text, a number, a date, a time, bytes or None"
         ) from error
+
+
+def _scalar_of(value: Any) -> pa.Scalar:
+    """Return a Python value as one of Arrow, exactly: Arrow itself cuts nanoseconds and drops the offset of a time."""
+    if is_missing(value):
+        return pa.scalar(None)
+    if isinstance(value, dt.time) and value.tzinfo is not None:
+        raise TypeError("a time has no offset")
+    moment = moment_of(value)
+    # Arrow has zones whose offset is whole minutes.
+    offset = value.utcoffset() or dt.timedelta() if isinstance(value, dt.datetime) else dt.timedelta(seconds=1)
+    if moment is None or (moment.per_second == PER_SECOND["us"] and not offset.seconds % 60):
+        return pa.scalar(value)
+    numbers = {unit: moment.in_units(PER_SECOND[unit]) for unit in ("us", "ns")}
+    unit, number = next((unit, n) for unit, n in numbers.items() if n is not None or unit == "ns")
+    if number is None:
+        raise TypeError("finer than nanoseconds")
+    return pa.scalar(number, pa.timestamp(unit, "UTC" if moment.zoned else None))
 
 
 def literal(value: pa.Scalar) -> str:
