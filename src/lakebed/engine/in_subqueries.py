@@ -89,7 +89,7 @@ def with_comparisons(text: str, tables: Collection[str], planned: Callable[[str]
     called again for the same text.
     """
     lowered = text.lower()
-    if "in" not in lowered and "an" not in lowered and "al" not in lowered:
+    if lowered.count("select") < 2 and lowered.count("from") < 2:
         return text
     statement = _Statement(text, tables, planned)
     if not statement.memberships:
@@ -122,6 +122,7 @@ class _Statement:
         self._planned = planned
         self._tokens: Sequence[Token] = list(tokens_of(text))
         self._opened, self._closings = self._parentheses()
+        self._openings = {closing: opening for opening, closing in self._closings.items()}
         self.memberships = list(self._memberships())
 
     def _parentheses(self) -> tuple[list[int], dict[int, int]]:
@@ -175,16 +176,13 @@ class _Statement:
         while at > level:
             token = self._tokens[at]
             if token.text == ")":
-                at = self._opened_at(at)
+                at = self._openings.get(at, at)
             elif token.kind == "word" and (token.says("and") or token.says("or") or token.text.lower() in _CONDITIONS):
                 return True
             elif (token.kind == "word" and token.text.lower() in _NO_OPERAND | _OTHER_CLAUSES) or token.text in "=<>!,":
                 return False
             at -= 1
         return True
-
-    def _opened_at(self, closing: int) -> int:
-        return next((opening for opening, at in self._closings.items() if at == closing), closing)
 
     def _region(self, start: int, end: int, level: int) -> tuple[int | None, bool]:
         """Return where the condition around these tokens begins, None if it is none, and whether it has OR."""
@@ -193,7 +191,7 @@ class _Statement:
         while at > level:
             token = self._tokens[at]
             if token.text == ")":
-                at = self._opened_at(at)
+                at = self._openings.get(at, at)
             elif token.kind == "word":
                 word = token.text.lower()
                 if word in _CONDITIONS:
@@ -244,7 +242,7 @@ class _Statement:
         tokens = self._tokens
         for at in range(1, len(tokens) - 1):
             if tokens[at].says("as") and tokens[at + 1].text == "(":
-                name = self._opened_at(at - 1) - 1 if tokens[at - 1].text == ")" else at - 1
+                name = self._openings.get(at - 1, at - 1) - 1 if tokens[at - 1].text == ")" else at - 1
                 yield name_of_token(tokens[name])
 
     def written(self, memberships: Sequence[_Membership]) -> str:
