@@ -10,7 +10,7 @@ from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.log.backends import postgresql
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
-from lakebed.log.outcomes import Committed, Unknown
+from lakebed.log.outcomes import Committed
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable
 from lakebed.storage import connect, contract
@@ -92,8 +92,8 @@ def test_a_commit_is_one_round_trip(on_a_table, monkeypatch):
     assert (len(puts), reads) == (5, [])
 
 
-def test_a_writer_that_slept_does_not_trust_its_own_insert(on_a_table):
-    """It wins a number that was truncated, and the log start that comes with it says so."""
+def test_a_writer_that_slept_does_not_write_into_what_was_truncated(on_a_table):
+    """The entry before its own is not there any more, so the insert is refused; it goes on at the end of the log."""
     log = on_a_table()
     log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
     sleeper = on_a_table()
@@ -106,9 +106,9 @@ def test_a_writer_that_slept_does_not_trust_its_own_insert(on_a_table):
     log.truncate(retained - 1)
     assert sleeper.head.version == 2
 
-    assert sleeper.commit(adding("lost")) == Unknown(3)
-    assert sleeper.commit(adding("g")) == Committed(retained + 2)
-    assert set(on_a_table().follow().files) == {*(f"f{count}" for count in range(7)), "g"}
+    assert sleeper.commit(adding("late")) == Committed(retained + 2)
+    assert sleeper.commit(adding("g")) == Committed(retained + 3)
+    assert set(on_a_table().follow().files) == {*(f"f{count}" for count in range(7)), "late", "g"}
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b'{"format":2,"features":[],"digest":"","log_start":3}\n'])

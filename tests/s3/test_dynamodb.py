@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +13,7 @@ from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.backends import dynamodb
 from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
-from lakebed.log.backends.dynamodb_client import DynamoTable
+from lakebed.log.backends.dynamodb_client import DynamoTable, NoAnswerError, check_answer
 from lakebed.retention.orphans import delete_dropped
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
@@ -139,3 +142,71 @@ def test_a_service_that_is_not_there_is_named(monkeypatch):
     with pytest.raises(StorageError, match="dynamodb://table") as caught:
         logs.check()
     assert caught.value.transient
+
+
+FOREIGN = {
+    "empty": b"",
+    "cut": b'{"Item": {"data": {"B": "AAAA',
+    "page": b"<html>captive portal</html>",
+    "null": b"null",
+    "list": b"[]",
+    "message": b'{"message": "welcome"}',
+    "other operation": b'{"TableNames": []}',
+    "another item": b'{"Item": {"log": {"S": "x"}, "version": {"N": "1"}, "data": {"B": "AAAA"}}}',
+    "item without facts": b'{"Item": {}}',
+}
+"""Answers with status 200 that DynamoDB does not give to a request of a log."""
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(clock, "sleep", lambda _: None)
+
+
+CALLS = {
+    "get": lambda log: log.get(1),
+    "last_modified": lambda log: log.last_modified(1),
+    "log_start": lambda log: log.log_start(),
+    "versions": lambda log: list(log.versions()),
+    "end": lambda log: log.end(1),
+}
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("answer", FOREIGN)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_answer_that_is_none_is_asked_for_again(s3_server, spoilt, log, call, answer):
+    """It would read as the end of the log: acknowledged rows would be missing, without an error."""
+    log.create(1, b"one")
+    expected = CALLS[call](log)
+    answers = iter([spoilt("200 OK", body=FOREIGN[answer])] * 2)
+    s3_server.spoil = lambda request: next(answers, None) if request.method == "POST" else None
+    assert CALLS[call](log) == expected
+    assert next(answers, None) is None
+    s3_server.spoil = lambda request: spoilt("200 OK", body=FOREIGN[answer]) if request.method == "POST" else None
+    with pytest.raises(StorageError, match="no answer of DynamoDB") as told:
+        CALLS[call](log)
+    assert told.value.transient
+
+
+@pytest.mark.parametrize("answer", FOREIGN)
+def test_a_put_with_an_answer_that_is_none_is_unclear(s3_server, spoilt, log, answer):
+    """It would count as written, and the rows would never have been there."""
+    answers = iter([spoilt("200 OK", body=FOREIGN[answer])])
+    s3_server.spoil = lambda request: next(answers, None) if request.method == "POST" else None
+    assert log.create(1, b"one") is PutOutcome.UNCLEAR
+    assert log.get(1) is None
+    assert log.create(1, b"one") is PutOutcome.CREATED
+
+
+def test_an_answer_that_was_changed_or_cut_on_the_way_is_none():
+    """DynamoDB sends the length and a checksum of each answer."""
+    body, model = b'{"Item": {}}', SimpleNamespace(name="GetItem", output_shape=SimpleNamespace(members={"Item": 1}))
+    crc = str(zlib.crc32(body))
+    for headers, what in [({"content-length": "500"}, "12 of 500"), ({"x-amz-crc32": "1"}, "checksum"), ({}, None)]:
+        answer = {"status_code": 200, "headers": {"x-amz-crc32": crc} | headers, "body": body}
+        if what is None:
+            check_answer(model, answer)
+        else:
+            with pytest.raises(NoAnswerError, match=what):
+                check_answer(model, answer)

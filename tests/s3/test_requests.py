@@ -112,9 +112,10 @@ def nothing_kept():
 
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("large", [False, True])
-def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_server, url, large, monkeypatch):
+def test_a_cold_get_takes_at_most_ten_requests_and_seven_one_after_another(s3_server, url, large, monkeypatch):
     """Opening the instance and the table included, and the log start that proves there is no newer entry.
 
+    Of the catalog and of the table, the first read of a process also looks past the end, for an entry that was lost.
     Twice two are side by side: neither is answered before both are there. A large file takes one request more than a
     small one, for its pages, and has two requests of the log beside it.
     """
@@ -134,7 +135,7 @@ def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_s
     s3_server.requests.clear()
     s3_server.spoil = wait
     assert opened(s3_server, url).get("key-000123").num_rows == 1
-    assert len(s3_server.requests) == 7 + large, shown(s3_server)
+    assert len(s3_server.requests) == 9 + large, shown(s3_server)
     assert not first
     assert not then
     assert not any(barrier.broken for barrier in begun.values())
@@ -146,7 +147,7 @@ def test_a_cold_get_of_a_state_beyond_the_checkpoint_sees_what_came_since(s3_ser
     s3_server.requests.clear()
     assert opened(s3_server, url).get("key-000123").num_rows == 2
     # A file that is still being read in the state of the checkpoint may be read again in the newer one.
-    assert len(s3_server.requests) <= 10, shown(s3_server)
+    assert len(s3_server.requests) <= 12, shown(s3_server)
 
 
 def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):

@@ -16,7 +16,8 @@ version is tried after a short wait with full jitter, for at most LOSING_S. Afte
 proposes nothing else until the outcome of that version is known.
 
 A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. Before its first commit a
-process looks one entry past the end: an entry there shows that the end is a gap.
+process reads the log, which looks past the end (:mod:`lakebed.log.tail`). A database that forgot the entry before, or
+has another one there, refuses the append in the same request: it is *unlinked*, and the log is read again.
 
 Truncation. Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a process that slept may create a
 version that others created before: an entry is in the log only once the log start, read after the put, is below it.
@@ -37,7 +38,7 @@ from lakebed import clock, telemetry
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
-from lakebed.log.group_commit import PendingEntry, Validated, append, validate
+from lakebed.log.group_commit import NotAppended, PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.lost_entries import gone
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
@@ -81,6 +82,7 @@ class _NoPut(Enum):
 
     REPORTED = "every caller has its outcome"
     LOST = "the log has moved: validate again"
+    UNLINKED = "the log is not the one that was read: read it again"
 
 
 class Log(Generic[State, Proposed, Change]):
@@ -253,10 +255,9 @@ class Log(Generic[State, Proposed, Change]):
         if self._unsettled is not None and not self._settle_old():
             _report_all(group, Contended(0))
             return None
-        self.tail.look_past_end()
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
         reading = self.tail.reading()
-        while (done := self._try(group, reading, lost)) is _NoPut.LOST:
+        while isinstance(done := self._try(group, reading, lost), _NoPut) and done is not _NoPut.REPORTED:
             lost += 1
             if clock.monotonic_s() >= give_up_at:
                 _report_all(group, Contended(lost))
@@ -266,7 +267,7 @@ class Log(Generic[State, Proposed, Change]):
             # The log start is read after the put, which proves what is read here as well.
             if lost > 1 and (amiss := self.tail.read_to_end(reading)):
                 self.tail.prove(reading, amiss)
-            if reading.head.version < self.head.version:
+            if done is _NoPut.UNLINKED or reading.head.version < self.head.version:
                 self.follow()
                 reading = self.tail.reading()
         return None if done is _NoPut.REPORTED else done
@@ -289,7 +290,14 @@ class Log(Generic[State, Proposed, Change]):
             return _NoPut.LOST
         begin_s = clock.monotonic_s()
         stored = self._append_or_report(pending, validated)
-        if stored is None:
+        if stored is NotAppended.UNLINKED:
+            # The reading raises an error if the log lost entries. Otherwise it was truncated, and goes on elsewhere.
+            self.tail.forget_ahead()
+            self.follow()
+            return _NoPut.UNLINKED
+        if isinstance(stored, NotAppended):
+            if stored is NotAppended.OVERTAKEN:
+                self._report_by_state(validated)
             return _NoPut.REPORTED
         if stored != pending.data:
             self._backoff.lost()
@@ -322,11 +330,15 @@ class Log(Generic[State, Proposed, Change]):
                 if self.checkpoints.due():
                     self.tail.start_checkpoint()
                 return
-            state = self.follow()
+            self._report_by_state(put.validated)
         except StorageError:
             # The entry is stored and probably in the log: the outcome stays unknown.
             return
-        for ticket in put.validated.outcomes:
+
+    def _report_by_state(self, validated: Validated[State]) -> None:
+        """Report the outcomes of those whose request keys the state has; the others stay unknown."""
+        state = self.follow()
+        for ticket in validated.outcomes:
             resolved = self.machine.resolve(ticket.proposal, state)
             if isinstance(resolved, Repeated):
                 ticket.outcome = Committed(resolved.version)
@@ -347,7 +359,7 @@ class Log(Generic[State, Proposed, Change]):
         )
         data = entries.encode(self.identity, entry, validated.body)
         if last_modified_us is not None:
-            return PendingEntry(version, data)
+            return PendingEntry(version, data, head.digest)
         # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
         # wait, another entry was just appended, or a race was lost.
         hasty = hasty or len(self.queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
@@ -356,7 +368,7 @@ class Log(Generic[State, Proposed, Change]):
                 entry, last_modified_us=self._last_modified_us(head.version, self.tail.last_modified_times.of)
             )
             data = entries.encode(self.identity, asked, validated.body)
-        return PendingEntry(version, data)
+        return PendingEntry(version, data, head.digest)
 
     def _last_modified_us(self, version: int, of: Callable[[int], datetime | None]) -> int | None:
         """Return the last-modified time of the head, for the next entry; None: there is none, or it cannot be read."""
@@ -367,7 +379,7 @@ class Log(Generic[State, Proposed, Change]):
             return None
         return None if last_modified is None else to_us(last_modified)
 
-    def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | None:
+    def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | NotAppended:
         """As :func:`append`; if the outcome is unclear, report it as unknown and keep the entry as unsettled."""
         # Before the put, because after an interrupt its proposals must not be proposed again.
         _report_all(validated.outcomes, Unknown(pending.version))
@@ -379,7 +391,7 @@ class Log(Generic[State, Proposed, Change]):
         except BaseException:
             self._unsettled = pending
             raise
-        if stored is None:
+        if stored in (NotAppended.UNCLEAR, NotAppended.OVERTAKEN):
             self._unsettled = pending
         elif stored != pending.data:
             _report_all(validated.outcomes, None)
@@ -388,7 +400,7 @@ class Log(Generic[State, Proposed, Change]):
     def _settle_old(self) -> bool:
         """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""
         assert self._unsettled is not None
-        if append(self.backend, self._unsettled) is None:
+        if append(self.backend, self._unsettled) is NotAppended.UNCLEAR:
             return False
         self._unsettled = None
         self.follow()

@@ -7,6 +7,7 @@ what does not fit is left for the next entry. One transaction that alone is too 
 Appending. A create has one of three answers:
 
 * created: the entry is in the log.
+* unlinked: nothing was stored, because the entry before is not the one that this process knows. The log has to be read.
 * exists: the stored bytes are read. Clients retry silently and report "exists" for their own write. Bytes of another
   writer are returned: they are the next entry, which the loser has to read anyway.
 * unclear (time-out, reset, 5xx, 409): the request may still be under way, so "not there" proves nothing. The same
@@ -18,6 +19,7 @@ Core types. :class:`Validated`, :class:`PendingEntry`. Source: docs/decisions/00
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
@@ -117,21 +119,30 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
     return Validated(outcomes, documents, bytes(body), sidecars, state)
 
 
+class NotAppended(Enum):
+    """Why it is not known which entry has the version."""
+
+    UNCLEAR = "no put had a clear answer within the bound"
+    UNLINKED = "nothing is stored or under way, because the entry before is not in the log"
+    OVERTAKEN = "after an unclear put the entry before is not in the log any more: the state may know what became of it"
+
+
 class PendingEntry(Struct, frozen=True):
-    """An entry on its way to a number."""
+    """An entry on its way to a number, behind the entry of the digest ``previous``."""
 
     version: int
     data: bytes
+    previous: str
 
 
-def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
-    """Return the bytes of the entry at that version: these, or another writer's. None: not settled within the bound.
+def append(backend: LogBackend, pending: PendingEntry) -> bytes | NotAppended:
+    """Return the bytes of the entry at that version: these, or another writer's.
 
     Raises StorageError if the first put was refused outright: then nothing is under way.
     """
     for attempt in attempts(SETTLE_MAX):
         try:
-            outcome = backend.create(pending.version, pending.data)
+            outcome = backend.create(pending.version, pending.data, pending.previous)
         except StorageError:
             # A later refusal leaves the first put unclear.
             if attempt == 0:
@@ -139,9 +150,11 @@ def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
             continue
         if outcome is PutOutcome.CREATED:
             return pending.data
+        if outcome is PutOutcome.UNLINKED:
+            return NotAppended.OVERTAKEN if attempt else NotAppended.UNLINKED
         if outcome is PutOutcome.EXISTS and (stored := _read_back(backend, pending.version)) is not None:
             return stored
-    return None
+    return NotAppended.UNCLEAR
 
 
 def _read_back(backend: LogBackend, version: int) -> bytes | None:

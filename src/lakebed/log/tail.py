@@ -7,6 +7,12 @@ them. If the log start is not above the head, no entry after the head was ever d
 and the missing one never existed. Otherwise the entries are dropped, and the log is opened again from a checkpoint that
 is not below the log start.
 
+A log can lose entries: one from its middle, or the last ones, when a database forgets commits or a backup is restored.
+Then the entry before a gap looks like the end. So the first read of a process looks at what is around the end (one
+request for a process and log): the last entry must be the one that was read, or that the checkpoint is after, and no
+later one may exist beyond the next. A database shows this with each log start; other stores are asked again after
+LOOK_S. An entry that does not follow the head is compared with it, to say which of the two is not in the log.
+
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
 """
@@ -22,10 +28,11 @@ from msgspec import Struct, field
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
+from lakebed.log.backends.backend import Around
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.entry import weight_bytes
+from lakebed.log.entry import digest_of, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
-from lakebed.log.lost_entries import gone
+from lakebed.log.lost_entries import gone, replaced
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.state.machine import State
 
@@ -36,8 +43,8 @@ if TYPE_CHECKING:
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
 
-LOOKS_MAX = 60
-"""Attempts to look past an end that moves."""
+LOOK_S = 600.0
+"""After this time a process asks again whether the last entry that it knows is in the log, if that takes a request."""
 
 CAME_BYTES_MAX = 64 * 2**20
 """Bytes of unpublished entries that are kept, to be applied to a head that is based on a newer checkpoint."""
@@ -84,7 +91,7 @@ class LogTail(Generic[State]):
         self.retained = RetainedCheckpoints(location, identity, machine, self._replayed)
         self.past = Past(backend, self.retained, identity, machine, read_sidecars)
         self.last_modified_times = LastModifiedTimes(backend, identity)
-        self.opened = self.looked_past_end = False
+        self.opened = False
         self.moved_s = self.proven_s = -math.inf
         self._backend = backend
         self._identity = identity
@@ -94,6 +101,7 @@ class LogTail(Generic[State]):
         self._base = 0
         self._log_start = 0
         self._may_be_behind = True
+        self._looked_s = -math.inf
         self._advancing = threading.Lock()
         self._ahead: ReadAhead[State] | None = None
         self._writing: threading.Thread | None = None
@@ -124,21 +132,6 @@ class LogTail(Generic[State]):
             f"the log of {self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
 
-    def look_past_end(self) -> None:
-        """Raise DamagedError if the entry after the next one exists and the next one does not, after repeated checks.
-
-        One check that finds none is sufficient for a process.
-        """
-        if self.looked_past_end:
-            return
-        for _ in range(LOOKS_MAX):
-            end = self._head.version
-            if self._backend.get(end + 2) is None:
-                break
-            if self.follow().version == end:
-                raise gone(self._identity, end + 1)
-        self.looked_past_end = True
-
     def reading(self) -> ReadAhead[State]:
         """Return the unproven entries: those that this process has put since, if any."""
         with self._advancing:
@@ -168,6 +161,12 @@ class LogTail(Generic[State]):
         """Start the next reading at the end of this one before it is proven: the proof of the next proves both."""
         came = None if reading.came is None else list(reading.came)
         self._ahead = ReadAhead(reading.start, reading.head, reading.base, reading.size_bytes, came)
+        # The last entry was put just now.
+        self._looked_s = clock.monotonic_s()
+
+    def forget_ahead(self) -> None:
+        """Start the next reading at the published head: an entry that was put is not in the log any more."""
+        self._ahead = None
 
     def read_on(self, reading: ReadAhead[State], data: bytes) -> None:
         """Apply the next entry, of these bytes. Raises DamagedError, UnsupportedFormatError."""
@@ -195,19 +194,55 @@ class LogTail(Generic[State]):
         ``amiss`` is the error that ended the reading; it is raised if the log was not truncated. ``log_start`` is the
         one after the last request of the reading, if that is known; else it is read, if such logs are ever truncated.
         """
+        around, self.proven_s = None, clock.monotonic_s()
         if log_start is None:
-            log_start = self._backend.log_start() if self._machine.truncated else 0
-        self.proven_s = clock.monotonic_s()
+            log_start = 0
+            if self._machine.truncated:
+                end = self._backend.end(reading.head.version)
+                log_start, around = end.log_start, end.around
+            if around is None and self.proven_s - self._looked_s >= LOOK_S:
+                around = self._look(reading.head.version)
         if log_start != self._log_start:
             self._log_start, self._may_be_behind = log_start, True
         if log_start > reading.start:
             self._open_above(log_start)
             return False
+        if around is not None:
+            self._check_around(reading.head, around)
         if reading.head.version > reading.start:
             self._publish(reading)
         if amiss is not None:
+            self._check_in_log(reading.head)
             raise amiss
         return True
+
+    def _look(self, version: int) -> Around:
+        """Return what is around the end at the first look, and after that whether the last entry is in the log."""
+        if self._looked_s == -math.inf:
+            return self._backend.around(version)
+        return Around("" if version and self._backend.last_modified(version) is None else None)
+
+    def _check_around(self, head: Head[State], around: Around) -> None:
+        """Raise DamagedError if the head is not in the log, or the next entry is missing and a later one is there.
+
+        What was seen is looked at again, because other processes append and truncate meanwhile.
+        """
+        if around.digest not in (None, head.digest):
+            self._check_in_log(head)
+        if around.beyond > head.version + 1 and self._backend.get(head.version + 1) is None:
+            # The next entry was put before that one, so it is gone; unless the log was truncated beyond it.
+            log_start = self._backend.log_start() if self._machine.truncated else 0
+            if log_start <= head.version:
+                raise gone(self._identity, head.version + 1)
+        self._looked_s = clock.monotonic_s()
+
+    def _check_in_log(self, head: Head[State]) -> None:
+        """Raise DamagedError if the entry of the head is not in the log, and was not truncated."""
+        data = self._backend.get(head.version) if head.version else None
+        if head.version == 0 or (data is not None and digest_of(data) == head.digest):
+            return
+        if not self._machine.truncated or self._backend.log_start() < head.version:
+            raise replaced(self._identity, head.version)
 
     def open(self) -> Head[State]:
         """Return the latest head that was read, else that of the latest checkpoint, which needs no proof."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
+from lakebed.log.lost_entries import replaced
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import Due, Record, ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, TableStatus
@@ -87,11 +88,19 @@ class Watch:
         version = self.summary.version
         if self.log.get(version + 1) is not None:
             return True
-        return self.looks % LOG_START_EVERY == 0 and self.log.log_start() > version
+        if self.looks % LOG_START_EVERY:
+            return False
+        end = self.log.end(version)
+        # If the log went back, reading it raises the error.
+        return end.log_start > version or (end.around is not None and end.around.digest == "")
 
     def _read(self, instance: Instance) -> None:
+        # Until it was read: an error stays in the status.
+        self.stale = True
         table = instance.opened(self.found)
         state = table.state()
+        if state.version < self.summary.version:
+            raise replaced(self.found.id, self.summary.version)
         if state.version != self.summary.version:
             self.changed_s = clock.monotonic_s()
         self.summary = summarise(state, table.settings_in_force(), online=self.found.online)

@@ -139,15 +139,15 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         raise failure from (error if said in str(error) else None)
 
 
-def listed_objects(clients: Clients, prefix: str, url: str) -> Iterator[ObjectMeta]:
-    """List the objects below a prefix ("": all), in pages of a thousand that are fetched as they are read.
+def listed_objects(clients: Clients, prefix: str, url: str, offset: str | None = None) -> Iterator[ObjectMeta]:
+    """List the objects below a prefix ("": all), above a key, in pages of a thousand that are fetched as they are read.
 
     Raises StorageError, which names the ``url``.
     """
     import obstore
 
     with explained("list", url):
-        pages = iter(obstore.list(clients.retrying, prefix or None, chunk_size=_LIST_CHUNK))
+        pages = iter(obstore.list(clients.retrying, prefix or None, offset=offset, chunk_size=_LIST_CHUNK))
     while True:
         with explained("list", url):
             page = next(pages, None)

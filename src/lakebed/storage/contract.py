@@ -81,6 +81,9 @@ class PutOutcome(Enum):
     UNCLEAR = "unclear"
     """No reliable answer (time-out, reset, 5xx, 409): put the same bytes again before any other step."""
 
+    UNLINKED = "unlinked"
+    """Only of a log: nothing was stored, because the entry before is not there or is another one, or a later one is."""
+
 
 class Version(Struct, frozen=True):
     """Identifies the content of an object, as its store does (an entity tag and a generation, or a digest)."""
@@ -224,9 +227,10 @@ class Storage(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; names that do not exist are skipped."""
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """Return every object below a folder (whole segments; "" is the root), recursively, in any order.
 
+        With ``after`` only the objects whose names are above it; a store fetches no page of others.
         Objects that are created or deleted meanwhile may be listed or not: a listing does not prove absence.
         """
 

@@ -222,10 +222,10 @@ class LocalStorage:
                 os.unlink(target)
             self._prune(os.path.dirname(target))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """Regular files with safe names; symbolic links, dot files and files deleted meanwhile are left out."""
         for name, entry in self._walk(prefix):
-            if not hidden(name) and entry.is_file(follow_symlinks=False):
+            if name > after and not hidden(name) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError, UsageError):
                     status = entry.stat(follow_symlinks=False)
                     yield Listed(check_name(name), status.st_size, last_modified_of(status))
@@ -262,7 +262,7 @@ class LocalStorage:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.path)
                 else:
-                    yield os.path.relpath(entry.path, self._root), entry
+                    yield entry.path.removeprefix(self._root).lstrip("/"), entry
 
     def _checked_path(self, name: str) -> str:
         """Return the path of an object. Raises UsageError if a symbolic link leads out of the root."""

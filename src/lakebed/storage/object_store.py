@@ -213,9 +213,10 @@ class ObjectStorage:
                         with suppress(FileNotFoundError):
                             obstore.delete(self.clients.retrying, key)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """List in pages of a thousand, fetched as they are read."""
-        return (entry for entry in self._listed(check_prefix(prefix)) if not hidden(entry.name))
+        listed = self._listed(check_prefix(prefix), self._key(after) if after else None)
+        return (entry for entry in listed if entry.name > after and not hidden(entry.name))
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
         """Return none: a store does not list incomplete uploads."""
@@ -239,9 +240,9 @@ class ObjectStorage:
     def _key(self, name: str) -> str:
         return self._below + check_name(name)
 
-    def _listed(self, folder: str) -> Iterator[Listed]:
+    def _listed(self, folder: str, offset: str | None = None) -> Iterator[Listed]:
         url = f"{self.url}/{folder}" if folder else self.url
-        for meta in listed_objects(self.clients, self._below + folder, url):
+        for meta in listed_objects(self.clients, self._below + folder, url, offset):
             if name := meta["path"][len(self._below) :]:
                 yield Listed(name, meta["size"], self._whole(meta["last_modified"]))
 

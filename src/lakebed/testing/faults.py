@@ -255,11 +255,11 @@ class FaultyStorage:
         if doomed:
             self._change("delete", doomed[0], lambda: self.inner.delete(doomed))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """As the contract says, or by the plan (the name to match is the prefix)."""
         if self._next("list", prefix) is not None:
             raise _lost("list", f"{self.url}/{prefix}")
-        return self.inner.list(prefix)
+        return self.inner.list(prefix, after)
 
     def temporaries(self, prefix: str) -> Iterator[Listed]:
         """As the contract says, or by the plan for ``list``."""

@@ -205,9 +205,10 @@ class ClockedStorage:
             self.last_modified_times.pop(name, None)
             self.changed.add(name)
 
-    def list(self, prefix):
+    def list(self, prefix, after=""):
         found = [
-            replace(listed, last_modified=self.last_modified_times[listed.name]) for listed in self.inner.list(prefix)
+            replace(listed, last_modified=self.last_modified_times[listed.name])
+            for listed in self.inner.list(prefix, after)
         ]
         return iter(sorted(found, key=lambda listed: listed.name))
 
@@ -240,8 +241,8 @@ class TellingLog:
     def __getattr__(self, name):
         return getattr(self.log, name)
 
-    def create(self, version, data):
-        outcome = self.log.create(version, data)
+    def create(self, version, data, previous=""):
+        outcome = self.log.create(version, data, previous)
         if outcome is PutOutcome.CREATED:
             self.told[version] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).log_start()
         return outcome
@@ -313,9 +314,9 @@ class SteppedStorage:
         self._schedule.pause(f"delete {' '.join(doomed)}")
         self.inner.delete(doomed)
 
-    def list(self, prefix):
+    def list(self, prefix, after=""):
         self._schedule.pause(f"list {prefix}")
-        return self.inner.list(prefix)
+        return self.inner.list(prefix, after)
 
     def object_url(self, name):
         return self.inner.object_url(name)

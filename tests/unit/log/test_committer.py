@@ -241,7 +241,6 @@ def test_a_second_lost_race_reads_to_the_end_of_the_log_and_no_log_start(store, 
     counting = Raced(store)
     log = log_on(counting)
     log.follow()
-    log.tail.looked_past_end = True
     counting.clear()
     assert log.commit(adding("ours")) == Committed(4)
     winners, end, log_start = 2, 1, 1

@@ -14,6 +14,7 @@ from lakebed.log.last_modified_times import to_us
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.documents import rewritten
 from tests.unit.log.cases import LOG, adding, created, log_on
 
 MANY = 40
@@ -176,10 +177,10 @@ def test_the_last_modified_of_an_entry_that_is_gone_is_an_error_and_nothing_foll
 )
 def test_a_header_that_makes_no_sense_is_damage(version, changes):
     entry = entries.Entry(version, "00", "now", "w", None if version == 1 else 5, "", "", ())
-    line = json.loads(entries.encode("log", entry, b""))
-    entries.decode(entries.encode("log", entry, b""), "log", version, "")
+    data = entries.encode("log", entry, b"")
+    entries.decode(data, "log", version, "")
     with pytest.raises(DamagedError, match="invalid"):
-        entries.decode(entries.dump(line | changes) + b"\n", "log", version, "")
+        entries.decode(rewritten(data, **changes), "log", version, "")
 
 
 def test_a_header_without_a_field_is_damage():

@@ -115,7 +115,8 @@ def what_exists_is_ours(patch):
     """What exists is taken for ours."""
 
     def append(backend, pending):
-        return None if backend.create(pending.version, pending.data) is PutOutcome.UNCLEAR else pending.data
+        unclear = backend.create(pending.version, pending.data) is PutOutcome.UNCLEAR
+        return group_commit.NotAppended.UNCLEAR if unclear else pending.data
 
     patch.setattr(committer, "append", append)
 

@@ -6,12 +6,14 @@ Entries are numbered 1, 2, 3 … and immutable. The log depends on these guarant
 * At most one of any number of racing creates of a version takes effect, and none overwrites.
 * An acknowledged entry is durable. Every later read of that version returns it.
 * An entry exists whole or not at all.
+* A create with the digest of the entry before is refused if the database can see, in the same request, that this entry
+  is not in the log. A database that forgot commits does not get an entry above the gap.
 * The log start only rises. At most one of any number of racing raises from one log start takes effect.
 * A log start that a create returns was read after the entry was stored.
 * The last-modified time of an entry comes from the clock that :meth:`LogBackend.now` reads.
 
 Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`. UNCLEAR: the entry may exist, or may yet; put the
-same bytes to the same version again. EXISTS: read the entry, which may be the caller's own.
+same bytes to the same version again. EXISTS: read the entry, which may be the caller's own. UNLINKED: look at the log.
 
 Errors. StorageError with a ``transient`` fact; a create that raises has stored nothing.
 """
@@ -20,6 +22,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code, StorageError
@@ -32,11 +36,33 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+class Around(Struct, frozen=True):
+    """What there is at an entry that should be the last one, and after it.
+
+    ``digest`` is that of the entry; empty: there is no such entry; None: there is one, and its digest was not read.
+    ``beyond`` is a version above the next one whose entry exists; 0: none was seen.
+    """
+
+    digest: str | None
+    beyond: int = 0
+
+
+class End(Struct, frozen=True):
+    """The log start; and ``around`` the last entry, if the same request shows it."""
+
+    log_start: int
+    around: Around | None = None
+
+
 class LogBackend(Protocol):
     """The entries of one log. Safe to use from many threads."""
 
-    def create(self, version: int, data: bytes) -> PutOutcome:
-        """Put entry ``version`` if there is none, in one request, without a retry."""
+    def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
+        """Put entry ``version`` if there is none, in one request, without a retry.
+
+        ``previous`` is the digest of the entry before; UNLINKED if the backend sees that this is not in the log. Empty:
+        not checked.
+        """
 
     def get(self, version: int) -> bytes | None:
         """Return the bytes of an entry; None if there is none."""
@@ -60,6 +86,12 @@ class LogBackend(Protocol):
 
     def log_start(self) -> int:
         """Return the version up to which entries may be deleted, in one request; 0 if it was never raised."""
+
+    def end(self, version: int) -> End:
+        """Return the log start in one request; what is around entry ``version`` if that takes no further one."""
+
+    def around(self, version: int) -> Around:
+        """Return what is around entry ``version``, in one request."""
 
     def known_log_start(self, version: int) -> int | None:
         """Return the log start after entry ``version`` was stored, if the create returned it; None: unknown.

@@ -1,10 +1,11 @@
 """A log as items of a DynamoDB table: one table for the entries of all logs, of any number of instances.
 
-    log (S, partition key), version (N, sort key), data (B), stored_us (N), parts (S)
+    log (S, partition key), version (N, sort key), data (B), stored_us (N), digest (S), parts (S)
 
-``log`` is ``<instance id>/<prefix>``. A conditional put decides a race: a create is one ``PutItem`` with
-``attribute_not_exists``. Every read is strongly consistent. The log start of a log is item 0 of ``<log>/log-start``,
-raised by a conditional put over the bytes that were read.
+``log`` is ``<instance id>/<prefix>``. A conditional put decides a race: a create puts an item with
+``attribute_not_exists``, in one transaction with a check that the item before has the digest that the writer knows.
+Every read is strongly consistent. The log start of a log is ``log_start`` (B) of item 0 of ``<log>/log-start``, raised
+by a conditional put over the bytes that were read.
 
 *Large entries.* An item holds at most 400 KB. A longer entry is put as parts first, items of ``<log>/parts/<digest>``,
 and its own item names that digest. Parts of an entry that lost its race, or of a writer that died, stay; nothing reads
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from lakebed.errors import Code
-from lakebed.log.backends.backend import check_creates
+from lakebed.log.backends.backend import Around, End, check_creates
 from lakebed.log.backends.dynamodb_client import ABSENT, DynamoTable
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.last_modified_times import from_us, to_us
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 PART_BYTES = 350 * 1024
 """An item of 400 KB counts its names and other attributes as well."""
+
+_SMALL = ("log", "version", "digest", "log_start")
+"""The attributes of entries and log starts that are small."""
 
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}", re.ASCII)
 _CREDENTIALS = {"access_key_id": "aws_access_key_id", "secret_access_key": "aws_secret_access_key"} | dict.fromkeys(
@@ -91,8 +95,8 @@ class DynamoLog:
     name: str
     _newest: _Newest = field(default_factory=_Newest, repr=False, compare=False)
 
-    def create(self, version: int, data: bytes) -> PutOutcome:
-        """Put entry ``version`` if there is none."""
+    def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
+        """Put entry ``version`` if there is none, only behind the entry of that digest."""
         check_put(self._title(version), data)
         action = f"write entry {version} of {self.name} to"
         item: dict[str, Any] = {"log": {"S": self.name}, "version": {"N": str(version)}}
@@ -101,8 +105,11 @@ class DynamoLog:
         else:
             item["parts"] = {"S": self._put_parts(action, data)}
         stored_us = max(to_us(self.table.now(anew=False)), self._newest.seen_us)
-        item["stored_us"] = {"N": str(stored_us)}
-        outcome = self.table.put(action, item, ABSENT, {})
+        item |= {"stored_us": {"N": str(stored_us)}, "digest": {"S": digest_bytes(data)}}
+        if previous:
+            outcome = self.table.put_after(action, item, (self.name, version - 1), previous)
+        else:
+            outcome = self.table.put(action, item, ABSENT, {})
         if outcome is PutOutcome.CREATED:
             self._newest.version = version
             self._newest.stored_us = self._newest.seen_us = stored_us
@@ -150,6 +157,21 @@ class DynamoLog:
         """Return the version up to which entries may be deleted; 0: it was never raised."""
         return decode_log_start(self._log_start_data(), self.name)
 
+    def end(self, version: int) -> End:
+        """Return the log start and what is around an entry, in one request."""
+        start, last, next_one = (f"{self.name}/log-start", 0), (self.name, version), (self.name, version + 2)
+        items = self.table.items([start, next_one, *([last] if version else [])], _SMALL)
+        found = items.get(start)
+        log_start = decode_log_start(None if found is None else bytes(found["log_start"]["B"]), self.name)
+        digest = items[last]["digest"]["S"] if last in items else "" if version else None
+        return End(log_start, Around(digest, version + 2 if next_one in items else 0))
+
+    def around(self, version: int) -> Around:
+        """Return what is around an entry."""
+        around = self.end(version).around
+        assert around is not None
+        return around
+
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
         """Return None, unknown: a put does not read another item."""
         return None
@@ -161,10 +183,10 @@ class DynamoLog:
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a read and a conditional put."""
         rise, found = Rise(self.name, expected, to), self._log_start_data()
-        same = (ABSENT, {}) if found is None else ("#data = :found", {":found": {"B": found}})
+        same = (ABSENT, {}) if found is None else ("#log_start = :found", {":found": {"B": found}})
 
         def put(data: bytes) -> PutOutcome:
-            item = {"log": {"S": f"{self.name}/log-start"}, "version": {"N": "0"}, "data": {"B": data}}
+            item = {"log": {"S": f"{self.name}/log-start"}, "version": {"N": "0"}, "log_start": {"B": data}}
             return self.table.put(f"raise the log start of {self.name} in", item, *same)
 
         return rise.carry_out(found, put, self.log_start)
@@ -196,7 +218,7 @@ class DynamoLog:
 
     def _log_start_data(self) -> bytes | None:
         item = self.table.item(f"{self.name}/log-start", 0)
-        return None if item is None else bytes(item["data"]["B"])
+        return None if item is None else bytes(item["log_start"]["B"])
 
     def _put_parts(self, action: str, data: bytes) -> str:
         """Put the parts of a large entry; returns the digest that they lie under. To put them again changes nothing."""

@@ -4,13 +4,19 @@ Core type: :class:`DynamoTable`. Rules. A put returns created, exists or unclear
 the caller can compare its own bytes. Reads are strongly consistent and repeated within a bound, because they change
 nothing. The server's clock is taken from the dates of its responses, which are truncated to seconds.
 
+An answer counts only if it is whole, and one that DynamoDB gives to this request. The client takes anything with
+status 200: a body that is cut, empty, or from a portal between reads as "no such item", which would be the end of a
+log, and as a put that took effect. Such an answer is none: a read is repeated, a put is unclear.
+
 Errors: StorageError with the remedy, by the code of the response. Source: decision 0031.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
+import zlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -32,11 +38,12 @@ from botocore.exceptions import (
 
 from lakebed import clock
 from lakebed.errors import Code, Error
+from lakebed.model.documents import load
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import ATTEMPTS_MAX, attempts, read_until_answered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BATCH_ITEMS = 25
 """As many as DynamoDB deletes in one request."""
@@ -46,7 +53,10 @@ _SAID_CHARS_MAX = 200
 ABSENT = "attribute_not_exists(#log)"
 """The condition of a put that creates."""
 
+_PLACEHOLDER = re.compile(r"#(\w+)")
 _LOST = "ConditionalCheckFailedException"
+_CANCELLED = "TransactionCanceledException"
+_FAILED = "ConditionalCheckFailed"
 _REFUSED = {
     "ResourceNotFoundException": (
         Code.STORE_NOT_FOUND,
@@ -54,7 +64,10 @@ _REFUSED = {
     ),
     "AccessDeniedException": (
         Code.STORE_PERMISSION,
-        "access denied: allow GetItem, PutItem, Query, Scan, BatchWriteItem, DescribeTable",
+        (
+            "access denied: allow GetItem, BatchGetItem, PutItem, ConditionCheckItem, Query, Scan, BatchWriteItem, "
+            "DescribeTable"
+        ),
     ),
     "UnrecognizedClientException": (Code.STORE_CREDENTIALS, "the credentials are not known: correct the access key"),
     "InvalidSignatureException": (
@@ -68,12 +81,52 @@ _REFUSED = {
         "the table has a local index: use a table that Lakebed made",
     ),
 }
+_REQUIRED = {
+    "Query": {"Items", "Count"},
+    "Scan": {"Items", "Count"},
+    "BatchGetItem": {"Responses"},
+    "BatchWriteItem": {"UnprocessedItems"},
+    "DescribeTable": {"Table"},
+    "CreateTable": {"TableDescription"},
+}
+"""What the answers to these operations have in any case; those to the others may be empty objects."""
+
 _THROTTLED = {
     "ProvisionedThroughputExceededException",
     "RequestLimitExceeded",
     "ThrottlingException",
     "LimitExceededException",
 }
+
+
+class NoAnswerError(BotoCoreError):  # type: ignore[misc]
+    """A response with status 200 that is not an answer of DynamoDB to the request."""
+
+    fmt = "no answer of DynamoDB: {what}"
+
+
+def check_answer(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:
+    """Raise NoAnswerError for a response that is cut, changed on the way, or not one to this operation.
+
+    A handler of the client's event before a response is parsed; the names of its arguments are the client's.
+    """
+    if response_dict["status_code"] != 200:
+        return
+    headers, body = response_dict["headers"], response_dict["body"]
+    length, crc = headers.get("content-length"), headers.get("x-amz-crc32")
+    if length is not None and length.isdigit() and int(length) != len(body):
+        raise NoAnswerError(what=f"{len(body)} of {length} bytes came")
+    if crc is not None and crc.isdigit() and int(crc) != zlib.crc32(body):
+        raise NoAnswerError(what="its checksum differs")
+    try:
+        answer = load(bytes(body))
+    except ValueError:
+        answer = None
+    name = operation_model.name
+    if not isinstance(answer, dict):
+        raise NoAnswerError(what=f"{len(body)} bytes that are no JSON object")
+    if answer.keys() - operation_model.output_shape.members.keys() or _REQUIRED.get(name, set()) - answer.keys():
+        raise NoAnswerError(what=f"it is not one to {name}")
 
 
 @dataclass(slots=True)
@@ -120,12 +173,41 @@ class DynamoTable:
         return datetime.fromtimestamp(found, UTC)
 
     def item(self, log: str, version: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
-        """Return one item, or None; a consistent read."""
-        key = {"log": {"S": log}, "version": {"N": str(version)}}
-        given: dict[str, Any] = {"ProjectionExpression": ", ".join(only)} if only else {}
-        answer = self._read("get_item", Key=key, ConsistentRead=True, **given)
-        found: dict[str, Any] | None = answer.get("Item")
-        return found
+        """Return one item, or None; a consistent read. ``only`` names attributes that every such item has."""
+        key = _key(log, version)
+        given: dict[str, Any] = {"TableName": self.name, "Key": key, "ConsistentRead": True}
+        given |= {"ProjectionExpression": ", ".join(only)} if only else {}
+
+        def read_once() -> dict[str, Any] | None:
+            answer = self._call("read the log in", "get_item", **given)
+            found: dict[str, Any] | None = answer.get("Item")
+            if found is not None and not (found.keys() >= set(only) if only else key.items() <= found.items()):
+                error = NoAnswerError(what="it has another item than the one that was asked for")
+                raise self._failure("read the log in", error) from error
+            return found
+
+        return read_until_answered(read_once)
+
+    def items(self, keys: Sequence[tuple[str, int]], only: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
+        """Return those of some items that exist, in one request; a consistent read. ``only`` names attributes."""
+        request = {
+            "Keys": [_key(*one) for one in keys],
+            "ConsistentRead": True,
+            "ProjectionExpression": ", ".join(f"#{name}" for name in only),
+            "ExpressionAttributeNames": {f"#{name}": name for name in only},
+        }
+
+        def read_once() -> list[dict[str, Any]]:
+            answer = self._call("read the log in", "batch_get_item", RequestItems={self.name: request})
+            found: list[dict[str, Any]] | None = answer["Responses"].get(self.name)
+            whole = found is not None and all({"log", "version"} <= one.keys() for one in found)
+            if answer.get("UnprocessedKeys") or found is None or not whole:
+                error = NoAnswerError(what="some items were not read")
+                raise self._failure("read the log in", error) from error
+            return found
+
+        found = read_until_answered(read_once)
+        return {(one["log"]["S"], int(one["version"]["N"])): one for one in found}
 
     def query(
         self, log: str, only: Sequence[str] = (), *, between: tuple[int, int] | None = None
@@ -151,13 +233,35 @@ class DynamoTable:
         """Put an item on a condition, in one request. Raises StorageError if it was refused; nothing is stored then."""
         given: dict[str, Any] = {}
         if condition is not None:
-            names = {f"#{name}": name for name in ("log", "data") if f"#{name}" in condition}
+            names = {f"#{name}": name for name in _PLACEHOLDER.findall(condition)}
             given = {"ConditionExpression": condition, "ExpressionAttributeNames": names}
             if values:
                 given["ExpressionAttributeValues"] = dict(values)
+        return self._put_once(action, lambda: self._send("put_item", Item=dict(item), **given))
+
+    def put_after(self, action: str, item: Mapping[str, Any], before: tuple[str, int], digest: str) -> PutOutcome:
+        """Put an item that does not exist, in one request, if the item ``before`` has the digest; UNLINKED if not.
+
+        Raises as :meth:`put`.
+        """
+        check = {
+            "TableName": self.name,
+            "Key": _key(*before),
+            "ConditionExpression": "#digest = :digest",
+            "ExpressionAttributeNames": {"#digest": "digest"},
+            "ExpressionAttributeValues": {":digest": {"S": digest}},
+        }
+        put = {"TableName": self.name, "Item": dict(item), "ConditionExpression": ABSENT}
+        put["ExpressionAttributeNames"] = {"#log": "log"}
+        actions = [{"ConditionCheck": check}, {"Put": put}]
+        return self._put_once(action, lambda: self._request("transact_write_items", TransactItems=actions))
+
+    def _put_once(self, action: str, send: Callable[[], object]) -> PutOutcome:
         try:
-            self._send("put_item", Item=dict(item), **given)
+            send()
         except ClientError as error:
+            if _code(error) == _CANCELLED:
+                return _outcome_of(error)
             if _code(error) == _LOST:
                 return PutOutcome.EXISTS
             if _code(error) not in _REFUSED and _code(error) not in _THROTTLED:
@@ -263,8 +367,11 @@ _making = threading.Lock()
 @lru_cache(maxsize=64)
 def _client_of(process: int, options: tuple[tuple[str, str], ...]) -> Any:  # noqa: ARG001 - a forked child has its own
     # No layer below a put retries silently: the caller settles an unclear outcome.
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20, max_pool_connections=32)
-    return boto3.session.Session().client("dynamodb", config=config, **dict(options))
+    once = {"mode": "standard", "total_max_attempts": 1}
+    config = Config(retries=once, connect_timeout=5, read_timeout=20, max_pool_connections=32)
+    client = boto3.session.Session().client("dynamodb", config=config, **dict(options))
+    client.meta.events.register("before-parse.dynamodb.*", check_answer)
+    return client
 
 
 def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
@@ -273,6 +380,19 @@ def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
             return _client_of(process, options)
         except ValueError as error:
             raise Code.STORE_REFUSED(f"cannot connect to DynamoDB: {error}", transient=False) from error
+
+
+def _key(log: str, version: int) -> dict[str, dict[str, str]]:
+    return {"log": {"S": log}, "version": {"N": str(version)}}
+
+
+def _outcome_of(cancelled: ClientError) -> PutOutcome:
+    """Return the outcome of a transaction of a check and a put that was cancelled."""
+    reasons = [reason.get("Code") for reason in cancelled.response.get("CancellationReasons", [])]
+    if reasons[1:2] == [_FAILED]:
+        return PutOutcome.EXISTS
+    # A conflict with another transaction or a throttled item: nothing is stored, and the same put may succeed.
+    return PutOutcome.UNLINKED if reasons[:1] == [_FAILED] else PutOutcome.UNCLEAR
 
 
 def _code(error: Exception) -> str:

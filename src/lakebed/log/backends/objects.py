@@ -5,10 +5,13 @@ data.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lakebed.errors import StorageError
+from lakebed.log.backends.backend import Around, End
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.model.files import (
     entry_folder,
@@ -19,13 +22,18 @@ from lakebed.model.files import (
     parse_sidecar_name,
 )
 from lakebed.storage import Locality, check_conditional_puts, keeps_replace_if
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.digests import digest_bytes
 from lakebed.storage.syscalls import turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from lakebed.storage.contract import PutOutcome, Storage
+    from lakebed.storage.contract import Storage
+
+LISTED_MAX = 1_000
+"""The objects of one page of a listing."""
 
 
 class ObjectLog(Struct, frozen=True):
@@ -34,8 +42,14 @@ class ObjectLog(Struct, frozen=True):
     storage: Storage
     prefix: str
 
-    def create(self, version: int, data: bytes) -> PutOutcome:
-        """Put entry ``version`` if there is none."""
+    def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
+        """Put entry ``version`` if there is none; on local disk, where a look costs no request, only after its
+        predecessor.
+        """
+        if previous and self.storage.locality is Locality.DISK:
+            before = self.get(version - 1)
+            if before is None or digest_bytes(before) != previous:
+                return PutOutcome.UNLINKED
         return self.storage.create(entry_name(self.prefix, version), data)
 
     def get(self, version: int) -> bytes | None:
@@ -72,6 +86,28 @@ class ObjectLog(Struct, frozen=True):
         """Return the version up to which entries may be deleted; 0: it was never raised."""
         data = self.storage.get(log_start_name(self.prefix))
         return 0 if data is None else decode_log_start(data, self.prefix)
+
+    def end(self, version: int) -> End:  # noqa: ARG002 - as the contract has it
+        """Return the log start alone: a store does not read two objects in one request."""
+        data = self.storage.get(log_start_name(self.prefix))
+        return End(0 if data is None else decode_log_start(data, self.prefix))
+
+    def around(self, version: int) -> Around:
+        """Return whether the entry exists, and a later one beyond the next; a listing of one page."""
+        try:
+            found = self._versions_after(version - 1)
+        except StorageError:
+            # Listings may be refused, and none is needed for anything else: look for one entry.
+            found = {version} | ({version + 2} if self.get(version + 2) is not None else set())
+        beyond = min((number for number in found if number > version + 1), default=0)
+        return Around("" if version and version not in found else None, beyond)
+
+    def _versions_after(self, version: int) -> set[int]:
+        listed = self.storage.list(entry_folder(self.prefix), entry_name(self.prefix, version) if version > 0 else "")
+        if self.storage.locality is Locality.REMOTE:
+            # Stores list in the order of names, and entries come before the log start and the sidecars.
+            listed = islice(listed, LISTED_MAX)
+        return {number for one in listed if (number := parse_entry_name(self.prefix, one.name)) is not None}
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
         """Return None, unknown: a store does not read one object when it creates another."""

@@ -1,10 +1,14 @@
 """A log as rows of a PostgreSQL table: one table for the entries of all logs, of any number of instances.
 
-    lakebed_entries (log, version, data, stored), primary key (log, version)
+    lakebed_entries (log, version, data, stored, digest), primary key (log, version)
 
 ``log`` is ``<instance id>/<prefix>``. The primary key decides a race: a create is one INSERT in a transaction of its
 own. ``stored`` is the server's clock, so that no writer's clock is ever compared. The log start of a log is row 0 of
 ``<log>/log-start``, raised by one UPDATE that takes effect if the row still has the old bytes.
+
+An entry goes in only behind the one that its writer knows: the INSERT has a condition on ``digest`` of the version
+before, and on no later version. A server that forgot commits (a fail-over, a restored backup) thus gets no entry above
+the gap.
 
 Rules. Each message is a transaction of its own (connections are in autocommit), so a create is one round trip and holds
 no lock while Python runs; the log start is read in the same message, behind the INSERT. A create is sent once and never
@@ -31,10 +35,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
-from lakebed.log.backends.backend import check_creates
+from lakebed.log.backends.backend import Around, End, check_creates
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.backends.postgresql_server import PostgresqlServer, meaning_of
 from lakebed.storage.contract import OBJECT_BYTES_MAX, PROBE, PutOutcome, check_put, too_large
+from lakebed.storage.digests import digest_bytes
 from lakebed.storage.retries import read_until_answered
 
 if TYPE_CHECKING:
@@ -52,12 +57,19 @@ SAID_CHARS_MAX = 400
 # "C" sorts by bytes: an index in a language's order breaks when an update of the server's library changes that order.
 _CREATE_TABLE = (
     'CREATE TABLE IF NOT EXISTS lakebed_entries (log TEXT COLLATE "C" NOT NULL, version BIGINT NOT NULL, '
-    "data BYTEA NOT NULL, stored TIMESTAMP WITH TIME ZONE NOT NULL, PRIMARY KEY (log, version))"
+    'data BYTEA NOT NULL, stored TIMESTAMP WITH TIME ZONE NOT NULL, digest TEXT COLLATE "C" NOT NULL, '
+    "PRIMARY KEY (log, version))"
 )
 # The conflict is named, so that a table without that key refuses every entry instead of storing it twice.
 _INSERT = (
-    "INSERT INTO lakebed_entries (log, version, data, stored) VALUES (%(log)s, %(version)s, %(data)s, "
-    "clock_timestamp()) ON CONFLICT (log, version) DO NOTHING RETURNING stored"
+    "INSERT INTO lakebed_entries (log, version, data, stored, digest) SELECT %(log)s::text, %(version)s::bigint, "
+    "%(data)s::bytea, clock_timestamp(), %(digest)s::text {condition}"
+    "ON CONFLICT (log, version) DO NOTHING RETURNING stored"
+)
+_INSERT_ALONE = _INSERT.format(condition="")
+_LINKED = (
+    "WHERE EXISTS (SELECT FROM lakebed_entries WHERE log = %(log)s AND version = %(version)s - 1 AND digest = "
+    "%(previous)s) AND NOT EXISTS (SELECT FROM lakebed_entries WHERE log = %(log)s AND version > %(version)s) "
 )
 _OF_ENTRY = "FROM lakebed_entries WHERE log = %(log)s AND version = %(version)s"
 # Null for data larger than an entry can be, by length.
@@ -65,9 +77,14 @@ _DATA = f"SELECT CASE WHEN length(data) <= {OBJECT_BYTES_MAX} THEN data END {_OF
 _STORED = f"SELECT stored {_OF_ENTRY}"
 # A log start takes some 100 bytes. Only the first 4 KiB of a larger row are read, which fail the check of the digest.
 _LOG_START = "SELECT substr(data, 1, 4096) FROM lakebed_entries WHERE log = %(log_start)s AND version = 0"
-_INSERT_AND_LOOK = f"{_INSERT}; SELECT ({_LOG_START}), current_setting('transaction_isolation')"
+_LOOK = f"; SELECT ({_LOG_START}), current_setting('transaction_isolation'), EXISTS (SELECT {_OF_ENTRY})"
+_FROM = (
+    "SELECT version, digest, NULL::bytea FROM lakebed_entries WHERE log = %(log)s AND version >= %(version)s "
+    "ORDER BY version LIMIT 2"
+)
+_END = f"({_FROM}) UNION ALL (SELECT -1, '', ({_LOG_START}))"
 _RAISE = (
-    "UPDATE lakebed_entries SET data = %(data)s, stored = clock_timestamp() "
+    "UPDATE lakebed_entries SET data = %(data)s, digest = %(digest)s, stored = clock_timestamp() "
     "WHERE log = %(log)s AND version = %(version)s AND data = %(found)s RETURNING stored"
 )
 _REMOVE = "DELETE FROM lakebed_entries WHERE log = %(log)s AND version = ANY(%(versions)s)"
@@ -86,9 +103,13 @@ _pools: WeakValueDictionary[tuple[int, PostgresqlServer], sa.Engine] = WeakValue
 
 @dataclass(frozen=True, slots=True)
 class _Inserted:
-    """When an entry was stored, and the log start that was read behind it; not ``looked``: it could not be seen."""
+    """When an entry was stored, and the log start that was read behind it; not ``looked``: it could not be seen.
 
-    stored: datetime
+    ``stored`` is None if nothing was stored, and ``exists`` says whether there is such an entry.
+    """
+
+    stored: datetime | None
+    exists: bool
     looked: bool
     log_start: bytes | None
 
@@ -102,16 +123,20 @@ class PostgresqlLog:
     _newest: dict[int, _Inserted] = field(default_factory=dict, repr=False, compare=False)
     """The newest entry that this process created."""
 
-    def create(self, version: int, data: bytes) -> PutOutcome:
-        """Put entry ``version`` if there is none."""
+    def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
+        """Put entry ``version`` if there is none, only behind the entry of that digest."""
         check_put(self._title(version), data)
         values = {"log": self.name, "version": version, "data": data, "log_start": self._log_start_name}
+        values |= {"digest": digest_bytes(data), "previous": previous}
         action = f"write entry {version} of {self.name} to"
         outcome, inserted = self.location.put(action, lambda connection: _insert_and_look(connection, values))
-        if inserted is not None:
-            self._newest.clear()
-            self._newest[version] = inserted
-        return outcome
+        if inserted is None:
+            return outcome
+        if inserted.stored is None:
+            return PutOutcome.EXISTS if inserted.exists else PutOutcome.UNLINKED
+        self._newest.clear()
+        self._newest[version] = inserted
+        return PutOutcome.CREATED
 
     def get(self, version: int) -> bytes | None:
         """Return the bytes of an entry; None: there is none."""
@@ -134,7 +159,7 @@ class PostgresqlLog:
     def known_last_modified(self, version: int) -> datetime | None:
         """Return the time that came with the create, for the newest entry of this process; None: request it."""
         inserted = self._newest.get(version)
-        return None if inserted is None else _utc(inserted.stored)
+        return None if inserted is None or inserted.stored is None else _utc(inserted.stored)
 
     def now(self) -> datetime:
         """Return the server's clock."""
@@ -155,6 +180,23 @@ class PostgresqlLog:
         """Return the version up to which entries may be deleted; 0: it was never raised."""
         return decode_log_start(self._log_start_data(), self.name)
 
+    def end(self, version: int) -> End:
+        """Return the log start and what is around an entry, in one statement."""
+        values = {"log": self.name, "version": version, "log_start": self._log_start_name}
+        rows = self.location.read(_END, values)
+        entries = {number: digest for number, digest, _ in rows if number > 0}
+        (log_start,) = [data for number, _, data in rows if number == -1]
+        digest = entries.get(version, "") if version else None
+        beyond = min((number for number in entries if number > version + 1), default=0)
+        start = decode_log_start(None if log_start is None else bytes(log_start), self.name)
+        return End(start, Around(digest, 0 if version + 1 in entries else beyond))
+
+    def around(self, version: int) -> Around:
+        """Return what is around an entry."""
+        around = self.end(version).around
+        assert around is not None
+        return around
+
     def known_log_start(self, version: int) -> int | None:
         """Return the log start that was read in the transaction that stored the entry, behind it."""
         inserted = self._newest.get(version)
@@ -174,7 +216,8 @@ class PostgresqlLog:
 
         def put(data: bytes) -> PutOutcome:
             values = {"log": self._log_start_name, "version": 0, "data": data, "found": found}
-            statement = _INSERT if found is None else _RAISE
+            values["digest"] = digest_bytes(data)
+            statement = _INSERT_ALONE if found is None else _RAISE
             action = f"raise the log start of {self.name} in"
             return self.location.put(action, lambda sent: sent.exec_driver_sql(statement, values).first())[0]
 
@@ -311,22 +354,24 @@ class PostgresqlLogs:
         return engine
 
 
-def _insert_and_look(connection: sa.Connection, values: dict[str, Any]) -> _Inserted | None:
+def _insert_and_look(connection: sa.Connection, values: dict[str, Any]) -> _Inserted:
     """Insert an entry, then read the log start: two statements in one message, which the server takes as one
-    transaction. None: nothing was stored.
+    transaction.
 
     One statement would not do: its queries see what was committed when it began, however long its INSERT then waits,
     while the key of a deleted row is free at once. The second of two statements sees what was committed meanwhile,
     unless the server's default is a stricter isolation.
     """
-    cursor = connection.exec_driver_sql(_INSERT_AND_LOOK, values).cursor
+    insert = _INSERT.format(condition=_LINKED if values["previous"] else "")
+    cursor = connection.exec_driver_sql(insert + _LOOK, values).cursor
     inserted = cursor.fetchone()
     cursor.nextset()
-    log_start, isolation = cursor.fetchall()[0]
+    log_start, isolation, exists = cursor.fetchall()[0]
     cursor.close()
-    if inserted is None:
-        return None
-    return _Inserted(inserted[0], isolation in _SEEING, None if log_start is None else bytes(log_start))
+    stored = None if inserted is None else inserted[0]
+    # At a stricter isolation an entry that was committed meanwhile is not seen.
+    seen = isolation in _SEEING
+    return _Inserted(stored, exists or not seen, seen, None if log_start is None else bytes(log_start))
 
 
 def _utc(stored: datetime) -> datetime:

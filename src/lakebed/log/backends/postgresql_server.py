@@ -66,6 +66,9 @@ _REFUSED_STATES = {
     "42501": "permission denied: allow this user to create the table lakebed_entries, or to select and insert (and, "
     "where logs are truncated, to update and delete)",
     "42P01": "the table lakebed_entries is missing: restore the database, or correct the URL",
+    "42703": "the table lakebed_entries was made by an older Lakebed, whose logs this one does not read: use another "
+    'database, or let the owner of the table run ALTER TABLE lakebed_entries ADD COLUMN digest TEXT COLLATE "C" NOT '
+    "NULL DEFAULT ''",
     "42P10": "the table lakebed_entries has no primary key (log, version): it was not made by Lakebed",
     "53100": "the disk is full: make room",
 }
