@@ -7,6 +7,9 @@ the piece ends outside quotes; otherwise it becomes text of the value. In that c
 file is read as one stream from the beginning of that piece, where a record begins because the previous piece was whole.
 Rows, and the error after them, are therefore those of one stream.
 
+Columns are read as text and converted by :mod:`lakebed.formats.csv_values`. In pieces, Arrow parses dates, timestamps
+and booleans itself, for which it accepts no more; if it refuses one, the piece is read again as text.
+
 Rules. A piece is at most twice 4 MiB. One more piece than threads is in memory, as text and as rows. Parts of files
 (:mod:`lakebed.formats.csv_parts`) are read as streams: their task has one core.
 
@@ -16,7 +19,7 @@ Errors: :class:`UnparsedError` has the message of Arrow's parser.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -62,7 +65,7 @@ def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
 
 def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True) -> Iterator[pa.RecordBatch]:
     """Return the rows from a position on, which is 0 or follows a line feed; as :func:`parsed_batches`."""
-    options = _parse_options(plan, begin, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
+    options = _parse_options(plan, begin, {}, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
     with plan.file.open() as file:
         _skip(file, begin)
         try:
@@ -138,14 +141,17 @@ def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...])
         return None
     empty_record = plan.dialect.delimiter.encode() * (len(plan.dialect.names) - 1) + b"\n"
     text = b"".join((*texts, empty_record))
-    options = _parse_options(plan, begin, block_bytes=len(text), use_threads=False)
-    try:
-        rows = arrow_csv.read_csv(pa.BufferReader(text), **options)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return None
-    last = rows.num_rows - 1
-    is_whole = last >= 0 and all(column.null_count for column in rows.slice(last).columns)
-    return [converted(batch, plan) or batch for batch in rows.slice(0, last).to_batches()] if is_whole else None
+    for types in (_strict_types(plan), {}):
+        options = _parse_options(plan, begin, types, block_bytes=len(text), use_threads=False)
+        try:
+            rows = arrow_csv.read_csv(pa.BufferReader(text), **options)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            # Perhaps only a value of one of these types has another form.
+            continue
+        last = rows.num_rows - 1
+        is_whole = last >= 0 and all(column.null_count for column in rows.slice(last).columns)
+        return [converted(batch, plan) or batch for batch in rows.slice(0, last).to_batches()] if is_whole else None
+    return None
 
 
 # -- options of Arrow -----------------------------------------------------------------------------------------------
@@ -162,8 +168,23 @@ def read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
     )
 
 
-def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_threads: bool) -> dict[str, Any]:
-    """Return the options for the text of a file from a position on."""
+def _strict_types(plan: CsvReading) -> dict[str, pa.DataType]:
+    """Return the types of columns for which Arrow's parser accepts only what
+    :func:`lakebed.formats.text_types.usual_values` does; it is faster than a cast of text.
+    """
+    found = {}
+    for one in plan.schema:
+        is_time = pa.types.is_date32(one.type) or pa.types.is_timestamp(one.type)
+        by_option = plan.options.date_format or plan.options.timezone
+        if pa.types.is_boolean(one.type) or (is_time and not by_option):
+            found[one.name] = one.type
+    return found
+
+
+def _parse_options(
+    plan: CsvReading, begin: int, types: Mapping[str, pa.DataType], *, block_bytes: int, use_threads: bool
+) -> dict[str, Any]:
+    """Return the options for the text of a file from a position on. Columns without a type are text."""
     dialect = plan.dialect if not begin else replace(plan.dialect, header=False)
     encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
     names = list(plan.schema.names)
@@ -173,12 +194,15 @@ def _parse_options(plan: CsvReading, begin: int, *, block_bytes: int, use_thread
             delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
         ),
         "convert_options": arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
+            column_types=dict.fromkeys(names, pa.string()) | dict(types),
             include_columns=names,
             # The conformer checks for valid UTF-8, and names the column and the row.
             check_utf8=False,
             null_values=list(plan.nulls),
             strings_can_be_null=True,
             quoted_strings_can_be_null=plan.quoted_nulls,
+            timestamp_parsers=[arrow_csv.ISO8601],
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
         ),
     }

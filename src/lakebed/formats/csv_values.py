@@ -42,7 +42,9 @@ class _OtherFormError(_UnfitError):
 
 
 def converted(texts: pa.RecordBatch, plan: CsvReading) -> pa.RecordBatch | None:
-    """Return rows of text with the types of the file's columns; None if a text does not fit."""
+    """Return rows of text, of which some columns may be converted, with the types of the file's columns; None if a text
+    does not fit.
+    """
     try:
         columns = [_values(column, plan, name) for name, column in zip(texts.schema.names, texts.columns, strict=True)]
     except _UnfitError:
@@ -67,7 +69,7 @@ def typed(texts: pa.RecordBatch, plan: CsvReading, rows_before: int) -> pa.Recor
 def _values(texts: pa.Array, plan: CsvReading, name: str) -> pa.Array:
     """Return the values of a column. Raises _UnfitError."""
     read_as = plan.schema.field(name).type
-    if pa.types.is_string(read_as):
+    if texts.type == read_as:
         return texts
     if is_binary(read_as):
         return _from_hex(texts, read_as)
