@@ -552,6 +552,26 @@ def test_a_key_that_is_asked_for_is_the_same_value_or_is_refused(kind):
         assert found & wanted, f"{value!r} as a key of {kind} became {found}"
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [1e39],
+        pa.table({"k": [1e39]}),
+        pa.array([1.0, -1e39]),
+        pl.Series("k", [1e39]),
+        pd.DataFrame({"k": [1e39]}),
+        pd.DataFrame({"k": pd.Series([1e39], dtype=object)}),
+    ],
+    ids=lambda keys: type(keys).__module__,
+)
+def test_a_number_that_is_too_large_for_a_float_key_is_not_infinity(keys):
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", Schema({"k": "float"}))
+    table.write({"k": [math.inf, -math.inf, 1.0]})
+    with pytest.raises(BadKeyError, match="does not fit float"):
+        table.get_many(keys)
+    assert table.get_many([math.inf]).num_rows == table.get_many(pa.table({"k": [-math.inf]})).num_rows == 1
+
+
 @pytest.mark.parametrize("unit", PER_SECOND)
 def test_reads_of_a_timestamp_of_pandas_find_its_row_alone(unit):
     instance = lakebed.create(f"memory://{clock.random_token()}")
@@ -563,6 +583,8 @@ def test_reads_of_a_timestamp_of_pandas_find_its_row_alone(unit):
     calls = [
         lambda: table.get(finer),
         lambda: table.get_many([finer]),
+        lambda: table.get_many(pd.DataFrame({"k": pd.Series([finer], dtype=object)})),
+        lambda: table.get_many(pd.Series([finer])),
         lambda: table.scan(KeyRange(finer, None)).read_all(),
         lambda: table.delete([finer]),
         lambda: table.write([{"k": finer, "n": 1}]),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import Code, Error
 from lakebed.model import types
@@ -48,6 +49,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     Raises BadKeyError for a null, a wrong type, a key of too few or too many values, or an object that is no list of
     keys.
     """
+    keys = _objects_of_frame(keys, schema)
     if is_arrow(keys):
         columns: pa.Table | None = _arrow_columns(keys, schema)
     elif isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
@@ -61,6 +63,18 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     if columns is None:
         return sorted({_encoded_key(key, schema) for key in keys})
     return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
+
+
+def _objects_of_frame(keys: Any, schema: Schema) -> Any:
+    """Return the keys of a frame of pandas with a key column of objects as tuples: Arrow would cut nanoseconds of
+    their times. Other keys are returned as they are.
+    """
+    names = schema.row_key_names
+    if not hasattr(keys, "iloc") or not hasattr(keys, "columns") or not set(names) <= set(keys.columns):
+        return keys
+    if not any(str(keys[name].dtype) == "object" for name in names):
+        return keys
+    return list(zip(*(keys[name].tolist() for name in names), strict=True))
 
 
 def _encoded_key(key: Any, schema: Schema) -> bytes:
@@ -146,11 +160,19 @@ def _key_column(rows: pa.Table, field: Field) -> pa.ChunkedArray:
     try:
         if field.type == UUID and not pa.types.is_fixed_size_binary(column.type):
             return pa.chunked_array([_uuids(chunk, field) for chunk in column.chunks], UUID)
-        return column.cast(field.type)
+        cast = column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise Code.KEY_NOT_REPRESENTABLE(
             f"key field {field.name} is {field.type}: {error}", column=field.name
         ) from error
+    if pa.types.is_float32(field.type):
+        # Arrow makes infinity of a number that is too large.
+        lost = pc.index(pc.and_(pc.is_inf(cast), pc.is_finite(column)), value=True).as_py()
+        if lost >= 0:
+            raise Code.KEY_NOT_REPRESENTABLE(
+                f"key field {field.name}: {column[lost].as_py()} does not fit {field.type}", column=field.name
+            )
+    return cast
 
 
 def _uuids(column: pa.Array, field: Field) -> pa.Array:
