@@ -360,7 +360,10 @@ class Error(Exception):
         raise AttributeError(name)
 
     def restated(self, message: str, **facts: Unpack[Facts]) -> Self:
-        """Return the same error with another message, and more facts."""
+        """Return the same error with another message, and more facts.
+
+        Raise it ``from error.__cause__``: a trace that has both shows the same twice.
+        """
         merged: Facts = {**self.facts, **facts}
         return type(self)(message, code=self.code, **merged)
 

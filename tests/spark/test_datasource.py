@@ -6,7 +6,8 @@ What needs no Spark to be seen is in tests/unit/spark/test_datasource.py.
 import pyarrow as pa
 import pytest
 
-from lakebed import KeyRange
+import lakebed
+from lakebed import KeyRange, Latest, Schema
 from tests.spark.cases import SCHEMA, assert_holds, multiset, pushes_filters, rows
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -84,3 +85,31 @@ def test_errors_of_planning_are_told_with_their_words_and_no_credentials(spark, 
             spark.createDataFrame(rows(1, 5).append_column("stray", pa.nulls(5, pa.int64())))
             .write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["k=3/region=eu", "a*b/[x]/{a,b}", "%41 #?", "_hidden/.hidden", "a\nb"])
+def test_no_folder_name_changes_what_spark_reads_and_writes(spark, tmp_path, name):
+    lake = lakebed.create(str(tmp_path / name / "lake"))
+    schema = Schema({"k": "int64"}, values={"region": "string"})
+    table = lake.create_table("t", schema, merge=Latest())
+    table.write(pa.table({"k": [1, 2], "region": ["us", None]}, schema.arrow))
+    table.write(pa.table({"k": [2], "region": ["x"]}, schema.arrow))
+    frame = spark.createDataFrame([(5, "five")], "k long, region string")
+    frame.write.format("lakebed").mode("append").options(instance=f"{tmp_path}/{name}/lake", table="t").save()
+    read = spark.read.format("lakebed").options(instance=f"{tmp_path}/{name}/lake", table="t").load()
+    assert sorted(map(tuple, read.collect())) == [(1, "us"), (2, "x"), (5, "five")]
+
+
+def test_what_spark_cannot_do_says_what_can_be_done(spark, instance, table):
+    options = f"OPTIONS (instance '{instance.url}', table 't')"
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING lakebed"):
+        spark.sql(f"CREATE TABLE x USING lakebed {options}")
+    spark.sql(f"CREATE TEMPORARY VIEW held USING lakebed {options}")
+    assert spark.sql("SELECT * FROM held").columns == list(SCHEMA.names)
+    frame = spark.createDataFrame(rows(1, 3))
+    with pytest.raises(Exception, match="instead of saveAsTable"):
+        frame.write.format("lakebed").saveAsTable("y")
+    texts = frame.withColumn(SCHEMA.names[0], frame[SCHEMA.names[0]].cast("binary"))
+    with pytest.raises(Exception) as caught:
+        texts.write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+    assert "casts=" not in str(caught.value)

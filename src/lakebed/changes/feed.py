@@ -168,7 +168,7 @@ class Feed:
         except NotRetainedError as error:
             earliest = self.table.state().earliest_retained_version
             text = f"{error.message}. The changes since version {earliest} are retained"
-            raise error.restated(text, earliest_retained_version=earliest) from error
+            raise error.restated(text, earliest_retained_version=earliest) from error.__cause__
         return head
 
     def _version_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:

@@ -178,7 +178,7 @@ def check_role_fits(role: Role, schema: Schema, table: str) -> None:
         try:
             constant(text, schema.by_name[column].type)
         except UsageError as error:
-            raise error.restated(f"--mask {column}: {error.message}") from error
+            raise error.restated(f"--mask {column}: {error.message}") from error.__cause__
 
 
 def _end(text: str) -> datetime | None:

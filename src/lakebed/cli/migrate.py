@@ -83,7 +83,7 @@ def migrate(
     except NotFoundError as error:
         if not row_key:
             advice = "to make it from the source, give --row-key A,B: its row key columns"
-            raise error.restated(f"{error.message}; {advice}") from error
+            raise error.restated(f"{error.message}; {advice}") from error.__cause__
         found = None
     done = found.outcome(job_id) if found is not None and job_id is not None else None
     if found is not None and done is not None:

@@ -60,7 +60,7 @@ def _with_advice() -> Iterator[None]:
             advice = "add the files with `lakebed write`, which needs no Spark"
         else:
             raise
-        raise error.restated(f"{error.message}; or {advice}") from error
+        raise error.restated(f"{error.message}; or {advice}") from error.__cause__
 
 
 def _not_by_py4j(record: logging.LogRecord) -> bool:

@@ -172,7 +172,7 @@ def table_for(
     try:
         table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
     except ExistsError as error:
-        raise error.restated(f"table {name} was created meanwhile by another process; write again") from error
+        raise error.restated(f"table {name} was created meanwhile by another process; write again") from error.__cause__
     try:
         yield table, made
     except UnknownOutcomeError:

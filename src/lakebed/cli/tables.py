@@ -130,7 +130,7 @@ def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
     try:
         return lakebed.Schema.from_json(read_text(file))
     except UsageError as error:
-        raise error.restated(f"{file}: {error.message}") from error
+        raise error.restated(f"{file}: {error.message}") from error.__cause__
 
 
 def _inferred_schema(

@@ -95,7 +95,8 @@ class Conformer:
     own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. If the table
     ``grows``, columns of type null that it has no field for are left out; so are those in ``ignored``. Rows that the
     hidden column KIND says are deletes may be null in the fields ``lacking``. Text in the fields ``usual`` has the
-    usual form of their types. Columns that are ``named`` for another use are left out.
+    usual form of their types. Columns that are ``named`` for another use are left out. A field is cast if it is
+    ``asked_by`` this, in which ``{0}`` is its name.
 
     Raises UsageError for names of no field.
     """
@@ -109,6 +110,7 @@ class Conformer:
     lacking: frozenset[str] = frozenset()
     usual: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
+    asked_by: str = "casts=[{0!r}] (--cast {0})"
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -200,9 +202,9 @@ class Conformer:
         if wanted.name in self.casts:
             why = "and no cast makes it one"
         else:
-            why = "which is no form of it without loss"
+            why = types.member_fault(kind, wanted.type) or "which is no form of it without loss"
             if castable:
-                why = f"and values are cast only if asked: casts=[{wanted.name!r}] (--cast {wanted.name})"
+                why = f"and values are cast only if asked: {self.asked_by.format(wanted.name)}"
         raise Code.COLUMN_TYPE_MISMATCH(
             f"{source}: column {column.name} is {name_of(kind)}; the table has {name_of(wanted.type)}, {why}",
             column=wanted.name,

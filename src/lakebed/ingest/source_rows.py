@@ -100,7 +100,10 @@ def conformed_rows(rows: SourceRows, encoder: RowEncoder) -> Iterator[pa.RecordB
         try:
             yield encoder.conform(piece, rows.source, rows_before=before)
         except Error as error:
-            raise _with_line(error, rows) from error
+            named = _with_line(error, rows)
+            if named is error:
+                raise
+            raise named from error.__cause__
         before += piece.num_rows
 
 

@@ -160,7 +160,8 @@ def naming(log: str, version: int) -> Iterator[None]:
     try:
         yield
     except (DamagedError, UnsupportedFormatError) as error:
-        raise error.restated(f"entry {version} of {log}: {error.message}", log=log, version=version) from error
+        text = f"entry {version} of {log}: {error.message}"
+        raise error.restated(text, log=log, version=version) from error.__cause__
 
 
 def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:

@@ -35,6 +35,7 @@ from lakebed.model.key_values import (
     least_text,
     value_of,
 )
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -198,11 +199,12 @@ class KeyCodec(Struct, frozen=True):
         if len(values) != len(self.fields):
             names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
             remedy = "; for a part of the key scan its prefix: KeyRange.prefix(…), --prefix"
+            if len(values) > len(self.fields):
+                remedy = "; for several keys use get_many, with a key for each"
             if len(values) == 1 and isinstance(values[0], tuple | list):
                 remedy = f"; give the values one by one: {', '.join(map(shown, values[0]))}"
-            raise Code.KEY_LENGTH_MISMATCH(
-                f"a key has {len(self.fields)} values ({names}), not {len(values)}{remedy if values else ''}"
-            )
+            wanted = f"{count_text(len(self.fields), 'value')} ({names})"
+            raise Code.KEY_LENGTH_MISMATCH(f"a key has {wanted}, not {len(values)}{remedy if values else ''}")
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:

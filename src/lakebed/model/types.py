@@ -262,6 +262,23 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     return _number_widens(str(found), str(wanted))
 
 
+def member_fault(found: pa.DataType, wanted: pa.DataType) -> str | None:
+    """Say which members of a struct are missing, unknown or in another order, at any depth; None if none are."""
+    if not pa.types.is_struct(found) or not pa.types.is_struct(wanted):
+        inner = min(found.num_fields, wanted.num_fields)
+        pairs = [(found.field(index).type, wanted.field(index).type) for index in range(inner)]
+        return next(filter(None, (member_fault(a, b) for a, b in pairs)), None)
+    given, known = [member.name for member in found], [member.name for member in wanted]
+    if missing := [name for name in known if name not in given]:
+        return f"whose member {missing[0]} is missing: give it, as null if need be"
+    if unknown := [name for name in given if name not in known]:
+        return f"which has no member {unknown[0]}: leave it out"
+    if given != known:
+        return "whose members are in another order: give them in that of the table"
+    pairs = [(member.type, wanted.field(member.name).type) for member in found]
+    return next(filter(None, (member_fault(a, b) for a, b in pairs)), None)
+
+
 def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether values of ``found`` are accepted as ``wanted``, value by value, if each is unchanged.
 

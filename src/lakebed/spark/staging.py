@@ -109,7 +109,7 @@ class Quarantine:
             raise error.restated(
                 f"the rows are imported, and the rejected ones are in {self.url}, without _SUCCESS ({error.message}); "
                 "do not import them again"
-            ) from error
+            ) from error.__cause__
 
     def discard(self, keep: Collection[str] = ()) -> None:
         """Delete the files of this attempt, except for ``keep``: all after a failure, or those of repeated tasks.

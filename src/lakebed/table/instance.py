@@ -231,7 +231,7 @@ class Instance(InstanceQueries):
             raise error.restated(
                 f"{error.message}. Table {name} is out of the catalog, and processes that have it open can still write "
                 "to it, until `lakebed gc` finishes the drop"
-            ) from error
+            ) from error.__cause__
         self.release(registered.id)
 
     def is_online(self, name: str) -> bool:

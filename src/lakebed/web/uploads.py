@@ -61,7 +61,7 @@ class Upload:
             if error.code in (Code.SOURCE_DAMAGED, Code.SOURCE_UNSUPPORTED):
                 # A reader of a file calls it damaged. A body was never complete.
                 raise Code.SOURCE_UNPARSABLE(message) from error
-            raise error.restated(message) from error
+            raise error.restated(message) from error.__cause__
 
 
 def content_type(request: Request[Any, Any, Any]) -> str:

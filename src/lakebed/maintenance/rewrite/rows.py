@@ -141,7 +141,7 @@ class RowRewriter:
             return self._conformer.conform(assigned(row, self.assignments), row_name)
         except (SchemaMismatchError, UsageError) as error:
             text = error.message if row_name in error.message else f"{row_name}: {error.message}"
-            raise error.restated(f"{text}. Nothing was changed") from error
+            raise error.restated(f"{text}. Nothing was changed") from error.__cause__
 
     def _first_failing(self, rows: pa.RecordBatch) -> int:
         low, high = 0, rows.num_rows

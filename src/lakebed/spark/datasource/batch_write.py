@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 SOURCE = "the DataFrame"
 
+_ASKED_BY = "df.withColumn({0!r}, df[{0!r}].cast(…))"
+"""A write of Spark has no option for casts: Spark makes them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
@@ -71,7 +74,8 @@ class Sender:
         if growth is not None:
             read = () if operation.row_kind is None else (operation.row_kind,)
             layout = growth.layout(layout, [(SOURCE, arrow_of(spark))], read)
-        conformer = Conformer(layout.schema, value_bytes_max=limits.value_bytes_max, grows=growth is not None)
+        grows = growth is not None
+        conformer = Conformer(layout.schema, value_bytes_max=limits.value_bytes_max, grows=grows, asked_by=_ASKED_BY)
         encoder = RowEncoder(conformer, state.merge, operation)
         spark_columns.check_columns(spark, encoder, SOURCE)
         return cls(

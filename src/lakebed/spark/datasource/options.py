@@ -42,6 +42,9 @@ _SPELLED = {
     "checkpointlocation": "checkpointLocation",
 }
 
+_OF_CATALOG = frozenset({"owner", "provider"})
+"""Options that Spark adds for a table of its catalog."""
+
 PARTITION_BYTES = 128 * 1024 * 1024
 """About what a task reads, compressed: some seconds of work, beside which its start is nothing."""
 
@@ -57,6 +60,12 @@ class Options:
 
     def check(self, *known: str) -> None:
         """Raise UsageError for an option that is not ``known``, of a place or of the store."""
+        if self.given.keys() >= _OF_CATALOG:
+            raise Code.SPARK_MODE_UNSUPPORTED(
+                "Spark's catalog holds no table of Lakebed. Create it with create_table of the instance, or lakebed "
+                "create. In SQL it is CREATE TEMPORARY VIEW name USING lakebed OPTIONS (instance '…', table '…'), to "
+                "read it and insert into it"
+            )
         unknown = sorted(
             name for name in self.given if name not in (*known, *_PLACE, *_HOW) and not name.startswith(STORAGE)
         )
@@ -85,7 +94,10 @@ class Options:
         """
         name = self.given.get("table")
         if not name:
-            raise Code.ARGUMENT_MISSING("no table was given: set the option table to its name")
+            raise Code.ARGUMENT_MISSING(
+                "no table was given: set the option table to the name of one that exists. Spark does not make one: "
+                "instead of saveAsTable and CREATE TABLE … AS, create it with create_table of the instance, and save()"
+            )
         via = self.given.get("commit_via") or os.environ.get(COMMIT_VIA_VARIABLE) or None
         # Of other clients of a service as well, so the variable may be set without.
         token = self.given.get("token") or ((os.environ.get(TOKEN_VARIABLE) or None) if via else None)

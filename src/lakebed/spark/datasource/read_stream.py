@@ -170,7 +170,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error.restated(
                 f"the stream is too far behind: {error.message}. Files are kept for as long as the setting history_s "
                 f"says after the last version that needs them; raise it, and {_START_ANEW}"
-            ) from error
+            ) from error.__cause__
 
     # -- within -------------------------------------------------------------------------------------------------
 
