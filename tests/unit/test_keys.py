@@ -300,3 +300,27 @@ def test_text_of_a_key_that_is_finer_than_its_type_is_refused() -> None:
     field = Schema({"k": "timestamp[us]"}, values={"v": "int64"}).row_key[0]
     with pytest.raises(BadKeyError, match="cannot read"):
         parse_text(field, "2020-01-01T00:00:00.0000001")
+
+
+@pytest.mark.parametrize("text", ["1_000", "\uff11\uff12", "\u0663", "1\u00a0", "0x1f", "1,5", "", " ", "+ 1", "1e"])
+@pytest.mark.parametrize("kind", ["int64", "uint8", "double", "float", "decimal128(5, 2)"])
+def test_text_of_a_key_is_a_number_only_in_the_forms_of_a_file(kind: str, text: str) -> None:
+    """Python reads 1_000 and digits of any script, so that a delete named another row than its text says."""
+    field = Schema({"k": kind}, values={"v": "int64"}).row_key[0]
+    with pytest.raises(BadKeyError, match="cannot read"):
+        parse_text(field, text)
+
+
+def test_text_of_a_key_beyond_its_floats_is_not_infinity() -> None:
+    field = Schema({"k": "double"}, values={"v": "int64"}).row_key[0]
+    assert parse_text(field, "-inf") == -math.inf
+    with pytest.raises(BadKeyError, match="cannot read '1e999'"):
+        parse_text(field, "1e999")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"), [("int64", " 007 ", 7), ("double", "1e3", 1e3), ("float", "+.5", 0.5)]
+)
+def test_text_of_a_key_may_have_blanks_zeros_and_signs(kind: str, text: str, value: float) -> None:
+    field = Schema({"k": kind}, values={"v": "int64"}).row_key[0]
+    assert parse_text(field, text) == value

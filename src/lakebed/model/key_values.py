@@ -10,6 +10,7 @@ Errors: BadKeyError, which names the field and the value.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import numbers
 import operator
 import re
@@ -28,6 +29,7 @@ from lakebed.model.checks import shown
 from lakebed.model.iso_times import is_expanded, may_expand, times_of_texts
 from lakebed.model.key_types import PER_SECOND, Form, decimal_of, unscaled
 from lakebed.model.moments import Moment, moment_of
+from lakebed.model.text_values import has_form
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -120,9 +122,12 @@ def parse_text(field: Field, text: str) -> Any:
             case Form.BOOLEAN:
                 return _TRUTH[text.strip().lower()]
             case Form.FLOAT:
-                return float(text)
+                found = float(_number_text(kind, text))
+                if math.isinf(found) and any(character.isdigit() for character in text):
+                    raise ValueError
+                return found
             case Form.DECIMAL:
-                return Decimal(text.strip())
+                return Decimal(_number_text(kind, text))
             case Form.BYTES | Form.BINARY:
                 return UUID(text.strip()) if kind == type_names.UUID else bytes.fromhex(text)
             case Form.SIGNED | Form.UNSIGNED:
@@ -143,7 +148,15 @@ def _number_of_text(kind: pa.DataType, text: str) -> Any:
     if pa.types.is_timestamp(kind):
         moment = dt.datetime.fromisoformat(text)
         return moment.replace(tzinfo=dt.UTC) if kind.tz and moment.tzinfo is None else moment
-    return int(text)
+    return int(_number_text(kind, text))
+
+
+def _number_text(kind: pa.DataType, text: str) -> str:
+    """Return the text of a number. Raises ValueError for other forms that Python reads: 1_000, digits of any script."""
+    bare = text.strip(" \t")
+    if not has_form(bare, kind):
+        raise ValueError
+    return bare
 
 
 def _arrow_number(kind: pa.DataType, text: str) -> int:

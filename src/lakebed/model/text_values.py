@@ -22,6 +22,7 @@ or all if the cast fails. Source: docs/import.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -51,6 +52,11 @@ _X = (ord("x"), ord("X"))
 def is_parsed(kind: pa.DataType) -> bool:
     """Return whether :func:`values_of_texts` makes values of a type."""
     return _form(kind) is not None
+
+
+def has_form(text: str, kind: pa.DataType) -> bool:
+    """Return whether a text has the form of the values of a type, which may still not hold it."""
+    return re.fullmatch(_form(kind) or "", text) is not None
 
 
 def values_of_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
