@@ -1,5 +1,6 @@
 """Streams under Spark: from one table into another, stopped and started again, exactly once."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -114,3 +115,24 @@ def test_a_stream_that_cannot_begin_ends_with_the_reason(spark, instance, tmp_pa
         running.awaitTermination(300)
     assert "table from merges rows by" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_checkpoint_without_its_offsets_is_not_taken_for_a_repeat(spark, instance, tables, tmp_path):
+    """Spark counts from 0 again under the same id of the query: its first batch has rows that were never added."""
+    source, target = tables
+    made = [rows(1, 40), rows(2, 40)]
+    checkpoint = tmp_path / "checkpoint"
+
+    def start():
+        added = spark.readStream.format("lakebed").options(instance=instance.url, table="from").load()
+        sink = added.writeStream.format("lakebed").options(instance=instance.url, table="to")
+        return sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+
+    source.write(made[0])
+    run_to_the_end(start)
+    source.write(made[1])
+    for name in ("offsets", "commits"):
+        shutil.rmtree(checkpoint / name)
+    with pytest.raises(StreamingQueryException, match="comes again with other ones"):
+        run_to_the_end(start)
+    assert_holds(target, made[0])
