@@ -34,6 +34,7 @@ from lakebed.ingest.source_rows import conformed
 from lakebed.model import types
 from lakebed.model.key_values import content_of
 from lakebed.model.merge_modes import KEEP_ALL
+from tests.unit.web.serving import serving
 
 BERLIN = ZoneInfo("Europe/Berlin")
 EAST = dt.timezone(dt.timedelta(hours=2))
@@ -617,3 +618,27 @@ def test_a_parameter_that_has_no_literal_is_refused(value):
 def test_a_missing_value_as_a_parameter_is_null(value):
     lake = lakebed.create(f"memory://{clock.random_token()}")
     assert lake.sql("SELECT $v IS NULL AS v", parameters={"v": value}).read_all()["v"].to_pylist() == [True]
+
+
+def test_a_key_that_is_asked_of_a_service_is_the_value_that_was_given(tmp_path):
+    fine = pd.Timestamp("2024-01-01T00:00:00.000000001")
+    lake = lakebed.create(tmp_path / "lake")
+    for unit in ("us", "ns"):
+        table = lake.create_table(unit, Schema({"k": f"timestamp[{unit}]"}, values={"n": "int64"}))
+        table.write([{"k": pd.Timestamp("2024-01-01"), "n": 0}])
+    lake["ns"].write([{"k": fine, "n": 1}])
+    frame = pd.DataFrame({"k": pd.Series([fine], dtype=object)})
+    with serving(lake) as url, lakebed.connect(url) as connected:
+        for key in (fine, fine.to_datetime64()):
+            assert connected.table("ns").get(key)["n"].to_pylist() == [1]
+            with pytest.raises(BadKeyError):
+                connected.table("us").get(key)
+        assert connected.table("ns").get_many(frame)["n"].to_pylist() == [1]
+        with pytest.raises(BadKeyError):
+            connected.table("us").get_many(frame)
+        for key in (
+            np.datetime64("2024-01-01"),
+            np.datetime64("2024-01-01T00:00", "ns"),
+            np.datetime64("2024-01-01T00", "h"),
+        ):
+            assert connected.table("us").get(key)["n"].to_pylist() == [0]

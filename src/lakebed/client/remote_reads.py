@@ -71,6 +71,10 @@ class RemoteReads(RowConversions):
     ) -> pa.Table:
         """Return all rows of many keys, in key order; a key that is given twice counts once."""
         how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
+        if hasattr(keys, "iloc"):
+            from lakebed.read.multi_get import objects_of_frame
+
+            keys = objects_of_frame(keys, self.schema)
         if not (hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__")):
             return self._table("get_many", {"keys": keys_document(keys), **how})
         if isinstance(keys, pa.Array | pa.ChunkedArray):

@@ -15,6 +15,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import KeyRange
@@ -37,8 +39,12 @@ def keys_document(keys: Any) -> list[list[KeyWord]]:
 
 
 def _key_word(value: Any) -> KeyWord:
+    if isinstance(value, np.datetime64):
+        # As a Python value it may be a number of any unit.
+        whole, _, fraction = str(value).partition(".")
+        return f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
     if hasattr(value, "item"):
-        # A value of NumPy.
+        # Another value of NumPy.
         value = value.item()
     if value is None:
         raise Code.KEY_NULL("a value of a key is null, which no key has")

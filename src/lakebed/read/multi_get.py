@@ -49,7 +49,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     Raises BadKeyError for a null, a wrong type, a key of too few or too many values, or an object that is no list of
     keys.
     """
-    keys = _objects_of_frame(keys, schema)
+    keys = objects_of_frame(keys, schema)
     if is_arrow(keys):
         columns: pa.Table | None = _arrow_columns(keys, schema)
     elif isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
@@ -65,7 +65,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
 
 
-def _objects_of_frame(keys: Any, schema: Schema) -> Any:
+def objects_of_frame(keys: Any, schema: Schema) -> Any:
     """Return the keys of a frame of pandas with a key column of objects as tuples: Arrow would cut nanoseconds of
     their times. Other keys are returned as they are.
     """
