@@ -36,8 +36,9 @@ def listing(root) -> str:
     """Return every object below ``root`` in the order of the names, each with its shape."""
     shown, tables = [], _tables(root)
     for path in root.rglob("*"):
-        if path.is_file() and not path.name.startswith("."):
-            name = path.relative_to(root).as_posix()
+        name = path.relative_to(root).as_posix()
+        # What begins with a dot belongs to the file system, as the files that gc deletes when there is no inode left.
+        if path.is_file() and not any(part.startswith(".") for part in name.split("/")):
             for table, id in tables.items():
                 name = name.replace(id, f"<table {table}>")
             shown.append((_rendered(name), _shape(path)))
