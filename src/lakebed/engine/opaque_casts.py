@@ -13,6 +13,10 @@ casts that keep the order.
 *Forms.* ``CAST``, ``TRY_CAST`` and ``arrow_cast``, ``…::type``, and ``… AT TIME ZONE '…'``; and ``date_part`` and
 ``EXTRACT``, of which the optimizer makes a range of times: one beyond the times of the column becomes null.
 
+*Constants on the left.* Of conditions on one column the optimizer keeps the strictest, and takes a constant on the left
+for one on the right if it has yet to be computed: it drops the second of ``d <= DATE '2026-01-01' AND DATE '2026-01-01'
+> d``. Such a column of a statement is hidden as well.
+
 Errors: UsageError for a postfix cast whose operand is not found; its remedy is ``CAST``.
 """
 
@@ -25,7 +29,7 @@ from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.engine.tokens import Token
 
@@ -36,6 +40,7 @@ _CASTS = frozenset(
     {"cast", "try_cast", "safe_cast", "arrow_cast", "arrow_try_cast", "cast_to_type", "try_cast_to_type"}
 )
 _ANY = re.compile(r"cast|::|zone|date_?part|extract")
+_ANY_CONSTANT = re.compile(r"['\d)]\s*[<=>!]|'\s*between")
 _SIGNS = frozenset("=<>!")
 _PARTS = frozenset({"date_part", "datepart", "extract"})
 _YEAR = re.compile(r"1[789]\d\d|20\d\d|21\d\d")
@@ -58,13 +63,25 @@ _BEFORE_OPERAND = frozenset(
 
 def with_opaque_casts(text: str) -> str:
     """Return the statement or expression with each cast of a column hidden."""
-    lowered = text.lower()
-    if not _ANY.search(lowered):
+    if not _ANY.search(text.lower()):
         return text
     tokens = list(tokens_of(text))
+    return _hidden(text, tokens, _Casts(text, tokens).found())
+
+
+def with_opaque_columns(text: str) -> str:
+    """Return the statement with each column hidden that is on the right of a constant that has yet to be computed."""
+    if not _ANY_CONSTANT.search(text.lower()):
+        return text
+    tokens = list(tokens_of(text))
+    return _hidden(text, tokens, _Casts(text, tokens).columns_after_constants())
+
+
+def _hidden(text: str, tokens: Sequence[Token], places: Iterable[tuple[int, int]]) -> str:
+    """Return the text with these tokens hidden, each from a first to a last one."""
     # At one place, the end of a cast comes before the start of the next.
     added: list[tuple[int, int, str]] = []
-    for start, end in _Casts(text, tokens).found():
+    for start, end in places:
         added += [(tokens[start].start, 1, f"{HIDING}("), (tokens[end].end, 0, ")")]
     pieces, done = [], 0
     for place, _, piece in sorted(added):
@@ -104,6 +121,52 @@ class _Casts:
             if self._names_column(first, last):
                 found.append((start, end))
         return found
+
+    def columns_after_constants(self) -> Iterator[tuple[int, int]]:
+        """Return the names with which constants that have yet to be computed are compared, on their right."""
+        tokens = self._tokens
+        for at, token in enumerate(tokens):
+            is_between = self._is(at, "between") and token.kind == "word"
+            if (
+                not (is_between or token.text in _SIGNS)
+                or tokens[at - 1].text in _SIGNS
+                or not self._is_computed(at - 1)
+            ):
+                continue
+            start = at + 1
+            while start < len(tokens) and tokens[start].text in _SIGNS:
+                start += 1
+            end = self._end_of_name(start)
+            if end is not None:
+                yield start, end
+                upper = self._end_of_name(end + 2) if is_between and self._is(end + 1, "and") else None
+                if upper is not None:
+                    yield end + 2, upper
+
+    def _is_computed(self, at: int) -> bool:
+        """Return whether a constant ends here that is no plain number."""
+        if at < 0:
+            return False
+        token = self._tokens[at]
+        if token.text == ")":
+            return at in self._opened and not self._names_column(self._opened[at], at)
+        is_number = token.kind in ("number", "decimal")
+        return token.kind in ("text", "other") or (is_number and at >= 2 and self._tokens[at - 1].text in "+-*/%")
+
+    def _end_of_name(self, at: int) -> int | None:
+        """Return the last token of the column whose name begins here; None if it is something else."""
+        tokens = self._tokens
+        while at < len(tokens) and tokens[at].kind in ("word", "quoted"):
+            if not self._is(at + 1, "."):
+                is_value = at + 1 < len(tokens) and (
+                    tokens[at + 1].text == "(" or tokens[at + 1].kind in ("text", "other")
+                )
+                is_word = (
+                    tokens[at].kind == "word" and tokens[at].text.lower() in _NO_COLUMNS | _BEFORE_OPERAND | _CASTS
+                )
+                return None if is_value or is_word or self._is(at + 1, ":") else at
+            at += 2
+        return None
 
     def _is_year(self, opened: int) -> bool:
         """Return whether the brackets are compared with a year that times of every unit have."""

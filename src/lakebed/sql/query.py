@@ -34,6 +34,7 @@ from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.in_subqueries import Plans, with_comparisons
+from lakebed.engine.opaque_casts import with_opaque_columns
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.engine.typed_literals import with_resolved_literals
@@ -169,11 +170,12 @@ class SqlEngine:
             for name, snapshot in snapshots.items()
         }
         refusal = partial(self._refusal, context, empties)
-        text = with_resolved_literals(bounds.text, arrow_schemas, refusal)
+        typed = with_resolved_literals(bounds.text, arrow_schemas, refusal)
+        hidden = with_opaque_columns(typed)
         plans = cache(partial(self._plans, context, empties))
-        text = with_comparisons(text, snapshots, plans)
+        text = with_comparisons(hidden, snapshots, plans)
         names = None
-        if bounds.naming != bounds.text:
+        if bounds.naming != bounds.text or typed != hidden:
             naming = with_resolved_literals(bounds.naming, arrow_schemas, refusal)
             names = self._planned(context, naming, empties).schema().names
         scans, off = _scans_in(plans(text).optimized, snapshots)

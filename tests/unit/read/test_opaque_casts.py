@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import Latest, Schema, UsageError
 from lakebed.clock import random_token
-from lakebed.engine.opaque_casts import with_opaque_casts
+from lakebed.engine.opaque_casts import with_opaque_casts, with_opaque_columns
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ from lakebed.engine.opaque_casts import with_opaque_casts
         ("x IN (a::int, m['k']::int[])", "x IN (greatest(a::int), greatest(m['k']::int[]))"),
         ("CASE WHEN a THEN 1 ELSE b END::int", "greatest(CASE WHEN a THEN 1 ELSE b END::int)"),
         ("sum(x) OVER (ORDER BY y)::int", "greatest(sum(x) OVER (ORDER BY y)::int)"),
-        ("a AT TIME ZONE 'UTC' < b", "greatest(a AT TIME ZONE 'UTC') < b"),
+        ("a AT TIME ZONE 'UTC' + b", "greatest(a AT TIME ZONE 'UTC') + b"),
         ("a::timestamp with time zone, b", "greatest(a::timestamp with time zone), b"),
         # Constants stay in sight: they are computed once.
-        ("CAST('2020-01-01' AS DATE) < d", "CAST('2020-01-01' AS DATE) < d"),
+        ("d > CAST('2020-01-01' AS DATE)", "d > CAST('2020-01-01' AS DATE)"),
         ("DATE '2020-01-01'::timestamp < '1'::int", "DATE '2020-01-01'::timestamp < '1'::int"),
         ("CAST(NULL AS INT) = $1::int", "CAST(NULL AS INT) = $1::int"),
         ("s = 'CAST(a AS INT)' -- b::int", "s = 'CAST(a AS INT)' -- b::int"),
@@ -44,9 +44,36 @@ def test_casts_of_columns_are_hidden(text, wanted):
     assert with_opaque_casts(text) == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("DATE '2026-01-01' > x.d AND '1' <> \"D\"", "DATE '2026-01-01' > greatest(x.d) AND '1' <> greatest(\"D\")"),
+        ("1 + 4 >= k OR (1) = k OR f('a') < k", "1 + 4 >= greatest(k) OR (1) = greatest(k) OR f('a') < greatest(k)"),
+        ("'a' BETWEEN low AND t.high", "'a' BETWEEN greatest(low) AND greatest(t.high)"),
+        ("5 > k AND f(a) = b AND k > 'x' AND 'x' = f(k) AND 'x' < DATE 'y'",
+         "5 > k AND f(a) = b AND k > 'x' AND 'x' = f(k) AND 'x' < DATE 'y'"),
+    ],
+)  # fmt: skip
+def test_columns_on_the_right_of_computed_constants_are_hidden(text, wanted):
+    assert with_opaque_columns(text) == wanted
+
+
 def test_a_cast_without_an_operand_is_refused_with_the_other_form():
     with pytest.raises(UsageError, match=r"at character 1 .* write CAST"):
         with_opaque_casts("= ::int")
+
+
+def test_conditions_with_constants_on_the_left_are_all_kept_in_statements():
+    lake = lakebed.create(f"memory://{random_token()}")
+    table = lake.create_table("t", Schema({"d": "date32"}, values={"s": "string"}))
+    table.write(pa.table({"d": pa.array([1, 2, 3], pa.int32()).cast(pa.date32()), "s": ["a", "b", "c"]}))
+    for where, wanted in [
+        ("d <= DATE '1970-01-03' AND DATE '1970-01-03' > d", ["a"]),
+        ("d = DATE '1970-01-03' AND DATE '1970-01-03' = d", ["b"]),
+        ("d >= '1970-01-02' AND '1970-01-04' > d AND '1970-01-02' < d", ["b"]),
+    ]:
+        assert lake.sql(f"SELECT s FROM t WHERE {where}").read_all()["s"].to_pylist() == wanted
+        assert table.scan(where=where).read_all()["s"].to_pylist() == wanted
 
 
 NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a local time
