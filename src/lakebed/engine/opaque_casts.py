@@ -102,7 +102,7 @@ class _Casts:
 
     def found(self) -> list[tuple[int, int]]:
         """Return the casts of operands that name a column, in the order of their operators."""
-        found: list[tuple[int, int]] = []
+        found: dict[int, int] = {}
         for at, token in enumerate(self._tokens):
             name = token.text.lower() if token.kind == "word" and self._is(at + 1, "(") else ""
             if name in _CASTS or (name in _PARTS and not self._is_year(at + 1)):
@@ -117,10 +117,13 @@ class _Casts:
             if end is None or last is None:
                 # Not closed: the engine refuses the text.
                 continue
-            self._ended[end] = start
             if self._names_column(first, last):
-                found.append((start, end))
-        return found
+                if self._is_postfix(at):
+                    # Of a chain of casts, only the outermost is compared with something.
+                    found.pop(at - 1, None)
+                found[end] = start
+            self._ended[end] = start
+        return [(start, end) for end, start in found.items()]
 
     def columns_after_constants(self) -> Iterator[tuple[int, int]]:
         """Return the names with which constants that have yet to be computed are compared, on their right."""

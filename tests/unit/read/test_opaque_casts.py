@@ -22,7 +22,7 @@ from lakebed.engine.opaque_casts import with_opaque_casts, with_opaque_columns
         ("arrow_cast(a, 'Int64') = 1", "greatest(arrow_cast(a, 'Int64')) = 1"),
         ("CAST(CAST(a AS INT) AS TEXT)", "greatest(CAST(greatest(CAST(a AS INT)) AS TEXT))"),
         ("a::int = 1 AND t.b::decimal(10,2)::int IN (2)",
-         "greatest(a::int) = 1 AND greatest(greatest(t.b::decimal(10,2))::int) IN (2)"),
+         "greatest(a::int) = 1 AND greatest(t.b::decimal(10,2)::int) IN (2)"),
         ("(a+b)::double precision > -c::int", "greatest((a+b)::double precision) > -greatest(c::int)"),
         ("NOT (a)::int = f(a, 'x')::text", "NOT greatest((a)::int) = greatest(f(a, 'x')::text)"),
         ("x IN (a::int, m['k']::int[])", "x IN (greatest(a::int), greatest(m['k']::int[]))"),
