@@ -16,6 +16,7 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, report_line
 from lakebed.cli.render import columns
+from lakebed.errors import Code
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 from lakebed.inspect.history import committed_on_interrupt
@@ -36,7 +37,7 @@ def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) 
     """Record files to be added by `lakebed ingest`.
 
     A file is identified by its URL, size and version. Without --again, a file that is recorded, was ingested within
-    log_s, or is older than the record is not submitted again.
+    log_s, or is older than the record is not submitted again. Exits with 3 if a file is older than the record.
     """
     found = cli.table(table)
     with committed_on_interrupt(found.log):
@@ -44,6 +45,12 @@ def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) 
     counts = {str(standing): report.count(standing) for standing in Standing if standing is not Standing.REJECTED}
     document = {"table": report.table, "version": report.version, **counts, "files": report.files}
     cli.out.document(document, _submit_lines(report))
+    if left_out := report.count(Standing.OLD):
+        raise Code.FILE_TOO_OLD(
+            f"table {report.table}: {count_text(left_out, 'file')} left out, older than the record of what was "
+            "ingested. If they were not ingested, give --again; if they are new, raise log_s above an hour",
+            table=report.table,
+        )
 
 
 def _submit_lines(report: SubmitReport) -> Iterator[str]:

@@ -5,7 +5,8 @@ request is made of the file's URL, size and version, so that a folder that is su
 each of its files recorded once; a file that was overwritten is another file. ``again=True`` submits a file once more.
 
 Ids are kept for ``log_s`` after the requests were carried out. It is unknown whether a file from before the
-request watermark was ingested, so a file that existed then is left out unless ``again`` is given. The submission has
+request watermark was ingested, so a file that existed then is left out unless ``again`` is given. A file that is left
+out is counted, and the command line fails. The submission has
 the watermark that this was decided by, and is refused if the watermark has risen meanwhile.
 
 Core types: :class:`SubmitReport`, :class:`WithdrawReport`, :class:`Standing`.
@@ -22,7 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -35,10 +39,10 @@ from lakebed.model.checks import check_flag, shown
 from lakebed.model.html_tables import FactsView
 from lakebed.state.transactions import RejectRequest, Request, SubmitRequests
 from lakebed.state.transactions.ingest import OPEN_REQUESTS_MAX
+from lakebed.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from lakebed.log.committer import Log
     from lakebed.state.table_state import TableState
@@ -114,9 +118,10 @@ def submit(
     token = clock.random_token() if again else ""
     requests = [Request.new(request_id(file, token), (file,), state.version) for file in found]
     known = {request.id: _known(request, state) for request in requests}
-    oldest_ns = 0 if again else _remembered_ns(log, state)
+    remembered = None if again else _remembered(log, state)
     for request in requests:
-        if known[request.id] is None and modified_ns(request.files[0]) < oldest_ns:
+        file = request.files[0]
+        if known[request.id] is None and remembered and modified_ns(file) < _oldest_ns(file, remembered, log):
             known[request.id] = _file(request, Standing.OLD, None)
     if left_out := sum(one is not None and one.standing is Standing.OLD for one in known.values()):
         telemetry.measure("submitted_files_left_out_total", left_out, table=state.table)
@@ -251,16 +256,37 @@ def _submitted(request: Request, after: TableState) -> SubmittedFile:
     return _file(request, Standing.SUBMITTED, None if known is None else known.version)
 
 
-def _remembered_ns(log: TableLog, state: TableState) -> int:
-    """Return the time (ns since 1970) from which on the id of every ingested file is still kept."""
+def _remembered(log: TableLog, state: TableState) -> datetime | None:
+    """Return the time of the log from which on the ids of all ingested files are kept; None: from the beginning."""
     if not state.request_watermark:
-        return 0
+        return None
     # Requests whose ids are purged were submitted before that entry, and their files found before.
     try:
-        last_modified = log.entry_last_modified(state.request_watermark)
+        return log.entry_last_modified(state.request_watermark)
     except NotRetainedError:
-        last_modified = log.entry_last_modified(log.log_start() + 1)
-    return to_us(last_modified + CLOCKS_APART) * 1000
+        return log.entry_last_modified(log.log_start() + 1)
+
+
+def _oldest_ns(file: Source, remembered: datetime, log: TableLog) -> int:
+    """Return the last-modified time (ns since 1970) below which a file may have been ingested and forgotten.
+
+    Files of the device of the log have its clock. For others the clocks may differ, so a file counts as old for a
+    while after that time: with a log_s of less than that, for ever.
+    """
+    apart = timedelta() if _same_device(file.url, log) else CLOCKS_APART
+    return to_us(remembered + apart) * 1000
+
+
+def _same_device(url: str, log: TableLog) -> bool:
+    """Return whether a file lies on the local disk of the log's entries, whose clock sets the times of both."""
+    storage = getattr(log.backend, "storage", None)
+    if not isinstance(storage, LocalStorage):
+        return False
+    path, root = (Path(url2pathname(urlsplit(one).path) if "://" in one else one) for one in (url, storage.url))
+    try:
+        return path.stat().st_dev == root.stat().st_dev
+    except (OSError, ValueError):
+        return False
 
 
 def _check_room(state: TableState, count: int, name: str) -> None:

@@ -16,7 +16,6 @@ everything is read again.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 _IMPOSSIBLE = "report this: no sequence of entries may lead here"
+_PUT_BACK = "put back these entries alone, unchanged, from a copy, and overwrite nothing: see docs/operations.md"
 _REPAIRED_LATER = "nothing is lost: the log is read instead, and a later commit writes a new one"
 _FAILURES = (DamagedError, UnsupportedFormatError, StorageError)
 _EMPTY: Head[TableState] = Head(0, "", TABLE.empty)
@@ -146,7 +146,8 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
             heads["the checkpoint"] = checkpoint
         retained, amiss_retained = _retained(log)
         heads |= {f"the checkpoint retained at {version}": claim for version, claim in retained.items()}
-        listed = sorted(log.backend.versions())
+        # A store may list an object twice.
+        listed = sorted(set(log.backend.versions()))
         base = next((claim for claim in retained.values() if claim.version > log_start), None) if log_start else _EMPTY
         head, broken = _replay(log, table_id, base or _EMPTY, heads)
         if log.log_start() == log_start:
@@ -301,19 +302,14 @@ def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, 
 
 
 def numbering(versions: Sequence[int], applied: int = 0) -> list[Finding]:
-    """Gaps and duplicates in an ascending list of entry versions. Pure.
+    """Gaps in an ascending list of distinct entry versions. Pure.
 
     Entries up to ``applied`` exist, even if a listing during other commits did not show them.
     """
     if not versions and not applied:
         return [damage("gap", "the log has no entries")]
     steps = pairwise((applied, *(version for version in versions if version > applied)))
-    found = [damage("gap", f"{_entries(a + 1, b - 1)} missing") for a, b in steps if b > a + 1]
-    return found + [
-        damage("double", f"entry {version} exists {count} times", "keep the one that the next entry's header names")
-        for version, count in Counter(versions).items()
-        if count > 1
-    ]
+    return [damage("gap", f"{_entries(a + 1, b - 1)} missing", _PUT_BACK) for a, b in steps if b > a + 1]
 
 
 def compared(what: str, claim: Head[TableState], head: Head[TableState]) -> list[Finding]:

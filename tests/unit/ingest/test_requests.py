@@ -2,10 +2,14 @@
 
 import os
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import lakebed
 from lakebed import NotFoundError, RejectedError, UsageError
 from lakebed.ingest import requests
 from lakebed.log.last_modified_times import EPOCH
@@ -191,3 +195,20 @@ def test_what_was_ingested_meanwhile_is_late(table, inbox):
     ingested(table)
     report = requests.withdraw(behind, "t", [ab])
     assert (report.version, report.withdrawn, len(report.late)) == (None, (), 1)
+
+
+def test_new_files_count_as_new_however_short_the_record_is(tmp_path):
+    """With a log_s of less than the hour by which clocks may differ, each new file would be left out for ever. Files on
+    the disk of the log have its clock.
+    """
+    table = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "int64"}), settings={"log_s": 2})
+    table.commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, table.version))
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    for path in (old, new):
+        pq.write_table(pa.table({"k": pa.array([1], pa.int64())}), path)
+    os.utime(old, (0, 0))
+    report = table.submit([old, new])
+    assert {Path(file.url).name: file.standing for file in report.files} == {
+        "old.parquet": requests.Standing.OLD,
+        "new.parquet": requests.Standing.SUBMITTED,
+    }

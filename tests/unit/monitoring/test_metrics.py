@@ -11,6 +11,7 @@ from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 import lakebed
+from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.ingest import requests
@@ -216,7 +217,7 @@ def test_files_that_are_left_out_are_counted(client, lake, tmp_path):
     pq.write_table(pa.table({"k": pa.array([1], pa.int64())}), tmp_path / "old.parquet")
     os.utime(tmp_path / "old.parquet", (0, 0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "_remembered_ns", lambda *_: 10**18)
+        patch.setattr(requests, "_remembered", lambda *_: clock.now())
         report = table.submit(tmp_path / "old.parquet")
     assert report.files[0].standing is requests.Standing.OLD
     assert scraped(client)["lakebed_submitted_files_left_out_total", ("table", "t")] == 1
