@@ -141,6 +141,17 @@ def test_rows_that_do_not_fit_are_rejected_with_the_reason_and_the_others_are_ke
     assert sum(part.num_rows for part in rejected) == 5
 
 
+def test_text_of_another_form_than_usual_is_rejected_unless_its_field_is_to_be_cast():
+    schema = Schema({"k": "string"}, values={"n": "int64", "m": "int64"})
+    rows = batch(k=["a", "b", "c", "d"], n=["7", "007", "0x1f", None], m=["007", "7", "7", "7"])
+    conformer = Conformer(schema, casts=frozenset(["n", "m"]), usual=frozenset(["n"]))
+    kept, rejected = conformer.separate(rows, "rows")
+    assert kept.to_pylist() == [{"k": "a", "n": 7, "m": 7}, {"k": "d", "n": None, "m": 7}]
+    assert [row["k"] for part in rejected for row in part.to_pylist()] == ["b", "c"]
+    with pytest.raises(SchemaMismatchError, match=r"column n holds text that is not int64 .* row 1: '007'.*--cast n"):
+        conformer.conform(rows, "rows")
+
+
 def test_columns_that_do_not_fit_are_no_rows_to_reject():
     """Then none would fit."""
     with pytest.raises(SchemaMismatchError, match="missing column n"):
