@@ -83,7 +83,7 @@ def test_the_command_lines_of_a_guide_run(
     found = list(lines_here(page))
     hook = ""
     for line, words in found:
-        here = {"/tmp/lake": "lake", "/backup/lake": "lake", A_HOOK: hook}
+        here = {"/tmp/lake-first": "lake", "/tmp/lake": "lake", "/backup/lake": "lake", A_HOOK: hook}
         code = main([here.get(word, word) for word in words])
         printed = capsys.readouterr()
         assert code == 0, f"{page}:{line}: lakebed {' '.join(words)}\n{printed.out}{printed.err}"

@@ -140,7 +140,7 @@ def test_the_page_on_architecture_has_a_section_of_each_folder_and_only_modules_
         assert not named - modules, name
 
 
-OF_OTHERS = {"--application", "--help", "--deploy-mode", "--archives", "--packages", "--py-files"}
+OF_OTHERS = {"--preload", "--application", "--help", "--deploy-mode", "--archives", "--packages", "--py-files"}
 """Of ``spark-submit``, and of ``lakebed`` itself without a command."""
 
 

@@ -6,9 +6,9 @@ the violations, as text. Those of :data:`OF_STATES` read a :class:`Checked`: a w
 that a checkpoint writes anew (:func:`since_checkpoint`), or what one change touched (:class:`Transition`). Those of
 :data:`OF_STEPS` compare the states before and after a change.
 
-Rules. A check of a step takes time for what the change touched, and reads no segment of a checkpoint: of a partition
-it reads the files that joined or left. So a step cannot see that a file which joined was there before; a whole state
-shows it. A violation is a bug: resolving a proposal is meant to refuse whatever would lead to one.
+Rules. A check of a step takes time for what the change touched, up to a bound, and reads no segment of a checkpoint: of
+a partition it reads the files that joined or left. So a step cannot see that a file which joined was there before; a
+whole state shows it. A violation is a bug: resolving a proposal is meant to refuse whatever would lead to one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile
     from lakebed.state.table_state import Answer, Fence, TableState
     from lakebed.state.transactions import Job, Request, Transaction
+
+
+PARTITIONS_MAX = 256
+"""Of a change that touches more partitions, so many are checked, evenly spread, and references are not counted: a
+commit may reach 100,000 partitions, and takes microseconds for each."""
 
 
 class Checked(Struct, frozen=True):
@@ -60,7 +65,9 @@ class Transition(Struct, frozen=True):
         before, after = self.before, self.after
         references: dict[int, Sequence[PartitionFile]] = {}
         moved: dict[str, int] = {}
-        for partition in after.references.changed_since(before.references):
+        partitions = list(after.references.changed_since(before.references))
+        counted = len(partitions) <= PARTITIONS_MAX
+        for partition in partitions[:: -(-len(partitions) // PARTITIONS_MAX) or 1]:
             joined, left = after.references.moves(partition, before.references)
             references[partition] = joined
             for one in joined:
@@ -73,7 +80,8 @@ class Transition(Struct, frozen=True):
         for name in moved.keys() | after.files.changed_since(before.files):
             if (committed := after.files.get(name)) is not None:
                 files[name], old = committed, before.files.get(name)
-                counts[name] = (0 if old is None else old.references) + moved.get(name, 0)
+                count = (0 if old is None else old.references) + moved.get(name, 0)
+                counts[name] = count if counted else committed.references
         answered = after.requests.changed_since(before.requests)
         opened = after.open_requests.changed_since(before.open_requests)
         return Checked(

@@ -145,6 +145,8 @@ class PartitionFiles(Mapping[int, Held]):
         left. Reads neither.
         """
         new, old = self._delta.get(partition, _NONE), earlier._delta.get(partition, _NONE)
+        if new.gone is old.gone and new.came[: len(old.came)] == old.came:
+            return new.came[len(old.came) :], ()
         before, after = {one.file.id for one in old.came}, {one.file.id for one in new.came}
         # Files that the base has, and that were there before.
         before |= new.gone - old.gone
