@@ -191,15 +191,29 @@ def _doubtful_floats(texts: pa.Array, values: pa.Array) -> pa.Array | None:
     return _refused(texts, odd, lambda some: _rounded(some, numbers[odd]))
 
 
+_DIGITS_OF_DECIMALS = 38
+"""Texts of so many characters without an exponent are numbers that Arrow has no trouble with."""
+
+_LOWER_CASE = np.uint8(0x20)
+
+
 def _doubtful_decimals(texts: pa.Array, values: pa.Array) -> pa.Array | None:
-    """Return the mask for decimals: zero of another number, such as 5e-323."""
+    """Return the mask for decimals: zero of another number, such as 5e-323, and another number of one with more digits
+    than the type has, which wraps around.
+    """
     import pyarrow.compute as pc
 
-    zeros = pc.equal(values, pa.scalar(0, values.type))
-    if not pc.any(zeros).as_py():
+    long = pc.greater(pc.binary_length(texts), _DIGITS_OF_DECIMALS)
+    if (layout_of(texts)[1] | _LOWER_CASE == ord("e")).any():
+        long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
+    suspect = pc.or_(pc.equal(values, pa.scalar(0, values.type)), long)
+    if not pc.any(suspect).as_py():
         return None
-    lost = pc.and_(zeros, matches(texts, _NOT_ZERO, whole=False))
-    return lost.fill_null(fill_value=False) if pc.any(lost).as_py() else None
+    lost = pc.and_not(pc.and_(suspect, matches(texts, _NOT_ZERO, whole=False)), long).fill_null(fill_value=False)
+    flags = lost.to_numpy(zero_copy_only=False).copy()
+    for place in np.flatnonzero(np.asarray(long.fill_null(fill_value=False)) & np.asarray(values.is_valid())):
+        flags[place] = Fraction(texts[int(place)].as_py()) != Fraction(values[int(place)].as_py())
+    return pa.array(flags) if flags.any() else None
 
 
 def _rounded(texts: pa.Array, numbers: Any) -> Any:
