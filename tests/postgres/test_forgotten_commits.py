@@ -12,6 +12,7 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError
 from lakebed.log.entry import digest_of
 from lakebed.log.locations import connect_logs
+from lakebed.maintenance.view_feed import refresh
 from lakebed.service.watch import LOG_START_EVERY, Watch
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
@@ -155,3 +156,22 @@ def test_an_entry_goes_in_behind_its_predecessor_only(lake, table):
     assert log.create(2, b"two", digest_of(b"one")) is PutOutcome.CREATED
     assert log.create(2, b"other", digest_of(b"one")) is PutOutcome.EXISTS
     assert [log.around(version).digest for version in (1, 2, 3)] == [digest_of(b"one"), digest_of(b"two"), ""]
+
+
+def test_a_view_that_is_ahead_of_its_source_says_so(cluster, lake):
+    """It would have nothing to do until the source has as many versions again, and then miss some of their rows."""
+    table = lake.create_table("t", SCHEMA)
+    select = "SELECT k FROM source WHERE k >= 0"
+    view = lake.create_view_table("v", source="t", select=select, row_key=["k"])
+    write(table, 0)
+    write(table, 1)
+    refresh(view, table)
+    forget(cluster, table, 2)
+    shutil.rmtree(f"{lake.url.removeprefix('file://')}/tables/{table.id}/checkpoints", ignore_errors=True)
+    fresh = lakebed.open(lake.url)
+    with pytest.raises(
+        DamagedError, match="has version 3 of t, which is at version 2: the log of the source went back"
+    ):
+        refresh(fresh.table("v"), fresh.table("t"))
+    refresh(fresh.table("v"), fresh.table("t"), anew=True)
+    assert fresh.table("v").to_arrow()["k"].to_pylist() == [0]

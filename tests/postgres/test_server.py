@@ -239,7 +239,7 @@ def test_the_log_start_that_is_told_with_a_create_is_not_that_of_its_beginning(c
 
 def test_a_look_that_fails_takes_the_insert_with_it(location, monkeypatch):
     """So an error of either says that nothing is stored."""
-    monkeypatch.setattr(postgresql, "_INSERT_AND_LOOK", f"{postgresql._INSERT}; SELECT 1/0, 'read committed'")
+    monkeypatch.setattr(postgresql, "_LOOK", "; SELECT 1/0, 'read committed', TRUE")
     log = location.connect().open("catalog")
     with pytest.raises(StorageError, match="division by zero"):
         log.create(1, b"one")
@@ -290,7 +290,7 @@ def test_a_table_that_is_gone_is_an_error_and_not_an_empty_log(cluster):
 def test_a_table_without_its_key_is_not_trusted(cluster):
     """Two racing entries would both be stored."""
     cluster.sql("CREATE DATABASE foreign_table")
-    table = "CREATE TABLE lakebed_entries (log text, version bigint, data bytea, stored timestamptz)"
+    table = "CREATE TABLE lakebed_entries (log text, version bigint, data bytea, stored timestamptz, digest text)"
     cluster.sql(table, database="foreign_table")
     with pytest.raises(StorageError, match="no primary key"):
         logs_at(cluster.url("foreign_table")).check()

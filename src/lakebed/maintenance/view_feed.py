@@ -91,6 +91,13 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
     base_version = view.version
     with source.pin() as snapshot:
         until = snapshot.version
+        if until < fed.version and not anew:
+            raise Code.LOG_WENT_BACK(
+                f"view {view.name} has version {fed.version} of {source.name}, which is at version {until}: the log of "
+                "the source went back (docs/operations.md). Refresh the view anew",
+                log=source.id,
+                version=fed.version,
+            )
         if until == fed.version and not anew:
             return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
         whole = anew or not fed.version

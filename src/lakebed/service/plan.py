@@ -184,7 +184,8 @@ def _pending_operations(view: TableView, now_s: float) -> Iterator[tuple[TableOp
         said = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes"
         reason = f"{said}, the oldest {view.oldest_s:.0f} s old"
         yield TableOperation.INGEST, reason, backlog.size_bytes
-    if view.online and table.source is not None and view.source_version > table.fed:
+    # A view that is ahead of its source is refreshed too, which says that the log of the source went back.
+    if view.online and table.source is not None and view.source_version not in (0, table.fed):
         reason = f"its source is at version {view.source_version}, the view at {table.fed}"
         yield TableOperation.REFRESH, reason, 0
     if view.online and backlog.runs_due and not table.crowded:
