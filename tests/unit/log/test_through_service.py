@@ -244,10 +244,10 @@ def test_waiting_requests_leave_the_threads_of_other_endpoints_alone(root, monke
     gate, puts = threading.Event(), threading.Semaphore(0)
     create = ObjectLog.create
 
-    def slow(log, version, data):
+    def slow(log, *entry):
         puts.release()
         gate.wait()
-        return create(log, version, data)
+        return create(log, *entry)
 
     monkeypatch.setattr(ObjectLog, "create", slow)
     with serving(lake) as url, ThreadPoolExecutor(100) as threads:
