@@ -228,7 +228,8 @@ def _literal_beside(chance: Random, operand: Term, kind: Kind) -> Term:
         finer_at = value + chance.choice((1, 500, 500_000))
         return literal(kind, finer_at)
     if kind.family == "int" and operand.family in NUMBERS and chance.random() < 0.2:
-        value = chance.choice((0, 1, -1, 127, 128, 2**53, 2**53 + 1))
+        ends = (0, 1, -1, 127, 128, 2**53, 2**53 + 1)
+        value = chance.choice([one for one in ends if _is_compared(operand, kind, one)])
     return literal(kind, value)
 
 
