@@ -13,6 +13,7 @@ from lakebed.state.codec import encode_transaction, outline
 from lakebed.state.transactions import AlterSettings, ProposeSplit
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
+from tests.documents import rewritten
 from tests.golden.history import everything
 from tests.unit.cases import compact
 from tests.unit.state.cases import known_files
@@ -95,12 +96,12 @@ def test_an_entry_of_several_transactions_is_as_many_rows(table):
     assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
 
 
-def test_an_entry_that_was_changed_is_named_when_the_reader_comes_to_it(table):
-    """Its header is in no digest but the chain's."""
+def test_an_entry_that_was_replaced_is_named_when_the_reader_comes_to_it(table):
+    """It is whole, and only the chain says that it is another one."""
     for count in range(5):
         table.write(rows("ab"), commit_id=str(count))
     name = entry_name(table_prefix(table.id), 3)
-    table.storage.replace(name, table.storage.get(name).replace(b" pid ", b" PID "))
+    table.storage.replace(name, rewritten(table.storage.get(name), writer="another"))
     assert table.history(limit=3).column("version").to_pylist() == [6, 5, 4]
     with pytest.raises(DamagedError, match=r"entry 3 .* was replaced"):
         table.history()
