@@ -27,13 +27,14 @@ FORMAT = 2
 
 RESTORE = "restore the object from a copy"
 
+_OF_HEADER = frozenset({"format", "features", "digest"})
 _DIGEST_DIGITS = 32
 _HIDDEN = b"?" * _DIGEST_DIGITS
 
 
 def encode_document(members: Mapping[str, Any], lines: bytes = b"") -> bytes:
     """Return the bytes of a document: a header line with these members, and the lines that follow it."""
-    assert not members.keys() & {"format", "features", "digest"}, "a member has the name of one of the header"
+    assert not members.keys() & _OF_HEADER, "a member has the name of one of the header"
     head = dump({"format": FORMAT, "features": [], "digest": _HIDDEN.decode(), **members}) + b"\n"
     hashed = xxhash.xxh3_128(head)
     hashed.update(lines)
@@ -49,7 +50,7 @@ def decode_document(data: bytes, name: str, remedy: str = RESTORE, **facts: Any)
     header = parse_header(data.partition(b"\n")[0], name, remedy)
     if not is_whole_document(data, header):
         raise Code.DOCUMENT_DAMAGED(f"{name} was changed after it was written; {remedy}", name=name, **facts)
-    return header
+    return {member: value for member, value in header.items() if member not in _OF_HEADER}
 
 
 def parse_header(line: bytes, name: str, remedy: str = RESTORE) -> Mapping[str, Any]:
