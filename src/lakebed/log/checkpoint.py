@@ -39,14 +39,18 @@ if TYPE_CHECKING:
     from lakebed.state.machine import Machine
     from lakebed.storage.contract import Storage
 
-SEGMENT_AGE_MIN = timedelta(days=1)
-"""The age from which a segment that no manifest names is deleted. A younger one may await its manifest."""
+SEGMENT_AGE_MIN = timedelta(minutes=10)
+SEGMENT_AGE_MAX = timedelta(days=1)
+"""Bounds of the age from which a segment that no manifest names is deleted. A younger one may await its manifest.
+
+Between them the age is ``orphan_age_s``, as for every object that is written and not yet committed. The least age is
+ten times :data:`CHECK_INTERVAL_S`, so that readers that follow the log seldom replay a segment just replaced."""
 
 INLINE_BYTES = 128 * 1024
 """Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
 
 CHECK_INTERVAL_S = 60.0
-"""The shortest time between two checks for a newer checkpoint. Unnamed segments stay for a day."""
+"""The shortest time between two checks for a newer checkpoint."""
 
 _THREADS = 8
 """Segments that are fetched or written in parallel."""
@@ -265,9 +269,11 @@ class Checkpoints(Generic[State]):
 
         return _each_segment(named, segments)
 
-    def delete_unnamed(self) -> int:
-        """Delete segments that the checkpoint does not name and that are a day old by the store's last-modified times;
-        return how many.
+    def delete_unnamed(self, orphan_age: timedelta) -> int:
+        """Delete segments that the checkpoint does not name and that are old enough; return how many.
+
+        Old enough is ``orphan_age``, but at least ten minutes and at most a day, by the store's last-modified times.
+        Too early costs only time: a reader that still needs a deleted segment replays it from the log.
 
         Raises DamagedError, and deletes nothing, if there is a checkpoint that cannot be read.
         """
@@ -279,7 +285,7 @@ class Checkpoints(Generic[State]):
         named = () if manifest is None else [segment for stored in manifest.segments.values() for segment in stored]
         retained = [segment.token for segment in named if isinstance(segment, StoredSegment)]
         names = {self._location.segment(token) for token in retained}
-        before = self._storage.now() - SEGMENT_AGE_MIN
+        before = self._storage.now() - min(SEGMENT_AGE_MAX, max(SEGMENT_AGE_MIN, orphan_age))
         old = [entry.name for entry in listed if entry.name not in names and entry.last_modified < before]
         self._storage.delete(old)
         return len(old)

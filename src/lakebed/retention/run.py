@@ -27,6 +27,7 @@ tests/model/{deletion,truncation}.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
@@ -162,7 +163,8 @@ def _collect(table: Table) -> CollectionReport:
     table.storage.delete(pins.dead)
     _purge_requests(table)
     log_start, entries = truncate(table)
-    parts, sidecars = table.log.checkpoints.delete_unnamed(), table.log.delete_orphan_sidecars()
+    orphan_age = timedelta(seconds=table.settings_in_force().orphan_age_s)
+    parts, sidecars = table.log.checkpoints.delete_unnamed(orphan_age), table.log.delete_orphan_sidecars()
     report = _report(table, (*freed, *free), planned.waiting, len(planned.retired) - len(free))
     return replace(
         report,

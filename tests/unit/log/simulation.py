@@ -49,7 +49,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(committer, "FRESH_S", 10.0)
         patch.setattr(tail, "CAME_BYTES_MAX", world.random.choice([0, 2_000, tail.CAME_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
-        patch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=4))
+        patch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=4))
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
         for module in (checkpoint, sidecars):
             patch.setattr(module, "in_parallel", lambda act, items: list(map(act, items)))

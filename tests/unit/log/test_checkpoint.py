@@ -377,15 +377,15 @@ def test_segments_that_no_snapshot_names_are_swept_when_they_are_old(store, monk
         log.commit(adding(f"f{count}"))
         log.wait_for_checkpoint()
     segments = len(list(store.list(segment_folder(LOG))))
-    assert log.checkpoints.delete_unnamed() == 0
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=-60))
+    assert log.checkpoints.delete_unnamed(timedelta()) == 0
+    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=-60))
 
-    assert 0 < log.checkpoints.delete_unnamed() < segments
-    assert log.checkpoints.delete_unnamed() == 0
+    assert 0 < log.checkpoints.delete_unnamed(timedelta()) < segments
+    assert log.checkpoints.delete_unnamed(timedelta()) == 0
     assert log_on(store).follow() == log.head.state
     store.replace(checkpoint_name(LOG), b"{}")
     with pytest.raises(DamagedError):
-        log.checkpoints.delete_unnamed()
+        log.checkpoints.delete_unnamed(timedelta())
 
 
 def test_processes_that_commit_once_each_write_checkpoints_too(store):

@@ -192,7 +192,7 @@ def test_a_commit_is_read_in_the_instant_it_was_made(store, monkeypatch):
 def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store, monkeypatch):
     """Cleanup deletes log objects at once, and a reader that has just listed them fails."""
     monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", dt.timedelta(seconds=-60))
+    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", dt.timedelta(seconds=-60))
     log = committed(created(store), *(adding(f"f{n}") for n in range(5)))
     manifest = store.get(checkpoint_name(LOG))
 
@@ -202,7 +202,7 @@ def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store, mo
         def fetch(self, name, *, digest=None):
             while store.get(checkpoint_name(LOG)) == manifest:
                 log.commit(adding(f"g{log.head.version}"))
-            log.checkpoints.delete_unnamed()
+            log.checkpoints.delete_unnamed(dt.timedelta())
             return super().fetch(name, digest=digest)
 
     swept = Swept(store)

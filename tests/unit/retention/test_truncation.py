@@ -228,7 +228,7 @@ def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(tab
 @pytest.mark.usefixtures("in_parts")
 def test_what_a_pinned_view_rests_on_is_not_truncated(table, monkeypatch):
     """Parts of its state are swept, and made again when they are asked for, however late."""
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=-60))
+    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=-60))
     table.log.tail.start_checkpoint()
     table.log.wait_for_checkpoint()
     reader = opened(table)
@@ -244,6 +244,35 @@ def test_what_a_pinned_view_rests_on_is_not_truncated(table, monkeypatch):
         assert keys_of(snapshot) == [1, 2, 3]
     collect_garbage(table)
     assert table.log.log_start() > 4
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize(
+    ("orphan_age_s", "least"),
+    [(0, timedelta(minutes=10)), (3600, timedelta(hours=1)), (10**9, timedelta(days=1))],
+    ids=["at least ten minutes", "the setting", "at most a day"],
+)
+def test_replaced_segments_stay_as_long_as_uncommitted_objects_and_readers_of_them_replay(
+    table, monkeypatch, orphan_age_s, least
+):
+    settings = {"orphan_age_s": orphan_age_s, "history_s": 10**8, "log_s": 10**8}
+    table.try_commit(AlterSettings(settings))
+    table.log.tail.start_checkpoint()
+    table.log.wait_for_checkpoint()
+    held = opened(table).snapshot()
+    for key in (4, 5, 6):
+        table.write(rows(key))
+        table.log.tail.start_checkpoint()
+        table.log.wait_for_checkpoint()
+    started = table.storage.now()
+    swept = []
+    for age in (least - timedelta(minutes=1), least + timedelta(minutes=1)):
+        monkeypatch.setattr(type(table.storage), "now", lambda _, age=age: started + age)
+        swept.append(collect_garbage(table).checkpoint_segments)
+    assert swept[0] == 0
+    assert swept[1] > 0
+    assert keys_of(held) == [1, 2, 3]
+    assert keys_of(opened(table)) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.usefixtures("in_parts")
