@@ -9,6 +9,8 @@ Rules:
   A table that always has work is not served more often than others.
 * *Lanes.* Ingest and refresh bring rows and must not wait for hours behind a merge; compaction, splitting and garbage
   collection are the other lane. Each lane has ``at_once`` operations at once, and one of each table.
+* *Runs that pile up.* While a table has too many runs and merges are due, its compaction begins again after
+  :data:`PILED_S`, and its splitting and garbage collection are held back, each for at most :data:`HELD_BACK_MAX_S`.
 * *No busy work.* An operation that changed nothing is repeated after twice the last wait, at most
   :data:`IDLE_MAX_S`, or when the table has changed.
 * *Failures.* An operation that failed waits, each time twice as long, at most :data:`RETRY_MAX_S`. One that fails
@@ -37,6 +39,13 @@ IDLE_MAX_S = 600.0
 RETRY_S = 1.0
 RETRY_MAX_S = 60.0
 """The longest wait after a failure: so long it takes at most to go on after a store is back."""
+
+PILED_S = 1.0
+"""The shortest time between two compactions of a table whose runs pile up. Its writers are faster than its merges."""
+
+HELD_BACK_MAX_S = 600.0
+"""How long splitting and garbage collection of such a table are held back after they are due. They run then, however
+many runs there are, so that the log is truncated and space is freed."""
 
 REST_S = 86_400.0
 """How often garbage of a table is collected that does not change: its log is truncated when it is old enough."""
@@ -204,9 +213,21 @@ def _pending_operations(view: TableView, now_s: float) -> Iterator[tuple[TableOp
 def _not_before(view: TableView, record: Record, operation: TableOperation, limits: ServiceLimits) -> float:
     """Return the time before which an operation does not begin."""
     wait_s = limits.periods[operation]
+    if _merges_pile(view):
+        if operation is TableOperation.COMPACTION:
+            wait_s = min(wait_s, PILED_S)
+        elif lane_of(operation) is Lane.UPKEEP:
+            wait_s += HELD_BACK_MAX_S
     if record.idle and view.summary.version == record.version:
         wait_s = max(wait_s, min(IDLE_MAX_S, max(1.0, wait_s) * 2.0 ** min(record.idle, 20)))
     return max(record.next_s, record.ended_s + wait_s)
+
+
+def _merges_pile(view: TableView) -> bool:
+    """Return whether the table's runs pile up, and its compaction may merge them."""
+    merges = view.online and view.summary.piled and not view.summary.crowded
+    blocked = TableOperation.COMPACTION in view.paused or view.record(TableOperation.COMPACTION).parked
+    return merges and not blocked
 
 
 def choose(waiting: Iterable[Due], running: Collection[tuple[str, TableOperation]], limits: ServiceLimits) -> list[Due]:

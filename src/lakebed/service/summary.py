@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
-from lakebed.maintenance.compaction.plan import pressing, why_wait
+from lakebed.maintenance.compaction.plan import pressing, runs_piled, why_wait
 from lakebed.maintenance.splitting.plan import due as due_splits
 from lakebed.maintenance.splitting.plan import small
 from lakebed.service.status import Backlog, TableStatus
@@ -29,8 +29,9 @@ class TableSummary:
     ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
     ``backlog`` has no age yet; ``oldest_request`` is the version that the oldest open request is on record from.
     ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
-    ingest, because too many requests are open. ``unused``: there are files without references. ``ages``: rows expire. A
-    view has ``fed``, the version of its ``source``, the id of a table, that it has.
+    ingest, because too many requests are open. ``piled``: a partition has more runs than merges should leave, and
+    merges are due. ``unused``: there are files without references. ``ages``: rows expire. A view has ``fed``, the
+    version of its ``source``, the id of a table, that it has.
     """
 
     version: int = 0
@@ -47,6 +48,7 @@ class TableSummary:
     splits: int = 0
     joins: int = 0
     crowded: bool = False
+    piled: bool = False
     unused: bool = False
     ages: bool = False
     source: str | None = None
@@ -100,6 +102,7 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         joins=len(small(state, settings)) if online else 0,
         # A partition that is near its bound of runs refuses what ingest adds: then ingest waits for compaction.
         crowded=why_wait(len(requests), 0) is not None and not pressing(state, settings),
+        piled=compaction is not None and any(sums[one].runs > runs_piled(settings) for one in compaction.partitions),
         unused=next(iter(state.files.having("dropped")), None) is not None,
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,

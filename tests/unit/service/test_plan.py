@@ -9,7 +9,9 @@ import pytest
 
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import (
+    HELD_BACK_MAX_S,
     IDLE_MAX_S,
+    PILED_S,
     REST_S,
     RETRY_MAX_S,
     Due,
@@ -22,7 +24,11 @@ from lakebed.service.plan import (
     succeeded,
 )
 from lakebed.service.status import Backlog
-from lakebed.service.summary import TableSummary
+from lakebed.service.summary import TableSummary, summarise
+from lakebed.settings import Settings, Strategy
+from lakebed.state.transactions import ProposeFiles
+from tests.unit.state.cases import new_file, step
+from tests.unit.state.cases import table as empty_table
 
 INGEST, COMPACTION, SPLITTING = TableOperation.INGEST, TableOperation.COMPACTION, TableOperation.SPLITTING
 REFRESH, GC = TableOperation.REFRESH, TableOperation.GC
@@ -92,6 +98,73 @@ def test_an_operation_is_not_due_before_its_period_has_passed() -> None:
     assert not found
     assert look_s == 95.0 + LIMITS.periods[COMPACTION]
     assert operations(table, look_s) == [COMPACTION]
+
+
+PILED = replace(QUIET, version=9, backlog=RUNS, splits=1, piled=True)
+BEGUN = {operation: Record(1000.0, 1000.0, 5) for operation in (COMPACTION, SPLITTING, GC)}
+
+
+def first_begin(table: TableView, operation: TableOperation, limits: ServiceLimits = LIMITS) -> float | None:
+    """How long after its last run, at 1000 s, an operation begins again; None: not within two hours."""
+    for after in range(2 * 3600):
+        if operation in [one.operation for one in due(table, 1000.0 + after, limits)[0]]:
+            return after
+    return None
+
+
+def test_a_table_whose_runs_pile_up_is_compacted_before_it_is_split_and_collected() -> None:
+    often = ServiceLimits(periods=LIMITS.periods | {GC: 5.0})
+    piled, merged = (view(replace(PILED, piled=one), records=BEGUN) for one in (True, False))
+    begins = {one: (first_begin(merged, one, often), first_begin(piled, one, often)) for one in BEGUN}
+    assert begins == {
+        COMPACTION: (10.0, PILED_S),
+        SPLITTING: (30.0, 30.0 + HELD_BACK_MAX_S),
+        GC: (5.0, 5.0 + HELD_BACK_MAX_S),
+    }
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"paused": {COMPACTION}},
+        {"records": BEGUN | {COMPACTION: Record(1000.0, 1000.0, 5, parked=True)}},
+        {"summary": replace(PILED, crowded=True)},
+    ],
+    ids=["paused", "parked", "waiting for ingest"],
+)
+def test_nothing_is_held_back_for_a_compaction_that_cannot_begin(facts: dict[str, object]) -> None:
+    table = replace(view(PILED, records=BEGUN), **facts)  # type: ignore[arg-type]
+    assert first_begin(table, COMPACTION) is None
+    assert first_begin(table, SPLITTING) == 30.0
+
+
+def test_ingest_is_not_held_back_where_runs_pile_up() -> None:
+    backlog = replace(RUNS, requests=1, size_bytes=1000)
+    ingested = BEGUN | {INGEST: Record(1000.0, 1000.0, 5)}
+    assert first_begin(view(replace(PILED, backlog=backlog), records=ingested), INGEST) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("runs", "changes", "piled"),
+    [
+        (48, {}, False),
+        (49, {}, True),
+        (8, {"compaction_batch_runs": 2}, False),
+        (9, {"compaction_batch_runs": 2}, True),
+        (11, {"runs_max": 20}, True),
+        (49, {"compaction_run_bytes": 1024, "compaction_strategy": Strategy.BASIC, "runs_max": 0}, True),
+        (49, {"compaction_strategy": Strategy.BY_BYTES}, False),
+    ],
+    ids=["four batches", "more", "small batches", "more of them", "half of the bound", "no bound", "no merge is due"],
+)
+def test_runs_pile_up_where_merges_are_due_and_more_than_a_few_batches_wait(
+    runs: int, changes: dict[str, object], piled: bool
+) -> None:
+    state = empty_table("m")
+    for number in range(runs):
+        state = step(state, ProposeFiles((new_file(f"f{number}", "abc"),)))
+    assert summarise(state, Settings(**changes), online=True).piled is piled  # type: ignore[arg-type]
+    assert not summarise(state, Settings(**changes), online=False).piled  # type: ignore[arg-type]
 
 
 def test_an_operation_that_changed_nothing_waits_longer_until_the_table_changes() -> None:

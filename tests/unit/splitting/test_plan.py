@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lakebed.maintenance.splitting.plan import CompactFirst, LargePartition, SplitAt, Unsplittable, choose, due, small
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import Settings
+from lakebed.settings import Settings, Strategy
 from lakebed.state.transactions import OpenJob, ProposeFiles, ProposeJoin, ProposeOutput, ProposeSplit
 from tests.unit.state.cases import SCHEMA, job, key, new_file, step, table
 
@@ -122,6 +122,35 @@ def test_a_partition_with_an_open_job_waits_unless_it_is_far_above_its_limit():
     state = step(state, OpenJob(job("job-1", "f")))
     assert lines(state, Settings(split_rows=5, split_bytes=10_000)) == ["1 waits: job job-1 is open in the partition"]
     assert lines(state) == ["1: 7 parts"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "rows", "expected"),
+    [
+        (4, 5, ["1: 2 parts"]),
+        (5, 5, ["1 waits: its 5 runs are merged first; lakebed compact merges them"]),
+        (5, 16, ["1 waits: its 5 runs are merged first; lakebed compact merges them"]),
+        (5, 17, ["1: 6 parts"]),
+    ],
+    ids=["few runs", "many runs", "four times its limit", "far above its limit"],
+)
+def test_a_partition_in_which_runs_pile_up_is_merged_before_it_is_split(runs, rows, expected):
+    state = table()
+    for number in range(runs):
+        letters = LETTERS[: rows - runs + 1] if number == 0 else LETTERS[0]
+        state = step(state, ProposeFiles((new_file(f"f{number}", letters),)))
+    piled = Settings(split_rows=4, split_bytes=10_000, runs_max=8, compaction_strategy=Strategy.FULL)
+    assert lines(state, piled) == expected
+
+
+def test_a_partition_with_many_runs_of_which_none_is_due_is_split():
+    state = table()
+    for number in range(9):
+        state = step(state, ProposeFiles((new_file(f"f{number}", LETTERS[0]),)))
+    by_bytes = Settings(
+        split_rows=4, split_bytes=10_000, compaction_batch_runs=2, compaction_strategy=Strategy.BY_BYTES
+    )
+    assert lines(state, by_bytes) == ["1: 3 parts"]
 
 
 # -- small neighbours -------------------------------------------------------------------------------------------

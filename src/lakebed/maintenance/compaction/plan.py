@@ -33,7 +33,7 @@ from lakebed.maintenance.compaction.neighbours import (
     stretches_of,
     windows,
 )
-from lakebed.maintenance.compaction.strategies import batches, concatenated, overdue, runs_of
+from lakebed.maintenance.compaction.strategies import RUNS_MAX, batches, concatenated, overdue, runs_of
 from lakebed.maintenance.compaction.whole_files import merge_whole
 from lakebed.model.key_summaries import even_cuts
 from lakebed.model.keys import EncodedRange
@@ -74,6 +74,9 @@ TASK_BYTES_MAX = 1024 * 1024 * 1024
 SHARE_BYTES_MIN = 32 * 1024 * 1024
 """Minimum input of each task of a divided merge: below it, a second file, with its footer and request, costs more than
 a core saves."""
+
+BATCHES_PILED = 4
+"""Runs pile up in a partition with more than this many batches of them: two or three wait under a steady load."""
 
 SLICE_SHARE = 8
 """A merge plan reads about an eighth of the memory limit at once, and at most a quarter, because it keeps what it has
@@ -132,6 +135,12 @@ class CompactionPlan:
     concatenations: tuple[Concatenation, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     whole: tuple[PartitionMerge, ...] = ()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose runs become fewer."""
+        merged = chain.from_iterable(one.partitions or (one.partition,) for one in (*self.whole, *self.merges))
+        return frozenset(chain(merged, (one.partition for one in self.concatenations)))
 
 
 def check_strategy(name: str | None) -> Strategy | None:
@@ -220,6 +229,19 @@ def pressing(state: TableState, settings: Settings) -> bool:
     """Return whether a partition is near its limit of runs; requests then wait for compaction."""
     bound = settings.runs_max // 2
     return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
+
+
+def runs_piled(settings: Settings) -> int:
+    """Return the number of runs above which a partition with due merges is merged before anything else happens."""
+    most = min(BATCHES_PILED * settings.compaction_batch_runs, RUNS_MAX)
+    return min(most, settings.runs_max // 2) if settings.runs_max else most
+
+
+def piled_up(state: TableState, partition: int, settings: Settings) -> bool:
+    """Return whether runs pile up in a partition without open jobs, and the table's strategy would merge some."""
+    rules = _Rules(settings.compaction_strategy, settings, None, frozenset())
+    planned = _plan_partition(state, partition, (), rules)
+    return planned.runs > runs_piled(settings) and bool(planned.plan.partitions)
 
 
 def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
+from lakebed.maintenance.compaction.plan import piled_up, runs_piled
 from lakebed.model.key_summaries import candidates, error_rows, even_cuts, merged_rank, separator
 from lakebed.state.sums import partition_sums
 from lakebed.state.transactions.partition_changes import reaching_over
@@ -52,7 +53,7 @@ FILL = 0.75
 
 FAR_ABOVE = 4
 """A partition larger than this many times its limit is cut despite an open job, which commits into the parts (decision
-0005)."""
+0005), and despite due merges, which do not catch up."""
 
 JOINED_MAX = 10_000
 """Maximum partitions of one join: some tens of kB of its entry. Joining many more empty ones takes a few calls."""
@@ -122,7 +123,8 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
     """Return the partitions that exceed a limit.
 
     A partition with an open job waits, unless it is far above its limit: the job's files are made for the whole
-    partition, and each part would refer to all of them.
+    partition, and each part would refer to all of them. So does one in which runs pile up: each part would refer to all
+    of these as well, and its merges would open each file once for each part.
     """
     large, waiting = [], []
     sums = partition_sums(state)
@@ -136,11 +138,13 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
         keys = state.partitions.range_at(position)
         far = max(sizes.rows / settings.split_rows, sizes.size_bytes / settings.split_bytes) > FAR_ABOVE
         job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
-        if job is None or far:
+        if job is not None and not far:
+            waiting.append(NotSplit(partition, f"job {job.id} is open in the partition"))
+        elif sizes.runs > runs_piled(settings) and not far and piled_up(state, partition, settings):
+            waiting.append(NotSplit(partition, f"its {sizes.runs} runs are merged first; lakebed compact merges them"))
+        else:
             files = state.files_of(partition)
             large.append(LargePartition(partition, keys, sizes.rows, sizes.size_bytes, sizes.runs, parts, files))
-        else:
-            waiting.append(NotSplit(partition, f"job {job.id} is open in the partition"))
     return SplitPlan(tuple(large), tuple(waiting))
 
 
