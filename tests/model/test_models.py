@@ -8,11 +8,12 @@ import pytest
 from . import known_bad
 from .deletion.model import DELETION
 from .known_bad import Model, WrongForm
+from .lost_entries.model import LOST_ENTRIES
 from .merging.model import MERGING
 from .protocol.model import PROTOCOL
 from .truncation.model import TRIMMING
 
-MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION)
+MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION, LOST_ENTRIES)
 
 
 def each(exhibits: Callable[[Model], Iterable[tuple[str, Any]]]) -> list[Any]:
