@@ -50,6 +50,8 @@ def decode_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _times(values, kind)
     if pa.types.is_struct(kind):
+        if (odd := next((v for v in values if not isinstance(v, dict | None)), None)) is not None:
+            raise TypeError(f"{odd!r} is not an object")
         members = [kind.field(i) for i in range(kind.num_fields)]
         parts = [decode_array([None if v is None else v.get(m.name) for v in values], m.type) for m in members]
         return pa.StructArray.from_arrays(parts, fields=members, mask=_nulls(values))
@@ -125,7 +127,7 @@ def _check_kept(texts: pa.Array, values: pa.Array) -> None:
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Return the function that converts a JSON value for Arrow; None if it needs no conversion."""
     if kind == UUID:
-        return uuid.UUID
+        return _uuid
     if kind == JSON:
         return _json
     if pa.types.is_float64(kind):
@@ -148,6 +150,12 @@ def _numbers_by_digits(values: list[Any], kind: pa.DataType) -> pa.Array:
     made = values_of_texts(column, kind)
     _check_kept(column, made)
     return made
+
+
+def _uuid(value: Any) -> uuid.UUID:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return uuid.UUID(value)
 
 
 def _json(value: Any) -> str:

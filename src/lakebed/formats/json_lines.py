@@ -57,6 +57,7 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     lines = _Lines(source, lines_before)
     rows = _objects(file, lines, whole=whole, decode=_EXACTLY if exact else _FAST)
     while found := list(islice(rows, BATCH_ROWS)):
+        _check_names(found, lines)
         batch = _batch([row for _, row, _ in found], [number for number, _, _ in found], fields, lines)
         if not exact:
             _check_zeros(batch, found, lines)
@@ -88,6 +89,47 @@ def _keeps_digits(kind: pa.DataType) -> bool:
 
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _with_names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError for one that has two members of a name, of which a decoder keeps the last."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise ValueError(f"an object has the member {shown(twice)} twice; rename one, or leave it out")
+    return made
+
+
+def _check_names(rows: list[_Row], lines: _Lines) -> None:
+    """Raise SchemaMismatchError if a line has an object with two members of a name."""
+    members_max = _members_max(b"".join(text for _, _, text in rows))
+    # Most files have no objects inside of their rows, and no texts that look like names.
+    if any(sum(count(row) for _, row, _ in rows) >= members_max for count in (len, _members_in)):
+        return
+    for number, row, text in rows:
+        if _members_in(row) < _members_max(text):
+            try:
+                _NAMES.decode(text.decode())
+            except (ValueError, RecursionError) as error:
+                at = lines.in_file(number)
+                raise Code.SOURCE_UNPARSABLE(f"{lines.source}, line {at} is not JSON: {error}", row=at) from error
+
+
+def _members_max(text: bytes) -> int:
+    """Return the number of members in a text of JSON, or more: of colons after a quote or a blank."""
+    content = np.frombuffer(text, np.uint8)
+    return int(np.count_nonzero((content[1:] == ord(":")) & (content[:-1] <= ord('"'))))
+
+
+def _members_in(value: Any) -> int:
+    """Return the number of members of all objects of a value."""
+    if isinstance(value, dict):
+        return len(value) + sum(_members_in(item) for item in value.values() if type(item) in _NESTED)
+    return sum(map(_members_in, value)) if isinstance(value, list) else 0
+
+
+_NESTED = frozenset({dict, list})
 
 
 def _has_zero(column: pa.Array) -> bool:
@@ -147,10 +189,14 @@ def _finite(digits: str) -> float:
     return float(value)
 
 
-_FAST = _Decoders(msgspec.json.Decoder(), json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite))
+_NAMES = json.JSONDecoder(object_pairs_hook=_with_names_once, parse_int=str)
+_FAST = _Decoders(
+    msgspec.json.Decoder(),
+    json.JSONDecoder(object_pairs_hook=_with_names_once, parse_constant=_refuse_constant, parse_float=_finite),
+)
 _EXACTLY = _Decoders(
     msgspec.json.Decoder(float_hook=WrittenFloat),
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat),
+    json.JSONDecoder(object_pairs_hook=_with_names_once, parse_constant=_refuse_constant, parse_float=WrittenFloat),
 )
 
 

@@ -6,9 +6,9 @@ rounds 1.5 to the integer, and makes -1 of the largest ``numpy.uint64``. So each
 :func:`lost_row` finds the first that is not the same in the column.
 
 Rules. A value is *kept* if it is the same number, text, bytes, instant or clock time, and null only if it was missing.
-Whole numbers are also accepted for times, in the unit of the column, bytes for text and text for bytes as UTF-8. A
-boolean is no number. Exact arithmetic of Python, and nothing of Arrow's conversions. Types of which Arrow keeps each
-value, or raises, are not compared. Pure: no I/O.
+A text is no list. Whole numbers are also accepted for times, in the unit of the column, bytes for text and text for
+bytes as UTF-8. A boolean is no number. Exact arithmetic of Python, and nothing of Arrow's conversions. Types of which
+Arrow keeps each value, or raises, are not compared. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -113,6 +113,9 @@ def first_lost(values: Sequence[Any], column: pa.Array) -> int | None:
 
 _PYTHON_TIMES = frozenset({dt.datetime, _NONE})
 
+_SPELT = (str, bytes, bytearray, memoryview)
+"""Values that Arrow makes lists of characters or of numbers."""
+
 
 def _has_scalars(kinds: Iterable[type]) -> bool:
     return any(issubclass(kind, pa.Scalar) for kind in kinds)
@@ -132,20 +135,36 @@ def _first_lost_inside(values: Sequence[Any], column: pa.Array) -> int | None:
         ]
         return _row_of_item(found, pairs)
     if types.is_list(kind):
-        lists = [_items_of(one) for one in values]
-        return _row_of_item([first_lost(list(chain.from_iterable(lists)), column.flatten())], lists)
+        spelt = next((row for row, one in enumerate(values) if isinstance(one, _SPELT)), None)
+        lists = [_items_of(one) for one in values[:spelt]]
+        items = column.slice(0, len(lists)).flatten()
+        inside = _row_of_item([first_lost(list(chain.from_iterable(lists)), items)], lists)
+        return spelt if inside is None else inside
     same = _comparison(kind)
     return next((row for row, pair in enumerate(zip(values, _stored(column), strict=True)) if not same(*pair)), None)
 
 
 def _first_lost_member(values: Sequence[Any], column: pa.Array) -> int | None:
     names = {member.name for member in column.type}
-    rows = [one if isinstance(one, Mapping) else dict(one) for one in values]
-    found = [row for row, members in enumerate(rows) if not names.issuperset(members)][:1]
+    rows = [_members_of(one) for one in values]
+    found = [row for row, members in enumerate(rows) if members is None or not names.issuperset(members)][:1]
+    rows = rows[: found[0]] if found else rows
     for place, name in enumerate(member.name for member in column.type):
-        lost = first_lost([row.get(name) for row in rows], column.field(place))
+        lost = first_lost([row.get(name) for row in rows if row is not None], column.field(place).slice(0, len(rows)))
         found += [] if lost is None else [lost]
     return min(found, default=None)
+
+
+def _members_of(value: Any) -> Mapping[Any, Any] | None:
+    """Return the members of a struct by name; None for values without names, which Arrow takes in their order, and for
+    pairs of which two have one name.
+    """
+    if isinstance(value, Mapping):
+        return value
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+        return None
+    members = dict(value)
+    return members if len(members) == len(value) else None
 
 
 def _entries(column: pa.Array, side: pa.Array) -> pa.Array:

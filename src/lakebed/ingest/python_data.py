@@ -17,6 +17,7 @@ import dataclasses
 import datetime as dt
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -295,9 +296,8 @@ def _kept(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray |
     """
     if kind is not None and pa.types.is_timestamp(kind) and (times := times_of(values, kind)) is not None:
         return times
-    try:
-        found = pa.array(values, kind)
-    except _UNCONVERTIBLE:
+    found = _made_by_arrow(values, kind)
+    if found is None:
         return None
     lost = lost_row(values, found)
     if lost is None:
@@ -307,6 +307,15 @@ def _kept(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray |
         finer = _kept(values, pa.timestamp("ns", found.type.tz))
         return lost if finer is None else finer
     return lost
+
+
+def _made_by_arrow(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray | None:
+    """Return the column that Arrow makes of values; None if it makes none."""
+    for from_pandas in (None, True):
+        # Only values of pandas are read with its nulls, NA and NaT. They include NaN, which is compared afterwards.
+        with suppress(*_UNCONVERTIBLE):
+            return pa.array(values, kind, from_pandas=from_pandas)
+    return None
 
 
 def _check_members(name: str, values: Any, wanted: pa.DataType, before: int) -> None:

@@ -176,6 +176,8 @@ def _doubtful_floats(texts: pa.Array, values: pa.Array) -> pa.Array | None:
     other words than inf and nan.
     """
     numbers: Any = numbers_of(values)
+    if not len(numbers):
+        return None
     limit = 2.0 ** _DIGITS_OF_FLOATS[values.type]
     if are_within(numbers, limit) and (numbers.min() > 0 or numbers.max() < 0):
         return None

@@ -86,3 +86,57 @@ def test_zeros_of_any_form_are_zeros():
 
     (rows,) = read_json_lines(io.BufferedReader(io.BytesIO(lines.encode())), {"x": pa.float64()}, "x.json")
     assert rows["x"].to_pylist() == [0.0] * 4
+
+
+TWICE = [
+    '{"x": 1, "x": 2}',
+    '{"x": 1, "x": 1}',
+    '{"x": 1, "x" \t:2, "s": "\\":"}',
+    '{"x": 1, "\\u0078": 2}',
+    '{"o": {"a": 1, "a": 2}}',
+    '{"m": {"a": 1, "a": 2}}',
+    '{"l": [{"a": 1}, {"a": 1, "a": 2}]}',
+    '{"j": {"a": {"b": 1, "b": 2}}}',
+    '{"u": [{"a": 1, "a": 2}]}',
+]
+ONCE = ['{"x": 1, "s": "\\":"}', '{"x" : 1}', '{"o": {"a": 1}, "l": [{"a": 1}, {"a": 1}]}', '{"j": {"a": {"a": 1}}}']
+TYPES = {
+    "x": pa.int64(),
+    "s": pa.string(),
+    "o": pa.struct([("a", pa.int64())]),
+    "m": pa.map_(pa.string(), pa.int64()),
+    "l": pa.list_(pa.struct([("a", pa.int64())])),
+}
+
+
+@pytest.mark.parametrize("form", ["{}\n", "[{}]"])
+@pytest.mark.parametrize("others", [{}, {"j": pa.json_()}], ids=["fast", "exact"])
+def test_an_object_with_two_members_of_a_name_is_refused(form, others):
+    for text in TWICE:
+        with pytest.raises(SchemaMismatchError, match=r"line 1 is not JSON: an object has the member '[xab]' twice"):
+            list(read_json_lines(io.BufferedReader(io.BytesIO(form.format(text).encode())), TYPES | others, "a.json"))
+    for text in ONCE:
+        assert list(
+            read_json_lines(io.BufferedReader(io.BytesIO(form.format(text).encode())), TYPES | others, "a.json")
+        )
+
+
+INSIDE = [
+    (pa.list_, []),
+    (pa.list_, None),
+    (lambda kind: pa.map_(pa.string(), kind), {}),
+    (lambda kind: pa.struct([("a", pa.list_(kind))]), {}),
+    (lambda kind: pa.struct([("a", pa.map_(pa.string(), kind))]), {"a": {}}),
+]
+KINDS = [
+    pa.float16(), pa.float32(), pa.float64(), pa.decimal128(5, 2), pa.decimal256(50, 2), pa.int8(), pa.uint64(),
+    pa.bool_(), pa.string(), pa.binary(), pa.binary(2),
+    pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("ns", "UTC"),
+    pa.uuid(), pa.json_(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_lists_and_maps_without_items_are_read_for_every_type_of_item(kind):
+    for around, value in INSIDE:
+        assert len(decode_array([value, value], around(kind))) == 2

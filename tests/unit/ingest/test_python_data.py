@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -222,3 +223,52 @@ def test_values_without_an_arrow_type_of_their_own_are_read_by_the_field():
     table = new_instance().create_table("t", schema)
     table.write([{"id": 1, "m": {"a": 1}, "d": 5}, {"id": 2, "m": {"b": 2, "c": 3}}])
     assert table.to_arrow().column("m").to_pylist() == [[("a", 1)], [("b", 2), ("c", 3)]]
+
+
+AROUND = [
+    (lambda kind: kind, lambda value: value),
+    (pa.list_, lambda value: [value]),
+    (lambda kind: pa.struct([("x", pa.int64()), ("m", kind)]), lambda value: {"x": 1, "m": value}),
+    (lambda kind: pa.map_(pa.string(), kind), lambda value: {"a": value}),
+]
+NO_LISTS = ["ab", b"ab", bytearray(b"ab"), memoryview(b"ab")]
+LISTS = [pa.list_(pa.string()), pa.list_(pa.uint8()), pa.list_(pa.int64(), 2), pa.large_list(pa.binary())]
+
+
+class Named(NamedTuple):
+    a: int
+    b: str
+
+
+def written(kind, value, *, as_frame=False):
+    table = new_instance().create_table("t", Schema({"id": "int64"}, values={"v": kind}))
+    values = pd.Series([value, value], dtype=object)
+    table.write(
+        pd.DataFrame({"id": [1, 2], "v": values}) if as_frame else [{"id": 1, "v": value}, {"id": 2, "v": value}]
+    )
+    return table.to_arrow().column("v").to_pylist()
+
+
+@pytest.mark.parametrize(("kind_around", "around"), AROUND)
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_a_text_is_no_list_of_its_characters(kind_around, around, as_frame):
+    for kind in LISTS:
+        for value in NO_LISTS:
+            with pytest.raises(SchemaMismatchError, match="column v"):
+                written(kind_around(kind), around(value), as_frame=as_frame)
+
+
+@pytest.mark.parametrize(("kind_around", "around"), AROUND)
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_missing_values_of_pandas_are_null_at_any_depth(kind_around, around, as_frame):
+    for kind in (pa.int64(), pa.string(), pa.bool_(), pa.timestamp("us"), pa.float64(), pa.list_(pa.int64())):
+        wanted = written(kind_around(kind), around(None))
+        for value in (pd.NA, pd.NaT) if pa.types.is_timestamp(kind) else (pd.NA,):
+            assert written(kind_around(kind), around(value), as_frame=as_frame) == wanted
+
+
+@pytest.mark.parametrize("value", [(1, "x"), Named(1, "x"), [("a", 1), ("a", 2)], [("a", 1, 2)]], ids=str)
+def test_a_struct_is_given_by_the_names_of_its_members(value):
+    for around, given in AROUND:
+        with pytest.raises(SchemaMismatchError, match="column v"):
+            written(around(pa.struct([("a", pa.int64()), ("b", pa.string())])), given(value))
