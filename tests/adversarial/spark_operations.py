@@ -69,7 +69,7 @@ def migrated(lake: Instance) -> None:
         for part in "xy":
             Path(folder, f"w={part}").mkdir()
             pq.write_table(pa.table({"k": [part, "m"], "v": [5, 6]}), f"{folder}/w={part}/rows.parquet")
-        migrate_rows(importer(lake), open_hive(SourceLocation(folder, connect(folder))), Selection({}), "once")
+        migrate_rows(importer(lake), open_hive(SourceLocation(folder, connect(f"{folder}-lake"))), Selection({}), "once")
 
 
 # -- a stream ---------------------------------------------------------------------------------------------------
