@@ -69,7 +69,8 @@ def migrated(lake: Instance) -> None:
         for part in "xy":
             Path(folder, f"w={part}").mkdir()
             pq.write_table(pa.table({"k": [part, "m"], "v": [5, 6]}), f"{folder}/w={part}/rows.parquet")
-        migrate_rows(importer(lake), open_hive(SourceLocation(folder, connect(f"{folder}-lake"))), Selection({}), "once")
+        location = SourceLocation(folder, connect(f"{folder}-lake"))
+        migrate_rows(importer(lake), open_hive(location), Selection({}), "once")
 
 
 # -- a stream ---------------------------------------------------------------------------------------------------

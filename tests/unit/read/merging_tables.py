@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest,
 from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
 from lakebed.parquet.file_writer import write_run
 from lakebed.state.transactions import ProposeFiles, ProposeSplit
+from lakebed.storage import Locality
 from lakebed.table.table import Table
 
 MODES: dict[str, MergeMode] = {
@@ -187,7 +189,8 @@ def reading_by(way: str) -> Iterator[None]:
         if way == "levels":
             patch.setattr("lakebed.read.reader.FAN_IN_MAX", 1)
         if way == "slices":
-            patch.setattr("lakebed.parquet.open_files._reads_ranges", lambda _: True)
+            # As if the tables were on a store.
+            patch.setattr("lakebed.parquet.open_files.Locality", SimpleNamespace(REMOTE=Locality.MEMORY))
             patch.setattr("lakebed.parquet.open_files.COPY_BYTES_MAX", 0)
             patch.setattr("lakebed.parquet.open_files.TAIL_BYTES", 0)
         yield
