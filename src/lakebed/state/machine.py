@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, invariants, transactions
+from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, fields, transactions
 from lakebed.state.checkpoint_codec import EncodedState
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import ColumnarCodec, Segment
@@ -50,12 +50,27 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     truncated: bool
 
 
+# A reader needs no invariants: they are imported by the first commit and the first checkpoint of a process.
+
+
+def _violations_by(before: TableState, after: TableState, changes: Sequence[Transaction]) -> Iterator[str]:
+    from lakebed.state.invariants import violations_by
+
+    return violations_by(before, after, changes)
+
+
+def _damage_of(state: TableState) -> Iterator[str]:
+    from lakebed.state.invariants import since_checkpoint, violations_of
+
+    return violations_of(since_checkpoint(state))
+
+
 TABLE: Machine[TableState, Proposal, Transaction] = Machine(
     TableState(),
     transactions.resolve,
     transactions.apply,
-    invariants.violations_by,
-    lambda state: invariants.violations_of(invariants.since_checkpoint(state)),
+    _violations_by,
+    _damage_of,
     codec.encode_transaction,
     codec.decode_transaction,
     checkpoint_codec.of_table,

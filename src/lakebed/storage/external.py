@@ -88,9 +88,11 @@ def kind_of(url: str | Path) -> str:
 def identity_of(url: str | Path, path: str) -> str:
     """Return the same text for every spelling of the place of a file: its URL, and its path in the store of that URL.
 
-    Of a local file, it is the path without links.
+    Of a local file, it is the path without links. Raises UsageError for what is no path.
     """
     kind = kind_of(url)
+    if "\0" in path:
+        raise Code.URL_INVALID(f"{path!r} is not a path")
     return os.path.realpath(path) if kind == "file" else f"{kind}://{posixpath.normpath(path)}"
 
 
