@@ -15,8 +15,7 @@ from msgspec import Struct
 from lakebed.changes.change_rows import range_document
 from lakebed.changes.plan import may_change_rows
 from lakebed.inspect.history import described
-from lakebed.log.entry import naming
-from lakebed.log.lost_entries import gone, replaced
+from lakebed.log.entry import gone, naming, replaced
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.state.codec import outline
 from lakebed.state.transactions import AddFiles, RemoveRange, Replace, RestoreVersion

@@ -25,7 +25,7 @@ from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.inspect.scrub import Scrubbed, Used, located_in, sampled, scrub, used_files
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
-from lakebed.log.lost_entries import gone
+from lakebed.log.entry import gone
 from lakebed.log.replay import advance
 from lakebed.model.checks import check_flag
 from lakebed.model.files import data_folder, data_name, object_names, summary_name

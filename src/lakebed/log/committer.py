@@ -38,9 +38,9 @@ from lakebed import clock, telemetry
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
+from lakebed.log.entry import gone
 from lakebed.log.group_commit import NotAppended, PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, to_us
-from lakebed.log.lost_entries import gone
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore

@@ -5,7 +5,8 @@ log and version of the entry, and the digest of the previous entry, which chains
 of an entry is known after it is written, so the next entry has it. The header also names the sidecars of the lines, so
 that they can be fetched first.
 
-Errors. UnsupportedFormatError for a newer format, DamagedError for everything else that is wrong.
+Errors. UnsupportedFormatError for a newer format, DamagedError for everything else that is wrong. The remedy for a lost
+entry must do no harm if it is followed on a healthy log: it never says to overwrite, delete or skip anything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from lakebed.errors import Code, DamagedError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
 from lakebed.model.checks import is_text, is_whole
 from lakebed.model.documents import dump, load, reading
 from lakebed.model.stored_documents import (
@@ -180,3 +181,27 @@ def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any
         if not is_whole(version) or not is_text(digest) or not isinstance(document, dict):
             raise Code.CHECKPOINT_DAMAGED(f"{name} has an invalid version {version!r}", log=log)
         return version, digest, document
+
+
+# -- lost entries -----------------------------------------------------------------------------------------------
+
+
+def gone(log: str, version: int) -> Error:
+    """Return the error for an entry that should exist and does not."""
+    return Code.ENTRY_MISSING(
+        f"entry {version} of {log} is missing from the log; put back this entry alone, unchanged, from a copy (a "
+        "backup, an earlier version of the object), and overwrite nothing that is there: see docs/operations.md",
+        log=log,
+        version=version,
+    )
+
+
+def replaced(log: str, version: int) -> Error:
+    """Return the error for an entry that was in the log and is not, or is another one now."""
+    return Code.LOG_WENT_BACK(
+        f"the log of {log} went back: entry {version}, which was in it, is missing or is another one now (after a "
+        "fail-over that lost commits, or a restored backup). Put back the lost entries from a copy, or give them up as "
+        "docs/operations.md says; nothing was changed",
+        log=log,
+        version=version,
+    )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.log.lost_entries import gone
+from lakebed.log.entry import gone
 
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from lakebed.errors import Code, DamagedError, Error, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
+from lakebed.log.entry import gone
 from lakebed.log.last_modified_times import from_us
-from lakebed.log.lost_entries import gone
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.state.machine import Change, State
 

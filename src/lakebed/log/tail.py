@@ -30,9 +30,8 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log.backends.backend import Around
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.entry import digest_of, weight_bytes
+from lakebed.log.entry import digest_of, gone, replaced, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
-from lakebed.log.lost_entries import gone, replaced
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.state.machine import State
 

@@ -29,7 +29,6 @@ from lakebed.model.checks import shown
 from lakebed.model.iso_times import is_expanded, may_expand, times_of_texts
 from lakebed.model.key_types import PER_SECOND, Form, decimal_of, unscaled
 from lakebed.model.moments import Moment, moment_of
-from lakebed.model.text_values import has_form
 from lakebed.model.type_names import name_of
 
 if TYPE_CHECKING:
@@ -153,6 +152,8 @@ def _number_of_text(kind: pa.DataType, text: str) -> Any:
 
 def _number_text(kind: pa.DataType, text: str) -> str:
     """Return the text of a number. Raises ValueError for other forms that Python reads: 1_000, digits of any script."""
+    from lakebed.model.text_values import has_form
+
     bare = text.strip(" \t")
     if not has_form(bare, kind):
         raise ValueError

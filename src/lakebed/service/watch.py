@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.log.lost_entries import replaced
+from lakebed.log.entry import replaced
 from lakebed.model.operations import TableOperation
 from lakebed.service.plan import Due, Record, ServiceLimits, TableView, due
 from lakebed.service.status import LastError, OperationStatus, TableStatus

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.log import entry as entries
-from lakebed.log.lost_entries import gone
+from lakebed.log.entry import gone
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.plan import PartitionQuery, plan
 from lakebed.spark.datasource import spark_columns
