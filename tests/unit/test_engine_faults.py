@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,7 +17,10 @@ import pytest
 from datafusion import SessionConfig, SessionContext
 
 PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
-TESTED_BELOW = {"pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units"}
+TESTED_BELOW = {
+    "pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units", "ignored_clauses",
+    "least_of_infinities",
+}  # fmt: skip
 TESTED_ELSEWHERE = {"columns_of_one_name"}
 """Faults that only show in statements of a certain plan: the tests of their module have them."""
 
@@ -103,6 +107,37 @@ def test_the_engine_still_has_the_fault_member_of_a_null_struct():
     context.register_record_batches("t", [[pa.record_batch({"s": structs})]])
     found = context.sql("SELECT s['x'] AS x FROM t").to_pydict()["x"]
     assert found == [7, 8], "member_of_a_null_struct is mended: see docs/engine-faults.md"
+
+
+IGNORED = [
+    "SELECT n FROM t PREWHERE n > 1",
+    "SELECT n FROM t TABLESAMPLE (1)",
+    "SELECT n FROM t SAMPLE (1)",
+    "SELECT n FROM t PARTITION (p0)",
+    "SELECT n FROM t CONNECT BY n = 7",
+    "SELECT n FROM t START WITH n = 1",
+    "SELECT n FROM t GROUP BY n WITH ROLLUP",
+    "SELECT n FROM t GROUP BY n WITH CUBE",
+    "SELECT n FROM t GROUP BY n WITH TOTALS",
+    "SELECT * ILIKE 'p' FROM (SELECT n FROM t)",
+]
+"""Statements that are to have other rows than 0, 1 and 2, or other columns than ``n``."""
+
+
+@pytest.mark.parametrize("statement", IGNORED)
+def test_the_engine_still_ignores_this_clause(statement):
+    context = SessionContext()
+    context.register_record_batches("t", [ROWS.to_batches()])
+    found = context.sql(statement).to_pydict()
+    assert sorted(found["n"]) == [0, 1, 2], "the engine knows a clause of ignored_clauses: see docs/engine-faults.md"
+
+
+def test_the_engine_still_has_the_fault_least_of_infinities():
+    context = SessionContext()
+    context.register_record_batches("t", [pa.table({"g": [1, 2], "x": [float("inf"), float("-inf")]}).to_batches()])
+    found = context.sql("SELECT min(x) AS a, max(x) AS b FROM t GROUP BY g ORDER BY g").to_pydict()
+    largest = sys.float_info.max
+    assert (found["a"][0], found["b"][1]) == (largest, -largest), "least_of_infinities is mended: see the page"
 
 
 def test_the_engine_still_refuses_times_of_different_units():

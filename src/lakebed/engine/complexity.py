@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
+from lakebed.engine.ignored_clauses import check_clauses
 from lakebed.engine.opaque_casts import with_opaque_casts
 from lakebed.engine.opaque_lists import with_opaque_lists
 from lakebed.engine.precedence import with_brackets
@@ -116,7 +117,7 @@ class Fitted:
 def fitted(text: str, what: str) -> Fitted:
     """Return the statement, predicate or expression in the form for the engine; ``what`` names it in messages.
 
-    Raises UsageError if it is longer, deeper or wider than the limits.
+    Raises UsageError if it is longer, deeper or wider than the limits, or has a clause that the engine would leave out.
     """
     if len(text) > TEXT_MAX:
         raise Code.SQL_TOO_COMPLEX(
@@ -136,6 +137,7 @@ def _cached(text: str, what: str) -> Fitted:
 
 
 def _read(text: str, what: str) -> Fitted:
+    check_clauses(text)
     shown = listed(with_brackets(text))
     hidden = with_opaque_casts(with_opaque_lists(shown))
     found = _Pass(hidden, what).read()

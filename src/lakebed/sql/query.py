@@ -36,7 +36,6 @@ from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.in_subqueries import Plans, with_comparisons
 from lakebed.engine.opaque_casts import with_opaque_columns
 from lakebed.engine.stack import deep_items, on_deep_stack
-from lakebed.engine.tokens import tokens_of
 from lakebed.engine.typed_literals import with_resolved_literals
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, empty_table, nullable
@@ -140,9 +139,6 @@ class SqlEngine:
         if not isinstance(text, str):
             raise Code.ARGUMENT_INVALID(f"statement = {text!r}: must be a text in SQL")
         bounds = fitted(text, "the statement")
-        if "tablesample" in text.lower() and any(token.says("tablesample") for token in tokens_of(text)):
-            # The engine parses it, and returns all rows.
-            raise Code.SQL_INVALID("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
         check_reads(bounds.text)
         about = catalog_statement(bounds.text)
         if about is not None:

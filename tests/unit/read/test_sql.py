@@ -211,12 +211,45 @@ def test_the_clause_of_earlier_versions_is_an_error_with_the_name_to_write(lake,
 
 
 @pytest.mark.parametrize(
-    "statement", ["SELECT count(*) AS n FROM flights TABLESAMPLE (10 PERCENT)",
-                  "SELECT count(*) AS n FROM (flights Tablesample(10 percent) CROSS JOIN (SELECT 1))"],
-)  # fmt: skip
-def test_a_sample_that_the_engine_would_overlook_is_refused(lake, flights, statement):
-    with pytest.raises(UsageError, match="TABLESAMPLE is not supported"):
-        lake.sql(statement)
+    ("clause", "says"),
+    [
+        ("TABLESAMPLE (10 PERCENT)", "TABLESAMPLE is not supported: use LIMIT"),
+        ("Tablesample(10 percent) CROSS JOIN (SELECT 1)", "TABLESAMPLE is not supported"),
+        ("f SAMPLE (10)", "SAMPLE"),
+        ("PREWHERE tail = 'a'", "PREWHERE is not supported: write WHERE"),
+        ("START WITH tail = 'a' CONNECT BY tail = tail", "START WITH is not supported"),
+        ("connect /* it */ by tail = tail", "CONNECT BY is not supported: write WITH RECURSIVE"),
+        ("PARTITION (p0)", "PARTITION"),
+        ("GROUP BY tail WITH ROLLUP", "WITH ROLLUP is not supported: write GROUP BY ROLLUP"),
+        ("GROUP BY tail with\ncube", "WITH CUBE is not supported: write GROUP BY CUBE"),
+        ("GROUP BY tail WITH TOTALS", "WITH TOTALS"),
+    ],
+)
+def test_a_clause_that_the_engine_would_overlook_is_refused(lake, flights, clause, says):
+    for statement in (
+        f"SELECT count(*) AS n FROM flights {clause}",
+        f"SELECT * FROM (SELECT count(*) AS n FROM flights {clause})",
+        f"WITH q AS (SELECT count(*) AS n FROM flights {clause}) SELECT * FROM q",
+        f"SELECT * ILIKE 'n' FROM flights {clause}",
+    ):
+        with pytest.raises(UsageError, match=re.escape(says) if "ILIKE" not in statement else "is not supported"):
+            lake.sql(statement)
+    with pytest.raises(UsageError, match=re.escape(says)):
+        lake.create_view_table(
+            "v", source="flights", select=f"SELECT tail, count(*) AS n FROM source {clause}", row_key=["tail"]
+        )
+
+
+def test_words_of_clauses_may_be_names_of_queries(lake, flights):
+    for statement in (
+        "WITH cube AS (SELECT 1 AS a) SELECT a FROM cube",
+        "WITH rollup (a) AS (SELECT 1) SELECT a FROM rollup",
+        "WITH sample (a) AS (SELECT 1) SELECT a FROM sample",
+        'SELECT "prewhere" AS a FROM (SELECT 1 AS "prewhere")',
+        "SELECT count(*) OVER (PARTITION BY 1) AS a",
+        "SELECT a FROM (SELECT 1 AS a) WHERE 'x' ILIKE 'X'",
+    ):
+        assert answer(lake, statement) == [{"a": 1}]
 
 
 def test_words_in_texts_and_comments_mean_nothing(lake, flights):
