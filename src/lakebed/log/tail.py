@@ -197,7 +197,8 @@ class LogTail(Generic[State]):
         if log_start is None:
             log_start = 0
             if self._machine.truncated:
-                end = self._backend.end(reading.head.version)
+                ask = self._backend.whole_end if self._looked_s == -math.inf else self._backend.end
+                end = ask(reading.head.version)
                 log_start, around = end.log_start, end.around
             if around is None and self.proven_s - self._looked_s >= LOOK_S:
                 around = self._look(reading.head.version)

@@ -90,6 +90,9 @@ class LogBackend(Protocol):
     def end(self, version: int) -> End:
         """Return the log start in one request; what is around entry ``version`` if that takes no further one."""
 
+    def whole_end(self, version: int) -> End:
+        """Return the log start and what is around entry ``version``, in one round trip."""
+
     def around(self, version: int) -> Around:
         """Return what is around entry ``version``, in one request."""
 

@@ -166,6 +166,10 @@ class DynamoLog:
         digest = items[last]["digest"]["S"] if last in items else "" if version else None
         return End(log_start, Around(digest, version + 2 if next_one in items else 0))
 
+    def whole_end(self, version: int) -> End:
+        """As :meth:`end`, which has all of it."""
+        return self.end(version)
+
     def around(self, version: int) -> Around:
         """Return what is around an entry."""
         around = self.end(version).around

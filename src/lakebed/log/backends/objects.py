@@ -13,6 +13,7 @@ from msgspec import Struct
 from lakebed.errors import StorageError
 from lakebed.log.backends.backend import Around, End
 from lakebed.log.backends.log_start import Rise, decode_log_start
+from lakebed.log.checkpoint import in_parallel
 from lakebed.model.files import (
     entry_folder,
     entry_name,
@@ -27,7 +28,7 @@ from lakebed.storage.digests import digest_bytes
 from lakebed.storage.syscalls import turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
     from lakebed.storage.contract import Storage
@@ -91,6 +92,13 @@ class ObjectLog(Struct, frozen=True):
         """Return the log start alone: a store does not read two objects in one request."""
         data = self.storage.get(log_start_name(self.prefix))
         return End(0 if data is None else decode_log_start(data, self.prefix))
+
+    def whole_end(self, version: int) -> End:
+        """Return the log start and what is around an entry: two requests, at the same time to a remote store."""
+        asks: list[Callable[[], End]] = [lambda: self.end(version), lambda: End(0, self.around(version))]
+        remote = self.storage.locality is Locality.REMOTE
+        start, look = in_parallel(lambda ask: ask(), asks) if remote else [ask() for ask in asks]
+        return End(start.log_start, look.around)
 
     def around(self, version: int) -> Around:
         """Return whether the entry exists, and a later one beyond the next; a listing of one page."""

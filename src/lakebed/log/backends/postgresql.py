@@ -191,6 +191,10 @@ class PostgresqlLog:
         start = decode_log_start(None if log_start is None else bytes(log_start), self.name)
         return End(start, Around(digest, 0 if version + 1 in entries else beyond))
 
+    def whole_end(self, version: int) -> End:
+        """As :meth:`end`, which has all of it."""
+        return self.end(version)
+
     def around(self, version: int) -> Around:
         """Return what is around an entry."""
         around = self.end(version).around
