@@ -205,7 +205,7 @@ def test_secrets_are_in_no_error_and_no_repr(s3_server: S3Server) -> None:
     storage = connect("s3://bucket/lake", options)
     files, path = open_external("s3://other/x", storage)
     assert isinstance(files, ObjectFiles)
-    object.__setattr__(storage.clients, "retrying", storage.clients.once)
+    object.__setattr__(storage.clients, "_retrying", storage.clients.once)
     files._store = storage.clients.once
     shown = [repr(storage), repr(storage.clients), repr(files)]
     for ask in (lambda: storage.get("x"), lambda: list(storage.list("")), lambda: files.look(path)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from lakebed.cli.run import main
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.log.locations import check_trusted
+from lakebed.model.stored_documents import decode_document, encode_document
 
 SCHEMA = Schema(row_key={"k": "string"})
 
@@ -63,8 +63,8 @@ def test_an_agreement_holds_for_one_log_url(strangers: tuple[str, str]) -> None:
     url, log_url = strangers
     lakebed.open(url, log_url=log_url)
     marker = Path(url, "instance.json")
-    changed = json.loads(marker.read_bytes()) | {"log_url": "memory://another"}
-    marker.write_text(json.dumps(changed) + "\n")
+    changed = decode_document(marker.read_bytes(), "instance.json") | {"log_url": "memory://another"}
+    marker.write_bytes(encode_document(changed))
     with pytest.raises(UsageError, match="memory://another"):
         lakebed.open(url)
 
