@@ -64,7 +64,7 @@ from lakebed.sql.catalog_statements import (
     summary_query,
 )
 from lakebed.sql.functions import register
-from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
+from lakebed.sql.results import OwnPlanError, batches_of, refused, schema_of, started
 from lakebed.sql.same_names import options_off
 
 if TYPE_CHECKING:
@@ -93,8 +93,6 @@ _OPTIONS = {
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
     "datafusion.execution.time_zone": "UTC",
 }
-_SORTED_AT_ONCE = "datafusion.optimizer.repartition_sorts"
-"""With this option, the engine rejects its own plan of ``k = v`` over several files as not sorted."""
 
 _NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
 
@@ -187,14 +185,17 @@ class SqlEngine:
                 tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
-        frame = self._planned(context, text, tables, off)
-        schema = schema_of(frame, text, names)
-        try:
-            stream = started(frame, read, text)
-        except DisorderError:
-            frame = self._planned(context, text, tables, (*off, _SORTED_AT_ONCE))
-            stream = started(frame, read, text)
-        return schema, batches_of(frame, stream, schema, read)
+        while True:
+            frame = self._planned(context, text, tables, off)
+            schema = schema_of(frame, text, names)
+            try:
+                stream = started(frame, read, text)
+            except OwnPlanError as error:
+                if error.option in off:
+                    raise error.refusal from error
+                off = (*off, error.option)
+            else:
+                return schema, batches_of(frame, stream, schema, read)
 
     def _about(self, about: TableList | TableColumns | ColumnSummary, memory_limit_bytes: int) -> pa.Table:
         """Return the answer to a statement about tables."""

@@ -37,8 +37,21 @@ _FILE_MARKS = ("Parquet error", "Object Store error", "IO error", "ObjectStore",
 _TEXT_MAX = 500
 
 
-class DisorderError(Exception):
-    """The engine made a plan whose order its own check does not accept."""
+_OPTIONS_BY_RULE = {
+    "SanityCheckPlan": "datafusion.optimizer.repartition_sorts",
+    "push_down_leaf_projections": "datafusion.optimizer.enable_leaf_expression_pushdown",
+}
+"""Rules of the engine that refuse its own plans, and the option without which it makes other ones: of ``k = v`` over
+several files as not sorted; of an aggregate of a struct's member beside a column that is computed, such as a UUID."""
+
+
+class OwnPlanError(Exception):
+    """The engine refuses a plan that it made itself, and would not without an option."""
+
+    def __init__(self, refusal: UsageError, option: str) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+        self.option = option
 
 
 def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = None) -> pa.Schema:
@@ -55,7 +68,7 @@ def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = No
 def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:
     """Return the running rows of a frame over files, after all files were found; None for a frame over rows in memory.
 
-    Raises DisorderError if the engine refuses its own plan, and as :meth:`Reader.get`.
+    Raises OwnPlanError if the engine refuses its own plan, and as :meth:`Reader.get`.
     """
     if not frames:
         return None
@@ -65,8 +78,9 @@ def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStre
             stream = frame.execute_stream()
             plan_text = str(frame.execution_plan().display_indent())
     except UsageError as error:
-        if "SanityCheckPlan" in error.message:
-            raise DisorderError(error.message) from error
+        for rule, option in _OPTIONS_BY_RULE.items():
+            if rule in str(error.__cause__):
+                raise OwnPlanError(error, option) from error
         raise
     for reader, one in frames:
         check_found(one, plan_text, reader)

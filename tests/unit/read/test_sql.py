@@ -240,6 +240,17 @@ def test_a_clause_that_the_engine_would_overlook_is_refused(lake, flights, claus
         )
 
 
+@pytest.mark.parametrize("beside", ["json", "uuid", "int64", "string", "dictionary<string>", "decimal(40, 2)"])
+def test_members_of_structs_are_aggregated_beside_columns_of_every_type(lake, beside):
+    table = lake.create_table("structs", Schema({"k": "int64"}, values={"v": beside, "s": "struct<a: int64>"}))
+    table.write([{"k": k, "s": None if k == 2 else {"a": k % 2}} for k in range(4)])
+    assert answer(lake, "SELECT count(s['a']) AS n, max(s['a']) AS a FROM structs") == [{"n": 3, "a": 1}]
+    grouped = answer(lake, "SELECT s['a'] AS a, count(*) AS n FROM structs GROUP BY s['a'] ORDER BY a")
+    assert grouped == [{"a": 0, "n": 1}, {"a": 1, "n": 2}, {"a": None, "n": 1}]
+    joined = "SELECT x.k FROM structs x JOIN structs y ON x.s['a'] = y.k ORDER BY 1"
+    assert answer(lake, joined) == [{"k": 0}, {"k": 1}, {"k": 3}]
+
+
 def test_words_of_clauses_may_be_names_of_queries(lake, flights):
     for statement in (
         "WITH cube AS (SELECT 1 AS a) SELECT a FROM cube",
