@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import resource
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,6 +36,9 @@ MEMORY_BYTES_MIN = 2 << 30
 """Two tasks in processes of their own, of about 800 MiB each by default, beside this process."""
 
 FREE_BYTES_MIN = 1 << 30
+
+FREE_INODES_MIN = 10_000
+"""Each write of a table makes two files, and a job some hundred temporary ones."""
 
 SKEW_MAX = timedelta(seconds=30)
 SKEW_REFUSED = timedelta(minutes=15)
@@ -184,13 +186,19 @@ def _limit_checks() -> Iterator[Check]:
 
 def _space_check(name: str, folder: Path, remedy: str) -> Check:
     try:
-        free = shutil.disk_usage(folder).free
+        found = os.statvfs(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"this user may not write there (user id {os.geteuid()})")
     except OSError as error:
         reason = f"{folder}: {error.strerror or error}"
         return Check(name, reason, remedy, Code.TEMPORARY_STORAGE_FAILED(f"{reason}; {remedy}", folder=str(folder)))
-    return Check(name, f"{folder}, {size_text(free)} free", remedy if free < FREE_BYTES_MIN else None)
+    free_bytes = found.f_bavail * found.f_frsize
+    text = f"{folder}, {size_text(free_bytes)} free"
+    # A file system without a table of inodes, such as Btrfs, says that it has none at all.
+    few_inodes = bool(found.f_files) and found.f_favail < FREE_INODES_MIN
+    if found.f_files:
+        text += f", {count_text(found.f_favail, 'inode')} free"
+    return Check(name, text, remedy if free_bytes < FREE_BYTES_MIN or few_inodes else None)
 
 
 # -- an instance ----------------------------------------------------------------------------------------------------

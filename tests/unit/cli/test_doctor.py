@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -67,6 +69,26 @@ def test_a_missing_permission_is_named(cli: Cli, table: str, monkeypatch: pytest
     failed = [check for check in ran.json["checks"] if check["status"] == "failed"]
     assert [(check["check"], check["code"]) for check in failed] == [("permission to delete", "store_permission")]
     assert ran.code == 5
+
+
+@pytest.mark.parametrize(
+    ("files", "available", "expected"),
+    [(400, 3, ("warning", "3 inodes free")), (10**8, 10**7, ("ok", "10,000,000 inodes free")), (0, 0, ("ok", "free"))],
+)
+def test_a_disk_without_inodes_is_a_warning_where_the_file_system_counts_them(
+    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch, files: int, available: int, expected: tuple[str, str]
+) -> None:
+    def counted(path: object, real: Callable[..., os.statvfs_result] = os.statvfs) -> os.statvfs_result:
+        fields = list(real(path))
+        fields[3], fields[4], fields[5], fields[7] = 10**9, 10**9, files, available
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "statvfs", counted)
+    found = checks_of(cli)
+    for name in ("disk", "temporary folder"):
+        assert found[name]["status"] == expected[0]
+        assert found[name]["found"].endswith(expected[1])
+        assert ("free, " in found[name]["found"]) == bool(files)
 
 
 @pytest.mark.parametrize(
