@@ -1,9 +1,9 @@
 """Runs a web application until it is stopped.
 
 uvicorn serves; :class:`BoundedProtocol` bounds what it does not: the time of a TLS handshake and of the head of a
-request, the size of a head, how long an answer may wait for its client, and what is left of a request that was answered
-early. :mod:`lakebed.web.connections` decides which connection is closed when there are too many. Signals are the
-caller's. Errors: UsageError for an address or a certificate that cannot be used.
+request, the size of a head and of trailers, how long an answer may wait for its client, and what is left of a request
+that was answered early. :mod:`lakebed.web.connections` decides which connection is closed when there are too many.
+Signals are the caller's. Errors: UsageError for an address or a certificate that cannot be used.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_end: asyncio.TimerHandle | None = None
         self._stall_end: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._has_body = False
         self._lingers = False
         self._output: Any = None
 
@@ -210,11 +211,16 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- requests -----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, and disconnect if its head is too large."""
+        """Take bytes of a request. Disconnect if its head is too large, or what follows it without being its body.
+
+        The parser keeps trailers of a body in chunks as it keeps headers.
+        """
         if self._lingers:
             return
+        self._has_body = False
         super().data_received(data)
-        if self._head_end is not None:
+        cycle: Any = self.cycle
+        if self._head_end is not None or (cycle is not None and cycle.more_body and not self._has_body):
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.head_bytes:
                 self.abort()
@@ -229,7 +235,14 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop waiting: the head is complete."""
         _stop(self._head_end)
         self._head_end = None
+        self._head_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        super().on_body(body)
+        self._has_body = True
+        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         """Note that the client waits now."""

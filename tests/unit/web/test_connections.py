@@ -227,6 +227,27 @@ def test_a_head_without_end_is_cut_off_by_its_size(tmp_path: Path) -> None:
         until(lambda: is_closed(endless))
 
 
+@pytest.mark.parametrize("part", [b"0\r\nX: ", b"0\r\n" + b"X: 1\r\n" * 20, b"1;"], ids=["trailer", "trailers", "size"])
+def test_what_follows_a_body_in_chunks_without_end_is_cut_off_by_its_size(tmp_path: Path, part: bytes) -> None:
+    with answering(tmp_path, head_bytes=10_000) as (address, token):
+        head = request("/v1/tables/t/count", token)[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+        endless = asked(address, head + b"1\r\n{\r\n" + part)
+        with suppress(OSError):
+            for _ in range(50):
+                endless.sendall(b"x" * 1000 if part[-1:] != b"\n" else b"X: 1\r\n" * 200)
+        until(lambda: is_closed(endless))
+
+
+def test_a_body_in_many_small_chunks_may_be_larger_than_a_head(tmp_path: Path) -> None:
+    with answering(tmp_path, head_bytes=10_000) as (address, token):
+        head = request("/v1/tables/t/count", token)[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+        sending = asked(address, head)
+        for byte in b"{" + b" " * 5_000 + b"}":
+            sending.sendall(b"1\r\n%c\r\n" % byte)
+        sending.sendall(b"0\r\n\r\n")
+        assert answer_of(sending)[0] == 200
+
+
 def test_a_client_that_does_not_take_its_answer_is_disconnected(tmp_path: Path) -> None:
     with answering(tmp_path, rows=20_000, stall_s=0.5) as (address, token):
         keys = json.dumps({"keys": [[key] for key in range(20_000)]}).encode()
