@@ -76,7 +76,7 @@ def test_a_missing_permission_is_named(cli: Cli, table: str, monkeypatch: pytest
     [(400, 3, ("warning", "3 inodes free")), (10**8, 10**7, ("ok", "10,000,000 inodes free")), (0, 0, ("ok", "free"))],
 )
 def test_a_disk_without_inodes_is_a_warning_where_the_file_system_counts_them(
-    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch, files: int, available: int, expected: tuple[str, str]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, *, table: str, files: int, available: int, expected: tuple[str, str]
 ) -> None:
     def counted(path: object, real: Callable[..., os.statvfs_result] = os.statvfs) -> os.statvfs_result:
         fields = list(real(path))
