@@ -46,7 +46,7 @@ _SURE: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_time, frozenset({int, _NONE})),
     (pa.types.is_timestamp, frozenset({int, _NONE})),
 )
-"""The types of Python of which Arrow keeps each value in a type, or raises."""
+"""The types of Python of which Arrow keeps each value in a type, raises, or makes null what is no number."""
 
 
 def lost_row(values: Any, made: pa.Array | pa.ChunkedArray) -> int | None:
@@ -93,7 +93,8 @@ def times_of(values: Iterable[Any], kind: pa.DataType) -> pa.Array | int | None:
 def first_lost(values: Sequence[Any], column: pa.Array) -> int | None:
     """Return the position of the first value that is another one in the column; None if there is none."""
     kinds = set(map(type, values))
-    if any(kinds <= sure for is_kind, sure in _SURE if is_kind(column.type)):
+    nulls = values.count(None) if _NONE in kinds else 0
+    if nulls == column.null_count and any(kinds <= sure for is_kind, sure in _SURE if is_kind(column.type)):
         return None
     if kinds <= _PYTHON_TIMES and pa.types.is_timestamp(column.type) and column.type.unit == "us":
         zoned = column.type.tz is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
 from typing import NamedTuple
 
 import duckdb
@@ -265,6 +266,14 @@ def test_missing_values_of_pandas_are_null_at_any_depth(kind_around, around, as_
         wanted = written(kind_around(kind), around(None))
         for value in (pd.NA, pd.NaT) if pa.types.is_timestamp(kind) else (pd.NA,):
             assert written(kind_around(kind), around(value), as_frame=as_frame) == wanted
+
+
+def test_what_is_no_number_is_not_null_beside_missing_values_of_pandas():
+    for kind, nan in (("double", float("nan")), ("decimal(5, 2)", Decimal("NaN"))):
+        with pytest.raises(SchemaMismatchError, match="row 0"):
+            written(f"struct<a: {kind}, b: int64>", {"a": nan, "b": pd.NA})
+    with pytest.raises(SchemaMismatchError, match="column v has Decimal\\('NaN'\\)"):
+        written("decimal(5, 2)", Decimal("NaN"))
 
 
 @pytest.mark.parametrize("value", [(1, "x"), Named(1, "x"), [("a", 1), ("a", 2)], [("a", 1, 2)]], ids=str)
