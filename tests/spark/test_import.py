@@ -264,7 +264,7 @@ def with_null(column):
 BAD = {
     "missing column": (DATA[0].drop_columns(["part"]), SchemaMismatchError, "missing column part"),
     "extra column": (DATA[0].append_column("w", DATA[0]["v"]), SchemaMismatchError, "extra column w"),
-    "duplicate column": (DATA[0].append_column("v", DATA[0]["v"]), SchemaMismatchError, "duplicate column v"),
+    "duplicate column": (DATA[0].append_column("v", DATA[0]["v"]), UsageError, "duplicate column v"),
     "wrong type": (
         DATA[0].set_column(1, "part", DATA[0]["part"].cast(pa.string())),
         SchemaMismatchError,
