@@ -15,9 +15,10 @@ A lost race. The append has read the winning entry. It is applied, all proposals
 version is tried after a short wait with full jitter, for at most LOSING_S. After an unclear append this process
 proposes nothing else until the outcome of that version is known.
 
-A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. Before its first commit a
-process reads the log, which looks past the end (:mod:`lakebed.log.tail`). A database that forgot the entry before, or
-has another one there, refuses the append in the same request: it is *unlinked*, and the log is read again.
+A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. So a process looks past
+the end of the log when it first reads it, and before its first commit (:mod:`lakebed.log.tail`). A database that forgot
+the entry before, or has another one there, refuses the append in the same request: it is *unlinked*, and the log is
+read again. A local disk also refuses an entry below a later one.
 
 Truncation. Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a process that slept may create a
 version that others created before: an entry is in the log only once the log start, read after the put, is below it.
@@ -250,11 +251,13 @@ class Log(Generic[State, Proposed, Change]):
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
         """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""
-        if clock.monotonic_s() - self.tail.proven_s > FRESH_S:
+        begin_s = clock.monotonic_s()
+        if begin_s - self.tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
             _report_all(group, Contended(0))
             return None
+        self.tail.look_past_end(begin_s)
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
         reading = self.tail.reading()
         while isinstance(done := self._try(group, reading, lost), _NoPut) and done is not _NoPut.REPORTED:

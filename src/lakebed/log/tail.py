@@ -11,7 +11,8 @@ A log can lose entries: one from its middle, or the last ones, when a database f
 Then the entry before a gap looks like the end. So the first read of a process looks at what is around the end (one
 request for a process and log): the last entry must be the one that was read, or that the checkpoint is after, and no
 later one may exist beyond the next. A database shows this with each log start; other stores are asked again after
-LOOK_S. An entry that does not follow the head is compared with it, to say which of the two is not in the log.
+LOOK_S. The first append of a process looks again, because its view may be old. An entry that does not follow the head
+is compared with it, to say which of the two is not in the log.
 
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
@@ -28,7 +29,6 @@ from msgspec import Struct, field
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
-from lakebed.log.backends.backend import Around
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import digest_of, gone, replaced, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
@@ -36,14 +36,14 @@ from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
-    from lakebed.log.backends.backend import LogBackend
+    from lakebed.log.backends.backend import Around, LogBackend
     from lakebed.state.machine import Machine
 
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
 
 LOOK_S = 600.0
-"""After this time a process asks again whether the last entry that it knows is in the log, if that takes a request."""
+"""After this time a process asks again what is around the end of the log, if that takes a request."""
 
 CAME_BYTES_MAX = 64 * 2**20
 """Bytes of unpublished entries that are kept, to be applied to a head that is based on a newer checkpoint."""
@@ -90,7 +90,7 @@ class LogTail(Generic[State]):
         self.retained = RetainedCheckpoints(location, identity, machine, self._replayed)
         self.past = Past(backend, self.retained, identity, machine, read_sidecars)
         self.last_modified_times = LastModifiedTimes(backend, identity)
-        self.opened = False
+        self.opened = self._may_append = False
         self.moved_s = self.proven_s = -math.inf
         self._backend = backend
         self._identity = identity
@@ -131,6 +131,22 @@ class LogTail(Generic[State]):
             f"the log of {self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
 
+    def look_past_end(self, since_s: float) -> None:
+        """Look past the end before the first append, unless a reading has done so since ``since_s``.
+
+        If there is an entry beyond the next one, the view is old, or an entry is lost: only a reading that looks again
+        can tell. Raises DamagedError if one is lost.
+        """
+        if self._may_append:
+            return
+        if self._looked_s < since_s:
+            head = self._head
+            around = self._backend.around(head.version)
+            if around.beyond or around.digest not in (None, head.digest):
+                self._looked_s = -math.inf
+                self.follow()
+        self._may_append = True
+
     def reading(self) -> ReadAhead[State]:
         """Return the unproven entries: those that this process has put since, if any."""
         with self._advancing:
@@ -164,8 +180,9 @@ class LogTail(Generic[State]):
         self._looked_s = clock.monotonic_s()
 
     def forget_ahead(self) -> None:
-        """Start the next reading at the published head: an entry that was put is not in the log any more."""
+        """Start the next reading at the published head, with a look: an entry is not in the log any more."""
         self._ahead = None
+        self._looked_s = -math.inf
 
     def read_on(self, reading: ReadAhead[State], data: bytes) -> None:
         """Apply the next entry, of these bytes. Raises DamagedError, UnsupportedFormatError."""
@@ -201,7 +218,7 @@ class LogTail(Generic[State]):
                 end = ask(reading.head.version)
                 log_start, around = end.log_start, end.around
             if around is None and self.proven_s - self._looked_s >= LOOK_S:
-                around = self._look(reading.head.version)
+                around = self._backend.around(reading.head.version)
         if log_start != self._log_start:
             self._log_start, self._may_be_behind = log_start, True
         if log_start > reading.start:
@@ -215,12 +232,6 @@ class LogTail(Generic[State]):
             self._check_in_log(reading.head)
             raise amiss
         return True
-
-    def _look(self, version: int) -> Around:
-        """Return what is around the end at the first look, and after that whether the last entry is in the log."""
-        if self._looked_s == -math.inf:
-            return self._backend.around(version)
-        return Around("" if version and self._backend.last_modified(version) is None else None)
 
     def _check_around(self, head: Head[State], around: Around) -> None:
         """Raise DamagedError if the head is not in the log, or the next entry is missing and a later one is there.

@@ -19,15 +19,15 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, StorageError, UnsupportedFormatError
 from lakebed.inspect.history import history_rows
 from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
-from lakebed.log import group_commit
+from lakebed.log import group_commit, tail
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state.transactions import CloseJob, OpenJob
-from lakebed.storage import LocalStorage
+from lakebed.storage import LocalStorage, connect
 from lakebed.testing.faults import CountingStorage
 from tests.documents import rewritten
 from tests.unit.log.cases import LOG, adding, created, log_on
@@ -105,43 +105,87 @@ def test_damage_does_not_hide_what_lies_behind_it(store):
 
 
 def test_a_gap_is_named_and_not_filled(store):
-    """No reader lists the log, so one without a checkpoint stops before the gap; a writer looks past it first."""
+    """A process looks past the end when it first reads the log."""
     filled(store, 4)
     gone = store.get(entry_name(LOG, 3))
     store.delete([entry_name(LOG, 3), CHECKPOINT])
     writer = log_on(store)
-    assert writer.follow().version == 2
-    for _ in range(2):
-        with pytest.raises(DamagedError, match="entry 3 of table-00 is missing"):
-            writer.commit(adding("stray"))
+    for call in (writer.follow, lambda: writer.commit(adding("stray"))) * 2:
+        with pytest.raises(DamagedError, match="entry 3 of table-00 is missing") as caught:
+            call()
+        assert caught.value.code is Code.ENTRY_MISSING
     assert kinds(store) == ["checkpoint_missing", "gap"]
     store.create(entry_name(LOG, 3), gone)
     assert writer.commit(adding("after")) == Committed(6)
     assert sorted(log_on(store).follow().files) == ["after", "f0", "f1", "f2", "f3"]
 
 
-def test_a_gap_behind_an_old_view_is_not_filled(store):
-    """A process that read long ago reads on before it looks."""
-    other = filled(store, 1)
-    late = log_on(store)
+@pytest.fixture(params=["memory", "disk"])
+def any_store(request, store, tmp_path):
+    """Only a disk shows, with each create, what is around an entry."""
+    return store if request.param == "memory" else LocalStorage(tmp_path, durability="none")
+
+
+@pytest.mark.parametrize("came", range(1, 6))
+def test_a_gap_behind_an_old_view_is_not_filled(any_store, came):
+    """The first read of the process saw no gap: it looks again before its first commit."""
+    other = filled(any_store, 1)
+    late = log_on(any_store)
     late.follow()
-    for n in range(1, 6):
-        other.commit(adding(f"f{n}"))
+    for n in range(6):
+        other.commit(adding(f"g{n}"))
+    lost = 2 + came
+    any_store.delete([entry_name(LOG, lost)])
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=f"entry {lost} of table-00 is missing") as caught:
+            late.commit(adding("stray"))
+        assert caught.value.code is Code.ENTRY_MISSING
+    assert any_store.get(entry_name(LOG, lost)) is None
+
+
+def test_a_gap_that_comes_after_the_first_commit_is_not_filled_on_disk(tmp_path):
+    """A create there looks for the entry before and the one after, because that takes no request."""
+    store = LocalStorage(tmp_path, durability="none")
+    late = filled(store, 1)
+    other = log_on(store)
+    for n in range(6):
+        other.commit(adding(f"g{n}"))
     store.delete([entry_name(LOG, 6)])
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="entry 6 of table-00 is missing"):
+            late.commit(adding("stray"))
+    assert store.get(entry_name(LOG, 6)) is None
+
+
+def test_a_reader_finds_a_gap_behind_its_old_view_after_a_while(any_store, monkeypatch):
+    """The entry before the gap is in the log, and looks like the end."""
+    other = filled(any_store, 1)
+    late = log_on(any_store)
+    late.follow()
+    for n in range(6):
+        other.commit(adding(f"g{n}"))
+    any_store.delete([entry_name(LOG, 6)])
+    monkeypatch.setattr(tail, "LOOK_S", 0.0)
     with pytest.raises(DamagedError, match="entry 6 of table-00 is missing"):
-        late.commit(adding("stray"))
+        late.follow()
 
 
 def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
-    """Of two lost entries the first can be written anew: whoever reads on stops behind it."""
+    """Of two lost entries another program wrote the first anew: a process that reads on stops behind it."""
     filled(store, 4)
     lost = {version: store.get(entry_name(LOG, version)) for version in (3, 4)}
     store.delete([*(entry_name(LOG, version) for version in lost), CHECKPOINT])
-    writer = log_on(store)
-    assert writer.commit(adding("stray")) == Committed(3)
+    with pytest.raises(DamagedError, match="entry 3 of table-00 is missing"):
+        log_on(store).commit(adding("stray"))
+    elsewhere = connect(f"memory://{clock.random_token()}")
+    for version in (1, 2):
+        elsewhere.create(entry_name(LOG, version), store.get(entry_name(LOG, version)))
+    assert log_on(elsewhere).commit(adding("stray")) == Committed(3)
+    store.create(entry_name(LOG, 3), elsewhere.get(entry_name(LOG, 3)))
+    store.create(CHECKPOINT, elsewhere.get(CHECKPOINT))
     store.create(entry_name(LOG, 4), lost[4])
     with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
-        writer.follow()
+        log_on(store).follow()
     assert "damaged" in kinds(store)
     store.replace(entry_name(LOG, 3), lost[3])
     assert kinds(store) == ["forked"]
@@ -149,19 +193,23 @@ def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
     assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
 
 
-def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store):
+@pytest.mark.parametrize("look", ["first read", "first commit"])
+def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store, look):
     """Two of another process, between its probe and its look."""
     other = filled(store, 1)
 
     class Slow(CountingStorage):
-        def get(self, name):
-            if name == entry_name(LOG, 4) and not other.head.version > 2:
+        def list(self, prefix, after=""):
+            if self.calls["list"] == ["first read", "first commit"].index(look):
                 other.commit(adding("f1"))
                 other.commit(adding("f2"))
-            return super().get(name)
+            return super().list(prefix, after)
 
     late = log_on(Slow(store))
+    late.follow()
+    assert other.head.version == (4 if look == "first read" else 2)
     assert late.commit(adding("mine")) == Committed(5)
+    assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "mine"]
 
 
 def test_two_entries_of_one_number_are_told_by_the_chain(store):
@@ -171,8 +219,9 @@ def test_two_entries_of_one_number_are_told_by_the_chain(store):
     other = log_on(store)
     assert other.commit(adding("other")) == Committed(3)
     assert other.commit(adding("more")) == Committed(4)
-    with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
+    with pytest.raises(DamagedError, match="went back: entry 3") as caught:
         saw.follow()
+    assert caught.value.code is Code.LOG_WENT_BACK
     assert "f1" in saw.head.state.files
     assert "forked" in kinds(store, saw)
     assert "forked" not in kinds(store)

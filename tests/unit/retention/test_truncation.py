@@ -387,7 +387,7 @@ def test_a_reader_who_slept_neither_stays_behind_nor_follows_another_history(tab
 
     forked = opened(table)
     forked.log.tail._head = writer.log.head
-    forked.log.tail.opened = True
+    forked.log.tail.opened = forked.log.tail._may_append = True
     forked.log.tail.proven_s = float("inf")
     outcome = forked.log.commit(AlterSettings({"page_rows": 500}))
     # A local disk shows that the entry before is gone, and nothing is put there.

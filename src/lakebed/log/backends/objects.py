@@ -45,11 +45,14 @@ class ObjectLog(Struct, frozen=True):
 
     def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
         """Put entry ``version`` if there is none; on local disk, where a look costs no request, only after its
-        predecessor.
+        predecessor, and not below a later one.
         """
         if previous and self.storage.locality is Locality.DISK:
             before = self.get(version - 1)
             if before is None or digest_bytes(before) != previous:
+                return PutOutcome.UNLINKED
+            # In this order, because others may append both meanwhile.
+            if self.last_modified(version + 1) is not None and self.last_modified(version) is None:
                 return PutOutcome.UNLINKED
         return self.storage.create(entry_name(self.prefix, version), data)
 
@@ -105,8 +108,8 @@ class ObjectLog(Struct, frozen=True):
         try:
             found = self._versions_after(version - 1)
         except StorageError:
-            # Listings may be refused, and none is needed for anything else: look for one entry.
-            found = {version} | ({version + 2} if self.get(version + 2) is not None else set())
+            # Listings may be refused, and none is needed for anything else: look for two entries.
+            found = {number for number in (version, version + 2) if number and self.last_modified(number) is not None}
         beyond = min((number for number in found if number > version + 1), default=0)
         return Around("" if version and version not in found else None, beyond)
 
