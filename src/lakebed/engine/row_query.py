@@ -259,7 +259,7 @@ def _aggregated(node: Any) -> list[GroupColumn]:
 
 
 def _projected(node: Any, below: Sequence[GroupColumn]) -> list[GroupColumn]:
-    """Return the columns of a projection of groups, which leaves out none by which they are told apart."""
+    """Return the columns of a projection of groups. Raises UsageError if it leaves out a column of their key."""
     made = [_of_group(expression, below) for expression in node.projections()]
     told = {column.made_of for column in made}
     lost = [column.made_of for column in below if column.origin is Origin.GROUP and column.made_of not in told]

@@ -95,7 +95,7 @@ def _values_of_some(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         import pyarrow.compute as pc
 
-        # Arrow's integers have no plus and no minus before an unsigned zero, and decimals at most so many digits.
+        # Arrow reads no integer with a plus, no unsigned zero with a minus, and counts leading zeros of decimals.
         kept = pc.replace_substring_regex(kept, pattern=r"^(?:\+|(-))?0*([0-9])", replacement=r"\1\2")
         kept = pc.if_else(pc.equal(kept, "-0"), pa.scalar("0", kept.type), kept)
     values = _convertible(kept, kind, lambda part: _converted(part, kind))
@@ -194,7 +194,7 @@ def _doubtful_floats(texts: pa.Array, values: pa.Array) -> pa.Array | None:
 
 
 _DIGITS_OF_DECIMALS = 38
-"""Texts of so many characters without an exponent are numbers that Arrow has no trouble with."""
+"""Arrow reads numbers of at most this many characters, without an exponent, exactly."""
 
 _LOWER_CASE = np.uint8(0x20)
 

@@ -1,8 +1,9 @@
 """Room for what stays open as long as a caller likes: answers that are read slowly, and processes of statements.
 
-A :class:`Room` has a capacity, in bytes or in places, of which no principal gets more than three quarters: whoever is
-slow, the others find room. Who finds none waits, in a queue of bounded length for each principal; the principal that
-has least is served first. Errors: ContentionError for a full queue. Safe to use from many threads, and takes none.
+A :class:`Room` has a capacity, in bytes or in places. No principal gets more than three quarters of it, so a slow one
+leaves room for the others. A request without room waits in the queue of its principal, whose length is bounded; the
+principal that holds least is served first. Errors: ContentionError for a full queue. Safe to use from many threads, and
+takes none.
 """
 
 from __future__ import annotations
