@@ -246,7 +246,9 @@ lock(mutex)
 FIRST_HANDLED = """handle_interrupts()
 try:
     print("waiting", flush=True)
-    threading.Event().wait()
+    # Python can miss a signal just before it waits for a lock, so no wait here is without an end.
+    while not threading.Event().wait(0.1):
+        pass
 except KeyboardInterrupt:
     pass
 """
@@ -254,13 +256,18 @@ CLEANING_UP = NATIVE_WAIT.replace("waiting", "cleaning up").replace("handle_inte
 
 
 DEEP_WAIT = """
-import time
+import sys, time
 from lakebed.engine.stack import on_deep_stack
 
 def compute():
+    # Python misses a signal that arrives between its last check for signals and the system call that waits for a lock.
+    # The main thread has left Python for that call, or this thread would not run; half a second is more than it needs.
+    time.sleep(0.5)
     print("waiting", flush=True)
     time.sleep(600)
 
+# As above.
+sys.setswitchinterval(1000)
 on_deep_stack(compute)
 """
 
